@@ -1,0 +1,70 @@
+"""All time and all chance: nothing else in the house reads a clock or makes a random value."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import secrets
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the broker may know of time and chance; tests inject their own (`oauthbroker.testing.TestClock`)."""
+
+    def now(self) -> datetime:
+        """Wall time, aware, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow; for deadlines inside one process."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def random_bytes(self, count: int) -> bytes:
+        """From the system's CSPRNG."""
+        ...
+
+    def jitter(self, low: float, high: float) -> float:
+        """A number between low and high, for spreading retries; not for secrets."""
+        ...
+
+
+class SystemClock:
+    """The real thing."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def random_bytes(self, count: int) -> bytes:
+        return secrets.token_bytes(count)
+
+    def jitter(self, low: float, high: float) -> float:
+        return random.uniform(low, high)  # spread, not secrecy
+
+
+def random_text(clock: Clock, bits: int) -> str:
+    """`bits` of entropy as unpadded base64url: 128 bits are 22 characters, 256 bits are 43."""
+    return base64.urlsafe_b64encode(clock.random_bytes(bits // 8)).rstrip(b"=").decode()
+
+
+def to_iso(moment: datetime) -> str:
+    """`2026-02-01T10:00:00Z`, the specification's spelling; microseconds only when there are any."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def from_iso(text: str) -> datetime:
+    """The inverse of `to_iso`. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return moment.astimezone(UTC)

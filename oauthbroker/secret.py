@@ -1,0 +1,66 @@
+"""Secret: a string that does not leak.
+
+Revealing is one searchable word, `reveal()`. Everything that prints, copies or stores objects behind
+our back (repr, format, pickle, copy, json, pydantic) gets three stars or a TypeError.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any, NoReturn, final
+
+from pydantic_core import core_schema
+
+
+@final
+class Secret:
+    """A secret text. Equality is constant-time and only ever true between two Secrets."""
+
+    __slots__ = ("__weakref__", "_value")
+
+    def __init__(self, value: str) -> None:
+        if not isinstance(value, str):
+            raise TypeError("a Secret holds text")
+        self._value = value
+
+    def reveal(self) -> str:
+        """The text itself. Call it where the text leaves the process on purpose, nowhere else."""
+        return self._value
+
+    def matches(self, text: str) -> bool:
+        """Constant-time comparison with text that came from outside."""
+        return hmac.compare_digest(self._value.encode(), text.encode("utf-8", "surrogatepass"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self.matches(other._value)
+
+    __hash__ = None  # type: ignore[assignment]  # a hash of a secret would be an oracle in any dict that is dumped
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a Secret is neither pickled nor copied")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """Models may take a Secret (or text to wrap) and can never dump one."""
+
+        def refuse(value: Any) -> NoReturn:
+            raise TypeError("a Secret is not serialised")
+
+        return core_schema.union_schema(
+            [
+                core_schema.is_instance_schema(cls),
+                core_schema.no_info_after_validator_function(cls, core_schema.str_schema()),
+            ],
+            serialization=core_schema.plain_serializer_function_ser_schema(refuse),
+        )
