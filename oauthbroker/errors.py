@@ -349,9 +349,7 @@ class BrokerError(Exception):
     never data of a person or a provider. `note` is for the operator's log: a short fixed phrase, same rule.
     """
 
-    def __init__(
-        self, code: Code, *, note: str = "", retry_after_seconds: int | None = None, **words: str
-    ) -> None:
+    def __init__(self, code: Code, *, note: str = "", retry_after_seconds: int | None = None, **words: str) -> None:
         super().__init__(code.value)
         self.code = code
         self.note = note

@@ -1,0 +1,196 @@
+"""OAuthApp and Broker as the rooms use them: complete, checked, with every value resolved. No I/O here.
+
+What people write (YAML, presets, value sources) becomes these in `config`; they can also be built in code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from oauthbroker.secret import Secret
+from oauthbroker.turn import SubjectMode
+
+Flow = Literal["authorizationCode", "deviceCode", "clientCredentials"]
+AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
+Binding = Literal["providerIdentity", "runtimeConfirm", "channelCode", "brokerLogin", "localOperator"]
+Link = Literal["connect", "direct"]
+IdentitySource = Literal["tokenResponse", "idToken", "userInfo"]
+ANYONE: Literal["anyone"] = "anyone"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Our registration at the provider (RFC 6749 section 2)."""
+
+    client_id: str
+    client_secret: Secret | None = None
+    auth_method: AuthMethod = "client_secret_basic"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where the provider answers. `issuer` alone is enough for a provider with OIDC discovery."""
+
+    authorization_url: str = ""
+    token_url: str = ""
+    revoke_url: str = ""
+    user_info_url: str = ""
+    issuer: str = ""
+    jwks_url: str = ""
+    device_authorization_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Where the provider sends the browser back to: every app has a path of its own (security.md 0.3)."""
+
+    callback_path: str
+    base_url: str
+    link: Link = "connect"
+
+    @property
+    def uri(self) -> str:
+        return self.base_url.rstrip("/") + self.callback_path
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityRule:
+    """How to read an account out of what the provider says: `slack:user:{team.id}:{authed_user.id}`."""
+
+    source: IdentitySource
+    template: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who may own what comes back (security.md 3.2). `authorizers` is for global mode: accounts, or `anyone`."""
+
+    binding: Binding = "providerIdentity"
+    global_identity: IdentityRule | None = None
+    user_identity: IdentityRule | None = None
+    authorizers: tuple[str, ...] | Literal["anyone"] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """How a token is revoked (RFC 7009) and what dies with it: that token, the whole grant, or nothing at all."""
+
+    kind: Literal["rfc7009", "none"] = "rfc7009"
+    reach: Literal["token", "grant", "none"] = "grant"
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What a provider does its own way. The defaults are the standards."""
+
+    scope_separator: str = " "
+    scope_param: str = "scope"
+    always_scopes: tuple[str, ...] = ()
+    scope_aliases: Mapping[str, str] = field(default_factory=dict)
+    unlisted_scopes: tuple[str, ...] = ()
+    extra_scopes: Literal["reject", "ignore"] = "reject"
+    scopeless: bool = False
+    token_path: tuple[str, ...] = ()
+    issuer_template: str = ""
+    issuer_promised: bool = False
+    token_response_format: Literal["json", "form"] = "json"
+    token_type_aliases: tuple[str, ...] = ()
+    default_lifetime_seconds: int | None = None
+    id_token_algorithms: tuple[str, ...] = ("RS256", "ES256", "PS256", "EdDSA")
+    keeps: tuple[str, ...] = ()
+    authorize_params: Mapping[str, str] = field(default_factory=dict)
+    token_params: Mapping[str, str] = field(default_factory=dict)
+    user_info_headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthApp:
+    """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more."""
+
+    name: str
+    provider: str
+    flow: Flow
+    subject_mode: SubjectMode
+    client: Client
+    endpoints: Endpoints
+    scopes: tuple[str, ...]
+    redirect: Redirect
+    owner: Owner
+    title: str = ""
+    revocation: Revocation = Revocation()
+    habits: Habits = Habits()
+    resource: tuple[str, ...] = ()
+    scope_set: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scope_set", frozenset(self.scopes))
+
+    @property
+    def display_name(self) -> str:
+        return self.title or self.provider
+
+    @property
+    def ref(self) -> dict[str, str]:
+        return {"kind": "OAuthApp", "name": self.name}
+
+    def digest(self) -> str:
+        """Changes when anything changes that a running authorization relies on; the secret's value does not count."""
+        facts: list[Any] = [
+            self.provider, self.flow, self.subject_mode, self.client.client_id, self.client.auth_method,
+            [getattr(self.endpoints, slot) for slot in Endpoints.__slots__],
+            self.redirect.uri, self.redirect.link, self.owner.binding, self.resource,
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAuth:
+    """What a Tool declared: one app and, if it narrowed them, its scopes."""
+
+    app: str
+    scopes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what callers can make us keep. Counts of open sessions, seconds, bytes."""
+
+    sessions_per_subject: int = 20
+    sessions_per_app: int = 2_000
+    sessions_total: int = 10_000
+    session_seconds: int = 600
+    default_min_ttl_seconds: int = 300
+    provider_seconds: float = 10.0
+    provider_bytes: int = 256 * 1024
+    queue_lease_seconds: float = 60.0
+    queue_attempts: int = 5
+    sweep_seconds: float = 30.0
+    keep_finished_seconds: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `kind: Broker` says, resolved."""
+
+    public_base_url: str = "http://127.0.0.1:8420"
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 8420
+    store_root: str = "store"
+    key_file: str = ""
+    locale: Literal["en", "ko"] = "en"
+    limits: Limits = Limits()
+    weaken: frozenset[str] = frozenset()
+    expired_events: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Everything a configuration says. Keys are resource names; `tools` keys are `Tool/name` or `Tool/name:export`."""
+
+    settings: Settings
+    apps: Mapping[str, OAuthApp]
+    tools: Mapping[str, tuple[ToolAuth, ...]] = field(default_factory=dict)

@@ -1,0 +1,151 @@
+"""Audit: what was done with whose grant. Written before a secret leaves; no audit, no secret.
+
+Entries are a closed set of types. They name grants by grantId, never a subject, an account or a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from oauthbroker.clock import to_iso
+from oauthbroker.errors import BrokerError, Code
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIssued:
+    """A token left the broker for a tool (or, tool None, for the runtime itself)."""
+
+    app: str
+    grant: str
+    agent: str
+    tool: str | None
+    degraded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRequested:
+    """A session was opened: somebody is being asked."""
+
+    app: str
+    grant: str
+    session: str
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectStarted:
+    """A browser pressed the button and left for the provider."""
+
+    app: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A grant was written."""
+
+    app: str
+    grant: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectFailed:
+    """A session ended without a grant; `code` says why."""
+
+    app: str
+    session: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokensDropped:
+    """Tokens came back that we did not keep. `revoked` says whether the provider was told."""
+
+    app: str
+    session: str
+    code: str
+    revoked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRevoked:
+    """A grant was ended here; `provider` is done, failed (to be retried) or none (it cannot be told)."""
+
+    app: str
+    grant: str
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class SecretChanged:
+    """A client secret was set or removed in the sealed secret store."""
+
+    name: str
+    action: str
+
+
+Entry = (
+    TokenIssued
+    | AuthorizationRequested
+    | ConnectStarted
+    | Connected
+    | ConnectFailed
+    | TokensDropped
+    | GrantRevoked
+    | SecretChanged
+)
+
+
+class AuditWriter(Protocol):
+    """Where entries go. `write` returns when the entry is kept, or raises `storeUnavailable`."""
+
+    def write(self, entry: Entry, at: datetime) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def line_of(entry: Entry, at: datetime) -> str:
+    """One JSON line: `at`, `type`, then the entry's own fields."""
+    body: dict[str, Any] = {"at": to_iso(at), "type": type(entry).__name__}
+    body.update((field.name, getattr(entry, field.name)) for field in fields(entry))
+    return json.dumps(body, separators=(",", ":")) + "\n"
+
+
+class AuditFile:
+    """JSON lines appended to one 0600 file; several processes may share it, each line is one write."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o600)
+
+    def write(self, entry: Entry, at: datetime) -> None:
+        line = line_of(entry, at).encode()
+        try:
+            kept = os.write(self._descriptor, line) == len(line)
+        except OSError:
+            kept = False
+        if not kept:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be written")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class AuditList:
+    """Entries kept in memory, for embedding without a disk and for tests."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def write(self, entry: Entry, at: datetime) -> None:
+        self.entries.append(entry)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

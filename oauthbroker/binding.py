@@ -1,0 +1,81 @@
+"""Who may finish whose session: the account that came back against the subject that asked (security.md 3.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.errors import BrokerError, Code
+
+Account = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerFacts:
+    """What the provider said about who agreed. `account` is (issuer, sub) of a verified ID token."""
+
+    global_identity: str | None = None
+    user_identity: str | None = None
+    account: Account | None = None
+
+    def __repr__(self) -> str:
+        return "OwnerFacts(...)"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerVerdict:
+    """The account to pin, and in global mode who agreed for everybody."""
+
+    account: Account | None
+    authorized_by: str | None = None
+
+
+def judge_owner(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
+    """Compares byte for byte; no folding, no e-mail, no display name.
+
+    Raises `subjectMismatch` (another account, tenant or team), `subjectForbidden` (global mode, not an
+    authorizer), `subjectUnverifiable` (nothing to compare with, and no other binding that vouches).
+    """
+    if app.subject_mode == "global":
+        return _judge_global(app, subject, facts)
+    return _judge_user(app, subject, facts)
+
+
+def _judge_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
+    if app.owner.user_identity is not None:
+        if facts.user_identity is None:
+            raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
+        if facts.user_identity != subject:
+            raise BrokerError(Code.SUBJECT_MISMATCH)
+    elif app.owner.binding == "providerIdentity":
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
+    return OwnerVerdict(_pin(app, facts, facts.user_identity), facts.user_identity)
+
+
+def _judge_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
+    if facts.global_identity is None:
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
+    if facts.global_identity != subject:
+        raise BrokerError(Code.SUBJECT_MISMATCH)
+    if app.owner.authorizers != "anyone":
+        if facts.user_identity is None:
+            raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
+        if facts.user_identity not in app.owner.authorizers:
+            raise BrokerError(Code.SUBJECT_FORBIDDEN)
+    return OwnerVerdict((_issuer(app), facts.global_identity), facts.user_identity)
+
+
+def _pin(app: OAuthApp, facts: OwnerFacts, identity: str | None) -> Account | None:
+    if facts.account is not None:
+        return facts.account
+    return (_issuer(app), identity) if identity is not None else None
+
+
+def _issuer(app: OAuthApp) -> str:
+    return app.endpoints.issuer or app.endpoints.token_url
+
+
+def check_pin(pinned: Account | None, came: Account | None, *, switch_account: bool) -> None:
+    """The first success pins the account; another one later needs an explicit switch. Raises `subjectMismatch`."""
+    if pinned is not None and came != pinned and not switch_account:
+        raise BrokerError(Code.SUBJECT_MISMATCH)

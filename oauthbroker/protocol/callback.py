@@ -1,0 +1,142 @@
+"""The authorization response (RFC 6749 section 4.1.2): read strictly, then judged against the session it names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from urllib.parse import unquote_to_bytes
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records import AuthSession
+from oauthbroker.secret import Secret
+
+LOCATOR_LENGTH = 22
+STATE = re.compile(r"[A-Za-z0-9_-]{65}")
+MAX_QUERY = 8 * 1024
+MAX_CODE = 4 * 1024
+MAX_ERROR = 128
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackParams:
+    """What came in, single-valued and of sane size. Exactly one of `code` and `denied` is set."""
+
+    state: Secret
+    code: Secret | None
+    denied: bool
+    issuer: str | None
+
+    @property
+    def locator(self) -> str:
+        return self.state.reveal()[:LOCATOR_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidCallback:
+    """A code that belongs to this session, this app and this browser. Only `validate_callback` makes one."""
+
+    code: Secret
+
+
+def parse_callback(query: bytes) -> CallbackParams:
+    """Reads the raw query string of a callback.
+
+    One `state`, then one `code` or one `error`; `error` beats `code` (case 9); anything twice, missing, too long or
+    unprintable raises `callbackMalformed`, before any store is asked. The provider's `error_description` is not read.
+    """
+    values = _single_values(query)
+    state, code, error = values.get("state", ""), values.get("code"), values.get("error")
+    if not STATE.fullmatch(state):
+        raise BrokerError(Code.CALLBACK_MALFORMED, note="state")
+    if error is not None:
+        return CallbackParams(Secret(state), None, True, values.get("iss"))
+    if not code or len(code) > MAX_CODE or not _is_vschar(code):
+        raise BrokerError(Code.CALLBACK_MALFORMED, note="code")
+    return CallbackParams(Secret(state), Secret(code), False, values.get("iss"))
+
+
+def validate_callback(
+    params: CallbackParams,
+    session: AuthSession | None,
+    app: OAuthApp,
+    cookie: str | None,
+    *,
+    issuer: str,
+    issuer_promised: bool,
+    now: datetime,
+) -> ValidCallback:
+    """Judges in this order (design 5.4; security.md groups A and B):
+
+    (1) the session exists and its state is this one, compared in constant time
+    (2) it was opened for this very app
+    (3) it has not ended, (4) nobody has claimed it, (5) it has not expired
+    (6) the browser is the one that left for the provider
+    (7) the response's issuer is the provider's (RFC 9207)
+    (8) the person agreed
+
+    Raises stateUnknown, appMismatch, stateUsed, stateExpired, ownerBindingFailed, issuerMismatch, providerDenied.
+    """
+    if session is None or not session.attempt.state.matches(params.state.reveal()):  # (1)
+        raise BrokerError(Code.STATE_UNKNOWN)
+    if session.app != app.name:  # (2)
+        raise BrokerError(Code.APP_MISMATCH)
+    if session.status == "expired":
+        raise BrokerError(Code.STATE_EXPIRED)
+    if not session.open or session.claim is not None:  # (3) (4)
+        raise BrokerError(Code.STATE_USED)
+    if now >= session.expires_at:  # (5)
+        raise BrokerError(Code.STATE_EXPIRED)
+    if session.link != "direct" and not cookie_fits(session, cookie):  # (6)
+        raise BrokerError(Code.OWNER_BINDING_FAILED)
+    if params.issuer is None:  # (7)
+        if issuer_promised:
+            raise BrokerError(Code.ISSUER_MISMATCH)
+    elif not issuer or params.issuer != issuer:
+        raise BrokerError(Code.ISSUER_MISMATCH)
+    if params.code is None:  # (8)
+        raise BrokerError(Code.PROVIDER_DENIED)
+    return ValidCallback(params.code)
+
+
+def cookie_fits(session: AuthSession, cookie: str | None) -> bool:
+    """Whether this browser is the one that pressed the button; only the cookie's hash is kept."""
+    if cookie is None or session.attempt.cookie is None:
+        return False
+    return Secret(session.attempt.cookie).matches(cookie_hash(cookie))
+
+
+def cookie_hash(cookie: str) -> str:
+    return sha256(cookie.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _single_values(query: bytes) -> dict[str, str]:
+    """Decodes name=value pairs; the parameters we read may come once only. Others are ignored (RFC 6749 4.1.2)."""
+    if len(query) > MAX_QUERY:
+        raise BrokerError(Code.REQUEST_TOO_LARGE)
+    values: dict[str, str] = {}
+    for pair in query.split(b"&"):
+        raw_name, _, raw_value = pair.partition(b"=")
+        name = _text(raw_name)
+        if name not in {"state", "code", "error", "iss"}:
+            continue
+        value = _text(raw_value)
+        if name in values or value is None or (name == "error" and len(value) > MAX_ERROR):
+            raise BrokerError(Code.CALLBACK_MALFORMED, note=name)
+        values[name] = value
+    return values
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        text = unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() else None
+
+
+def _is_vschar(text: str) -> bool:
+    """RFC 6749 appendix A.11: visible ASCII and space."""
+    return all(" " <= char <= "~" for char in text)

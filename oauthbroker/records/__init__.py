@@ -1,0 +1,21 @@
+"""What the broker remembers: grants, authorization sessions and events, as the specification prints them.
+
+A record's plaintext form reveals its secrets; it exists only between the record and the store's seal.
+"""
+
+from oauthbroker.records.event import AgentEvent, EventType
+from oauthbroker.records.grant import Grant, Token, grant_id
+from oauthbroker.records.session import Attempt, AuthSession, Claim, ClaimedSession, SessionStatus
+
+__all__ = [
+    "AgentEvent",
+    "Attempt",
+    "AuthSession",
+    "Claim",
+    "ClaimedSession",
+    "EventType",
+    "Grant",
+    "SessionStatus",
+    "Token",
+    "grant_id",
+]

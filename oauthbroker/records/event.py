@@ -1,0 +1,63 @@
+"""AgentEvent: what wakes an agent up. It never holds a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.records import codec
+from oauthbroker.turn import ResumeTarget
+
+EventType = Literal["auth.granted", "auth.denied", "auth.failed", "auth.revoked", "auth.expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEvent:
+    """One event for one agent instance. The same `id` twice is the same event delivered twice."""
+
+    id: str
+    type: EventType
+    target: ResumeTarget
+    payload: Mapping[str, Any]
+    created_at: datetime
+
+    @classmethod
+    def about(
+        cls,
+        session_id: str,
+        kind: EventType,
+        target: ResumeTarget,
+        payload: Mapping[str, Any],
+        at: datetime,
+    ) -> AgentEvent:
+        return cls(f"evt-{session_id}-{kind}", kind, target, payload, at)
+
+    def to_json(self) -> dict[str, Any]:
+        """As consumers see it: the resume target's fields beside type and payload."""
+        return {
+            "eventId": self.id,
+            "type": self.type,
+            **self.target.to_json(),
+            "payload": dict(self.payload),
+            "createdAt": to_iso(self.created_at),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> AgentEvent:
+        return cls(
+            data["eventId"],
+            data["type"],
+            ResumeTarget.from_json(data),
+            data["payload"],
+            from_iso(data["createdAt"]),
+        )
+
+    def to_plaintext(self) -> bytes:
+        return codec.encode("AgentEvent", {"spec": self.to_json()})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes) -> AgentEvent:
+        return cls.from_json(codec.decode("AgentEvent", body)["spec"])

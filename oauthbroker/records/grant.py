@@ -1,0 +1,146 @@
+"""OAuthGrantRecord (specification 12.5.4): what one subject agreed to for one app."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.records import codec
+from oauthbroker.records.event import AgentEvent
+from oauthbroker.secret import Secret
+from oauthbroker.turn import ResumeTarget
+
+RevocationState = Literal["none", "pending", "done"]
+
+
+def grant_id(app: str, subject: str) -> str:
+    """`sha256:<hex>` over the length-prefixed pair, so that (a:b, c) and (a, b:c) differ. Also `metadata.name`."""
+    digest = hashlib.sha256()
+    for part in (app.encode(), subject.encode()):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return "sha256:" + digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What the provider issued. `lifetime_seconds` is the lifetime it was issued with; None means it never ends."""
+
+    access_token: Secret
+    token_type: str
+    refresh_token: Secret | None = None
+    expires_at: datetime | None = None
+    lifetime_seconds: int | None = None
+
+    def lives(self, seconds: float, now: datetime) -> bool:
+        """Whether it lives longer than `seconds` from now."""
+        return self.expires_at is None or (self.expires_at - now).total_seconds() > seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One grant. `account` pins (issuer, account) of the first success; `outbox` are events not yet queued."""
+
+    app: str
+    provider: str
+    subject: str
+    flow: str
+    scopes: tuple[str, ...]
+    token: Token | None
+    created_at: datetime
+    updated_at: datetime
+    revoked: bool = False
+    revocation: RevocationState = "none"
+    account: tuple[str, str] | None = None
+    authorized_by: str | None = None
+    auth_session_id: str | None = None
+    resume: ResumeTarget | None = None
+    outbox: tuple[AgentEvent, ...] = ()
+    provider_data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return grant_id(self.app, self.subject)
+
+    def __repr__(self) -> str:
+        state = "revoked" if self.revoked else "live"
+        return f"Grant({self.id[:15]}..., {state}, {len(self.scopes)} scopes, {len(self.outbox)} events to send)"
+
+    def sent(self, event_id: str) -> Grant:
+        """The grant once that event has reached its queue."""
+        return replace(self, outbox=tuple(event for event in self.outbox if event.id != event_id))
+
+    def tombstoned(self, at: datetime) -> Grant:
+        """Revoked here and now; the tokens stay sealed until the provider has been told. The pin ends with it."""
+        return replace(self, revoked=True, revocation="pending", account=None, updated_at=at)
+
+    def erased(self, at: datetime) -> Grant:
+        """The provider has been told, or never will be: the tokens go."""
+        return replace(self, token=None, revocation="done", updated_at=at)
+
+    def to_plaintext(self) -> bytes:
+        token = self.token
+        spec: dict[str, Any] = {
+            "provider": self.provider,
+            "oauthAppRef": {"kind": "OAuthApp", "name": self.app},
+            "subject": self.subject,
+            "flow": self.flow,
+            "scopesGranted": list(self.scopes),
+            "token": {},
+            "createdAt": to_iso(self.created_at),
+            "updatedAt": to_iso(self.updated_at),
+            "revoked": self.revoked,
+            "providerData": dict(self.provider_data),
+        }
+        if token is not None:
+            spec["token"] = {"tokenType": token.token_type, "accessToken": token.access_token.reveal()}
+            if token.refresh_token is not None:
+                spec["token"]["refreshToken"] = token.refresh_token.reveal()
+            if token.expires_at is not None:
+                spec["token"]["expiresAt"] = to_iso(token.expires_at)
+        status = {
+            "revocation": self.revocation,
+            "account": list(self.account) if self.account else None,
+            "authorizedBy": self.authorized_by,
+            "authSessionId": self.auth_session_id,
+            "lifetimeSeconds": token.lifetime_seconds if token else None,
+            "resume": self.resume.to_json() if self.resume else None,
+            "outbox": [event.to_json() for event in self.outbox],
+        }
+        return codec.encode("OAuthGrantRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes) -> Grant:
+        data = codec.decode("OAuthGrantRecord", body)
+        spec, status = data["spec"], data["status"]
+        held = spec["token"]
+        token = None
+        if held:
+            token = Token(
+                Secret(held["accessToken"]),
+                held["tokenType"],
+                codec.conceal(held.get("refreshToken")),
+                codec.moment(held.get("expiresAt")),
+                status["lifetimeSeconds"],
+            )
+        return cls(
+            app=spec["oauthAppRef"]["name"],
+            provider=spec["provider"],
+            subject=spec["subject"],
+            flow=spec["flow"],
+            scopes=tuple(spec["scopesGranted"]),
+            token=token,
+            created_at=from_iso(spec["createdAt"]),
+            updated_at=from_iso(spec["updatedAt"]),
+            revoked=spec["revoked"],
+            revocation=status["revocation"],
+            account=tuple(status["account"]) if status["account"] else None,
+            authorized_by=status["authorizedBy"],
+            auth_session_id=status["authSessionId"],
+            resume=ResumeTarget.from_json(status["resume"]) if status["resume"] else None,
+            outbox=tuple(AgentEvent.from_json(event) for event in status["outbox"]),
+            provider_data=spec["providerData"],
+        )

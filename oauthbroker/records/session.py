@@ -1,0 +1,193 @@
+"""AuthSessionRecord (specification 12.5.5): one authorization under way, and its legal transitions.
+
+    pending --claimed()--> pending with a claim --completed()--> completed
+       |                           \\--failed()--> failed
+       |--failed()--> failed     |--lapsed()--> expired
+Every transition returns the next record; the one-time secrets end with the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from oauthbroker.apps import Link
+from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.errors import Code
+from oauthbroker.records import codec
+from oauthbroker.records.event import AgentEvent
+from oauthbroker.secret import Secret
+from oauthbroker.turn import ResumeTarget, SubjectMode
+
+SessionStatus = Literal["pending", "completed", "failed", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What one browser took to the provider. A later browser replaces it whole: the last one wins.
+
+    `cookie` is the SHA-256 of the browser's cookie; None until a browser has pressed the button.
+    """
+
+    state: Secret
+    challenge: str
+    verifier: Secret | None
+    nonce: Secret | None
+    cookie: str | None = None
+
+    def spent(self) -> Attempt:
+        """After the end: enough to recognise a replay, nothing to use."""
+        return replace(self, verifier=None, nonce=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The one callback that may redeem the code, and until when nobody else looks at the session."""
+
+    by: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSession:
+    """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are not."""
+
+    locator: str
+    app: str
+    provider: str
+    subject_mode: SubjectMode
+    subject: str
+    scopes: tuple[str, ...]
+    resume: ResumeTarget
+    ticket: Secret | None
+    attempt: Attempt
+    created_at: datetime
+    expires_at: datetime
+    config_digest: str
+    link: Link = "connect"
+    switch_account: bool = False
+    status: SessionStatus = "pending"
+    claim: Claim | None = None
+    failure: Code | None = None
+    finished_at: datetime | None = None
+    outbox: AgentEvent | None = None
+
+    @property
+    def id(self) -> str:
+        return f"as-{self.locator}"
+
+    @property
+    def open(self) -> bool:
+        return self.status == "pending"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id[:9]}..., {self.status}{', claimed' if self.claim else ''})"
+
+    def attempted(self, attempt: Attempt) -> AuthSession:
+        """A browser pressed the button and takes this attempt to the provider."""
+        return replace(self, attempt=attempt)
+
+    def claimed(self, by: str, until: datetime) -> ClaimedSession:
+        """One callback takes the right to redeem. The printed status stays `pending`."""
+        fields = {slot: getattr(self, slot) for slot in AuthSession.__dataclass_fields__}
+        return ClaimedSession(**{**fields, "claim": Claim(by, until)})
+
+    def completed(self, at: datetime, event: AgentEvent | None = None) -> AuthSession:
+        return self._ended("completed", at, None, event)
+
+    def failed(self, at: datetime, code: Code, event: AgentEvent | None = None) -> AuthSession:
+        return self._ended("failed", at, code, event)
+
+    def lapsed(self, at: datetime, event: AgentEvent | None = None) -> AuthSession:
+        """Expired, superseded or cancelled before anybody claimed it."""
+        return self._ended("expired", at, None, event)
+
+    def sent(self) -> AuthSession:
+        """Once its own event has reached the queue."""
+        return replace(self, outbox=None)
+
+    def _ended(self, status: SessionStatus, at: datetime, code: Code | None, event: AgentEvent | None) -> AuthSession:
+        if not self.open:
+            raise ValueError(f"a {self.status} session has ended")
+        return replace(
+            self, status=status, finished_at=at, failure=code, outbox=event, ticket=None, attempt=self.attempt.spent()
+        )
+
+    def to_plaintext(self) -> bytes:
+        attempt, claim = self.attempt, self.claim
+        spec: dict[str, Any] = {
+            "provider": self.provider,
+            "oauthAppRef": {"kind": "OAuthApp", "name": self.app},
+            "subjectMode": self.subject_mode,
+            "subject": self.subject,
+            "requestedScopes": list(self.scopes),
+            "flow": {
+                "type": "authorization_code",
+                "pkce": {
+                    "method": "S256",
+                    "codeVerifier": codec.reveal(attempt.verifier),
+                    "codeChallenge": attempt.challenge,
+                },
+                "state": attempt.state.reveal(),
+            },
+            "status": self.status,
+            "createdAt": to_iso(self.created_at),
+            "expiresAt": to_iso(self.expires_at),
+            "resume": self.resume.to_json(),
+        }
+        status = {
+            "ticket": codec.reveal(self.ticket),
+            "nonce": codec.reveal(attempt.nonce),
+            "cookie": attempt.cookie,
+            "configDigest": self.config_digest,
+            "link": self.link,
+            "switchAccount": self.switch_account,
+            "claim": {"by": claim.by, "until": to_iso(claim.until)} if claim else None,
+            "failure": self.failure.value if self.failure else None,
+            "finishedAt": codec.iso(self.finished_at),
+            "outbox": self.outbox.to_json() if self.outbox else None,
+        }
+        return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes) -> AuthSession:
+        data = codec.decode("AuthSessionRecord", body)
+        spec, status = data["spec"], data["status"]
+        return AuthSession(
+            locator=data["metadata"]["name"].removeprefix("as-"),
+            app=spec["oauthAppRef"]["name"],
+            provider=spec["provider"],
+            subject_mode=spec["subjectMode"],
+            subject=spec["subject"],
+            scopes=tuple(spec["requestedScopes"]),
+            resume=ResumeTarget.from_json(spec["resume"]),
+            ticket=codec.conceal(status["ticket"]),
+            attempt=_attempt(spec["flow"], status),
+            created_at=from_iso(spec["createdAt"]),
+            expires_at=from_iso(spec["expiresAt"]),
+            config_digest=status["configDigest"],
+            link=status["link"],
+            switch_account=status["switchAccount"],
+            status=spec["status"],
+            claim=Claim(status["claim"]["by"], from_iso(status["claim"]["until"])) if status["claim"] else None,
+            failure=Code(status["failure"]) if status["failure"] else None,
+            finished_at=codec.moment(status["finishedAt"]),
+            outbox=AgentEvent.from_json(status["outbox"]) if status["outbox"] else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClaimedSession(AuthSession):
+    """A session whose code this process alone may redeem. Only `claim` in flows/callback.py hands one out."""
+
+
+def _attempt(flow: Mapping[str, Any], status: Mapping[str, Any]) -> Attempt:
+    return Attempt(
+        state=Secret(flow["state"]),
+        challenge=flow["pkce"]["codeChallenge"],
+        verifier=codec.conceal(flow["pkce"]["codeVerifier"]),
+        nonce=codec.conceal(status["nonce"]),
+        cookie=status["cookie"],
+    )

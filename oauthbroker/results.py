@@ -1,0 +1,110 @@
+"""The three answers of `getAccessToken` (specification 12.5.2): ready, authorization_required, error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from oauthbroker.clock import to_iso
+from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.secret import Secret
+
+Reason = Literal["noGrant", "revoked", "expired", "scopes", "refreshUncertain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A token to call the provider with. `degraded` says that it could not be renewed and lives shorter than usual."""
+
+    access_token: Secret
+    token_type: str
+    expires_at: datetime | None
+    scopes: tuple[str, ...]
+    degraded: bool = False
+    status: Literal["ready"] = "ready"
+
+    def to_json(self) -> dict[str, Any]:
+        """The specification's JSON, the token in clear: this is where it leaves on purpose."""
+        body: dict[str, Any] = {
+            "status": self.status,
+            "accessToken": self.access_token.reveal(),
+            "tokenType": self.token_type,
+            "scopes": list(self.scopes),
+        }
+        if self.expires_at is not None:
+            body["expiresAt"] = to_iso(self.expires_at)
+        if self.degraded:
+            body["degraded"] = True
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRequired:
+    """A person has to agree first: show `message` and `authorization_url`, end the turn, and wait for the event."""
+
+    auth_session_id: str
+    authorization_url: str
+    expires_at: datetime
+    message: str
+    reason: Reason
+    status: Literal["authorization_required"] = "authorization_required"
+
+    def __repr__(self) -> str:
+        return f"AuthorizationRequired({self.auth_session_id}, reason={self.reason})"  # the link is a bearer URL
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "authSessionId": self.auth_session_id,
+            "authorizationUrl": self.authorization_url,
+            "expiresAt": to_iso(self.expires_at),
+            "message": self.message,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing a person at a browser can mend. `retryable` says whether asking again later can help."""
+
+    code: Code
+    message: str
+    retryable: bool
+    retry_after_seconds: int | None = None
+    status: Literal["error"] = "error"
+
+    @classmethod
+    def from_error(cls, error: BrokerError, locale: Locale) -> Failed:
+        return cls(error.code, error.message(locale), error.retryable, error.retry_after_seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        error: dict[str, Any] = {"code": self.code.value, "message": self.message, "retryable": self.retryable}
+        if self.retry_after_seconds is not None:
+            error["retryAfterSeconds"] = self.retry_after_seconds
+        return {"status": self.status, "error": error}
+
+
+TokenResult = Ready | AuthorizationRequired | Failed
+
+MESSAGES: dict[Locale, dict[Reason, str]] = {
+    "en": {
+        "noGrant": "A connection to {app} is needed. Open the link below and agree; the work then goes on by itself.",
+        "revoked": "The connection to {app} was ended. Open the link below to connect again; the work then goes on.",
+        "expired": "The connection to {app} has expired. Open the link below to connect again; the work then goes on.",
+        "scopes": "{app} must allow a little more for this. Open the link below and agree; the work then goes on.",
+        "refreshUncertain": "The connection to {app} was interrupted. Open the link below to connect again.",
+    },
+    "ko": {
+        "noGrant": "외부 서비스({app}) 연결이 필요합니다. 아래 링크에서 승인을 완료하면 작업을 이어갈 수 있습니다.",
+        "revoked": "{app} 연결이 해제되었습니다. 아래 링크에서 다시 연결하면 작업을 이어갈 수 있습니다.",
+        "expired": "{app} 연결이 만료되었습니다. 아래 링크에서 다시 연결하면 작업을 이어갈 수 있습니다.",
+        "scopes": "이 작업에는 {app} 의 추가 권한이 필요합니다. 아래 링크에서 승인하면 작업을 이어갈 수 있습니다.",
+        "refreshUncertain": "{app} 연결이 중단되었습니다. 아래 링크에서 다시 연결하면 작업을 이어갈 수 있습니다.",
+    },
+}
+
+
+def invitation(reason: Reason, app: str, locale: Locale) -> str:
+    """The sentence that goes with a link. `app` is the app's display name from our own configuration."""
+    return MESSAGES[locale][reason].format(app=app)

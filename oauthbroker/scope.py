@@ -1,0 +1,63 @@
+"""Which scopes a call may have: app >= tool >= call, exact strings, fixed in advance (specification 12.5.1, rule 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.errors import BrokerError, Code
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeNeed:
+    """`needed` decides whether a grant suffices; `asked` is what an authorization asks the person for."""
+
+    needed: frozenset[str]
+    asked: tuple[str, ...]
+
+
+def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequence[str] | None) -> ScopeNeed:
+    """What this call needs.
+
+    `declared` are the tool's scopes (None: all of the app's), `wanted` the call's own (None: the declared ones;
+    empty: nothing in particular). Raises `scopeNotAllowed` for anything outside, for repetition, and for junk.
+    """
+    ceiling = app.scopes if declared is None else tuple(declared)
+    if wanted is None:
+        return ScopeNeed(frozenset(ceiling), ceiling)
+    allowed = app.scope_set if declared is None else app.scope_set.intersection(declared)
+    if isinstance(wanted, str) or len(wanted) > len(allowed):
+        raise BrokerError(Code.SCOPE_NOT_ALLOWED)
+    if not all(isinstance(scope, str) for scope in wanted):
+        raise BrokerError(Code.SCOPE_NOT_ALLOWED)
+    needed = frozenset(wanted)
+    if len(needed) != len(wanted) or not needed <= allowed:
+        raise BrokerError(Code.SCOPE_NOT_ALLOWED)
+    return ScopeNeed(needed, tuple(wanted) or ceiling)
+
+
+def union_in_app_order(app: OAuthApp, *groups: Sequence[str]) -> tuple[str, ...]:
+    """Everything in any group that the app allows, in the app's order: what a step-up asks for."""
+    together = frozenset[str]().union(*groups)
+    return tuple(scope for scope in app.scopes if scope in together)
+
+
+def granted_scopes(
+    app: OAuthApp, asked: Sequence[str], answered: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(granted, missing) after an exchange. RFC 6749 section 5.1: no `scope` in the answer means what was asked.
+
+    Aliases are folded and unlisted ones (never echoed by the provider) assumed. Raises `scopeExceeded` for a
+    scope that the app does not have, unless it says `extraScopes: ignore`; extras are never stored.
+    """
+    habits = app.habits
+    if answered is None or habits.scopeless:
+        return tuple(asked), ()
+    said = {habits.scope_aliases.get(scope, scope) for scope in answered}
+    extras = said - app.scope_set - set(habits.always_scopes)
+    if extras and habits.extra_scopes == "reject":
+        raise BrokerError(Code.SCOPE_EXCEEDED)
+    said.update(scope for scope in asked if scope in habits.unlisted_scopes)
+    granted = tuple(scope for scope in app.scopes if scope in said)
+    return granted, tuple(scope for scope in asked if scope not in said)

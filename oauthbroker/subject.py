@@ -1,0 +1,29 @@
+"""Whose token it is: read from the turn, never from the tool's word (specification 12.5.1, rule 1)."""
+
+from __future__ import annotations
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.turn import Turn
+
+MAX_BYTES = 1024
+
+
+def resolve_subject(app: OAuthApp, turn: Turn) -> str:
+    """The subject that `app.subject_mode` picks, byte for byte as the runtime gave it.
+
+    Raises `subjectUnavailable` when the turn has none; user mode never falls back to global.
+    """
+    subject = turn.auth.subjects.get(app.subject_mode) if turn.auth is not None else None
+    if not isinstance(subject, str) or not is_subject(subject):
+        raise BrokerError(Code.SUBJECT_UNAVAILABLE, mode=app.subject_mode)
+    return subject
+
+
+def is_subject(text: str) -> bool:
+    """Non-empty, encodable, at most 1 KiB. No normalisation: NFC and NFD spellings are two subjects."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return False
+    return 0 < size <= MAX_BYTES

@@ -1,0 +1,85 @@
+"""Turn: who is acting, for whom, and where a granted answer has to go. Made by the runtime, never by a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SubjectMode = Literal["global", "user"]
+Json = Any  # what json.loads gives; checked where it is read
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAuth:
+    """`turn.auth`: the actor who caused the turn and the subjects it acts for.
+
+    `actor` is `{type, id, display?}`; `subjects` has `global` and/or `user`, e.g. `slack:team:T111`.
+    """
+
+    actor: Mapping[str, str] = field(default_factory=dict)
+    subjects: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Json]:
+        return {"actor": dict(self.actor), "subjects": dict(self.subjects)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> TurnAuth:
+        return cls(actor=dict(data.get("actor", {})), subjects=dict(data.get("subjects", {})))
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeTarget:
+    """Where `auth.granted` goes: one agent's queue, one instance in it, and the turn context it brings back."""
+
+    agent_name: str
+    instance_key: str
+    swarm_ref: str = "Swarm/default"
+    origin: Mapping[str, Json] = field(default_factory=dict)
+    auth: TurnAuth = field(default_factory=TurnAuth)
+
+    @property
+    def address(self) -> tuple[str, str, str]:
+        """What makes two targets the same conversation: FIFO holds within it."""
+        return (self.swarm_ref, self.agent_name, self.instance_key)
+
+    def to_json(self) -> dict[str, Json]:
+        """The `resume` block of specification 12.5.5."""
+        kind, _, name = self.swarm_ref.partition("/")
+        return {
+            "swarmRef": {"kind": kind, "name": name},
+            "instanceKey": self.instance_key,
+            "agentName": self.agent_name,
+            "origin": dict(self.origin),
+            "auth": self.auth.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> ResumeTarget:
+        swarm = data["swarmRef"]
+        return cls(
+            agent_name=data["agentName"],
+            instance_key=data["instanceKey"],
+            swarm_ref=f"{swarm['kind']}/{swarm['name']}",
+            origin=data.get("origin", {}),
+            auth=TurnAuth.from_json(data.get("auth", {})),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One event being worked on by one agent instance. `auth` is handed on unchanged when agents hand over."""
+
+    agent_name: str
+    instance_key: str
+    swarm_ref: str = "Swarm/default"
+    origin: Mapping[str, Json] = field(default_factory=dict)
+    auth: TurnAuth | None = None
+
+    def __post_init__(self) -> None:
+        if self.swarm_ref.count("/") != 1:
+            raise ValueError("swarm_ref is written Kind/name")
+
+    @property
+    def resume_target(self) -> ResumeTarget:
+        return ResumeTarget(self.agent_name, self.instance_key, self.swarm_ref, self.origin, self.auth or TurnAuth())
