@@ -64,7 +64,7 @@ bench: $(DEV)
 	$(BIN)/python bench/run.py $(ARGS)
 
 cases: $(DEV)
-	$(BIN)/python tests/test_cases.py
+	$(BIN)/python -m tests.test_cases
 
 # Pins are resolved on the oldest Python we support, so that its extra needs are in; every wheel's hash is kept.
 pins: $(VENV)/bin/python

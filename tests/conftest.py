@@ -1,0 +1,53 @@
+"""What every test run here shares: choosing tests by number, and tests/e2e on machines that lack something."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import machine
+
+SKIPPED = "e2e skipped, this machine lacks: "
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("oauthbroker")
+    group.addoption("--case", action="append", default=[], metavar="N", help="only tests of case N (tests/CASES.md)")
+    group.addoption("--rule", action="append", default=[], metavar="N", help="only tests of rule N (tests/CASES.md)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = {("case", number) for number in config.getoption("--case")}
+    wanted |= {("rule", number) for number in config.getoption("--rule")}
+    if wanted:
+        dropped = [item for item in items if not wanted & numbers_of(item)]
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in dropped]
+
+
+def numbers_of(item: pytest.Item) -> set[tuple[str, str]]:
+    return {
+        (mark.name, number) for mark in item.iter_markers() if mark.name in {"case", "rule"} for number in mark.args
+    }
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    lacks = machine.missing() if item.get_closest_marker("e2e") else []
+    if lacks and machine.required():
+        pytest.fail(f"E2E=required, and this machine lacks: {', '.join(lacks)}", pytrace=False)
+    if lacks:
+        pytest.skip(SKIPPED + ", ".join(lacks))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The last word of a run that left something out."""
+    reports = terminalreporter.stats.get("skipped", [])
+    skips = [
+        report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple) and SKIPPED in report.longrepr[2]
+    ]
+    if skips:
+        reason = skips[0].removeprefix("Skipped: ")
+        terminalreporter.write_sep("!", f"{len(skips)} TESTS NOT RUN", red=True, bold=True)
+        terminalreporter.write_line(reason, red=True, bold=True)
+        terminalreporter.write_line(
+            "Install it and run `make test` again; E2E=required makes this a failure.", red=True
+        )

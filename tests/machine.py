@@ -1,0 +1,39 @@
+"""What this machine has for tests/e2e: Node, its packages and a Chromium. Finds, never installs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+NODE_HOME = Path(__file__).parent / "e2e" / "node"
+
+
+def node() -> str | None:
+    """The Node that the locked packages bring along, else the machine's."""
+    brought = NODE_HOME / "node_modules" / ".bin" / "node"
+    return str(brought) if brought.exists() else shutil.which("node")
+
+
+def chromium() -> str | None:
+    """The distribution's Chromium (or $CHROMIUM); no browser is ever downloaded."""
+    named = os.environ.get("CHROMIUM")
+    candidates = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    return next((path for name in candidates if (path := shutil.which(name))), None)
+
+
+def missing() -> list[str]:
+    """What tests/e2e needs and this machine lacks, in words for a person; empty when all is there."""
+    lacks = {
+        "Node (package nodejs)": node() is None,
+        "the Node packages (npm ci in tests/e2e/node)": not (
+            NODE_HOME / "node_modules" / ".package-lock.json"
+        ).exists(),
+        "Chromium (package chromium, or its path in CHROMIUM)": chromium() is None,
+    }
+    return [what for what, absent in lacks.items() if absent]
+
+
+def required() -> bool:
+    """E2E=required turns a skip into a failure; CI sets it."""
+    return os.environ.get("E2E") == "required"
