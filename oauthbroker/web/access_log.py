@@ -1,0 +1,95 @@
+"""Our own access log: what was asked of which route and how it went; never a path, a query or a header.
+
+Servers log the request line, and ours would carry tickets and codes; so theirs is off (`uvicorn_options`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+
+from oauthbroker.clock import Clock, random_text, to_iso
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_STATE_KEY = "request_id"
+
+
+class AccessLog:
+    """ASGI middleware, the outermost: one line a request, and a request id, also sent back as X-Request-Id."""
+
+    def __init__(self, app: ASGIApp, *, clock: Clock, log: FilteringBoundLogger) -> None:
+        self.app, self.clock, self.log = app, clock, log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        identifier = random_text(self.clock, 96)
+        scope.setdefault("state", {})[_STATE_KEY] = identifier
+        started, status = self.clock.monotonic(), 0
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], (b"x-request-id", identifier.encode())]}
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_and_note)
+        finally:
+            self.log.info(
+                "request",
+                route=route_template(scope),
+                method=scope["method"] if scope["method"] in _METHODS else "other",
+                status=status,  # 0: nothing was answered, the client had left
+                duration_ms=round((self.clock.monotonic() - started) * 1000, 1),
+                request_id=identifier,
+            )
+
+
+def request_id(scope: MutableMapping[str, Any]) -> str:
+    """The id AccessLog gave this request; empty without it."""
+    return str(scope.get("state", {}).get(_STATE_KEY, ""))
+
+
+def route_template(scope: MutableMapping[str, Any]) -> str:
+    """`/connect/{ticket}` as declared, `-` where nothing matched: what people typed is never repeated."""
+    return str(getattr(scope.get("route"), "path", "-"))
+
+
+def json_log(stream: TextIO, clock: Clock) -> FilteringBoundLogger:
+    """A structured logger: one JSON object a line, ASCII only, so that no value can start a line of its own."""
+
+    def stamp(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+        return {"time": to_iso(clock.now()), **event}
+
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.WriteLogger(stream),
+        processors=[structlog.processors.add_log_level, stamp, structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        cache_logger_on_first_use=True,
+    )
+    return logger
+
+
+def uvicorn_options() -> dict[str, Any]:
+    """Keyword arguments for `uvicorn.Config` that the pages rely on.
+
+    `log_level` is said on purpose: left out, a root logger below DEBUG makes uvicorn trace whole requests.
+    `proxy_headers` off: X-Forwarded-* is what a client says about itself.
+    """
+    return {
+        "access_log": False,
+        "log_config": None,
+        "log_level": "info",
+        "proxy_headers": False,
+        "server_header": False,
+        "http": "h11",
+        "ws": "none",
+        "h11_max_incomplete_event_size": 32 * 1024,
+    }

@@ -1,0 +1,86 @@
+"""Names that come from elsewhere, made fit to be shown: no hidden characters, no endless lines, no disguise."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from urllib.parse import urlsplit
+
+from markupsafe import Markup, escape
+
+from oauthbroker.errors import BrokerError, Code
+
+_JOINERS = "\u200c\u200d"  # Persian words and joined emoji need them
+_MARKS_IN_A_ROW = 4  # more stacked accents than any script uses
+HOST_LIMIT = 260  # a DNS name and a port
+_URL = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*")
+_HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._:[]")
+
+
+def shown(text: str, limit: int = 80) -> str:
+    """`text` on one line, without control, direction-changing or invisible characters, at most `limit` long."""
+    clean = " ".join(_visible(text[: 8 * limit]).split())
+    if len(clean) <= limit and len(text) <= 8 * limit:
+        return clean
+    return clean[: limit - 1].rstrip(" " + _JOINERS) + "\u2026"
+
+
+def _visible(text: str) -> str:
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        category = unicodedata.category(character)
+        marks = marks + 1 if category in {"Mn", "Me"} else 0
+        if category in {"Cc", "Zl", "Zp", "Zs"}:
+            kept.append(" ")
+        elif marks <= _MARKS_IN_A_ROW and (category[0] != "C" or character in _JOINERS):
+            kept.append(character)
+    return "".join(kept)
+
+
+def isolated(text: str, limit: int = 80) -> Markup:
+    """`shown(text)` escaped and in a `<bdi>`, so that its direction never reorders the sentence around it."""
+    return Markup("<bdi>{}</bdi>").format(shown(text, limit))
+
+
+def phrase(template: str, **names: str | Markup) -> Markup:
+    """Our own sentence with foreign names in it, each isolated. Safe to place in HTML text."""
+    return escape(template).format(
+        **{key: name if isinstance(name, Markup) else isolated(name) for key, name in names.items()}
+    )
+
+
+def plain_phrase(template: str, **names: str) -> str:
+    """The same for `<title>`, where no element may stand: isolates as characters, escaped by the template."""
+    return template.format(**{key: f"\u2068{shown(name)}\u2069" for key, name in names.items()})
+
+
+def host_of(url: str) -> str:
+    """The host a person will see in the address bar, ASCII (IDNs as `xn--`), with its port where it has one.
+
+    Never shortened: the end of a host is what tells an impostor. Raises `appMisconfigured` when there is none.
+    """
+    netloc = urlsplit(url).netloc.rpartition("@")[2].lower()
+    host = netloc if netloc.isascii() else _as_ascii(netloc)
+    if not host or len(host) > HOST_LIMIT or not _HOST_CHARACTERS.issuperset(host):
+        raise BrokerError(Code.APP_MISCONFIGURED, note="a provider URL without a usable host")
+    return host
+
+
+def _as_ascii(host: str) -> str:
+    try:
+        return host.encode("idna").decode()
+    except UnicodeError:
+        return ""
+
+
+def checked_url(url: str) -> str:
+    """A URL a browser may be sent to: http(s), a host, no credentials, only characters a URL has.
+
+    Raises `appMisconfigured`; nothing of the URL is repeated.
+    """
+    parts = urlsplit(url) if _URL.fullmatch(url) else None
+    if parts is None or "@" in parts.netloc:
+        raise BrokerError(Code.APP_MISCONFIGURED, note="a provider URL that no browser should be given")
+    host_of(url)
+    return url

@@ -1,0 +1,143 @@
+"""The gate before every route: which hosts we answer for, how much may come in, what every answer carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.typing import FilteringBoundLogger
+
+from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.web.access_log import request_id
+from oauthbroker.web.policy import security_headers
+from oauthbroker.web.problems import answer, bare_answer
+
+TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
+BODY_LIMIT = 64 * 1024
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+_HEARSAY = (b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"x-http-method", b"x-real-ip")
+
+
+def allowed_hosts(public_base_url: str, extra: Iterable[str] = ()) -> frozenset[str]:
+    """The values of Host we answer to: the public one (with and without a default port) and the configured ones."""
+    parts = urlsplit(public_base_url)
+    host = parts.netloc.rpartition("@")[2].lower()
+    hosts = {host, *(name.lower() for name in extra)}
+    default = _DEFAULT_PORTS.get(parts.scheme)
+    if parts.port is None:
+        hosts.add(f"{host}:{default}")
+    elif parts.port == default:
+        hosts.add(host.rpartition(":")[0])
+    return frozenset(hosts)
+
+
+class Guard:
+    """ASGI middleware inside AccessLog, around the routes: `Starlette(middleware=[Middleware(AccessLog, ...),
+    Middleware(Guard, ...)])`, so that a fault becomes our fixed page before any server prints it.
+
+    `any_host_paths` are exact paths that tell nothing and are asked by address (health probes).
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: frozenset[str],
+        locale: Locale,
+        log: FilteringBoundLogger,
+        any_host_paths: frozenset[str] = frozenset({"/healthz"}),
+    ) -> None:
+        self.app, self.hosts, self.locale, self.log = app, hosts, locale, log
+        self.any_host_paths = any_host_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["headers"] = [(name, value) for name, value in scope["headers"] if not name.startswith(_HEARSAY)]
+        exchange = _Exchange(receive, send)
+        response = self._refusal(Request(scope))
+        if response is None:
+            response = await self._run(scope, exchange)
+        if response is not None and not exchange.started:
+            await response(scope, exchange.receive, exchange.send)
+
+    async def _run(self, scope: Scope, exchange: _Exchange) -> Response | None:
+        """Lets the routes answer; what they could not answer comes back as a response."""
+        try:
+            await self.app(scope, exchange.receive, exchange.send)
+        except BrokerError as error:
+            return answer(error, Request(scope), self.locale)
+        except ClientDisconnect:
+            return None
+        except Exception as exc:  # noqa: BLE001 - the last fence: nothing may reach a server that prints messages
+            self.log.error(
+                "fault", exception=type(exc).__qualname__, place=_place(exc.__traceback__), request_id=request_id(scope)
+            )
+            return bare_answer(500, Request(scope), self.locale)
+        return None
+
+    def _refusal(self, request: Request) -> Response | None:
+        """(1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
+        scope = request.scope
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        hosts = request.headers.getlist("host")
+        if path not in self.any_host_paths and (len(hosts) != 1 or hosts[0].lower() not in self.hosts):
+            return answer(BrokerError(Code.HOST_NOT_ALLOWED), request, self.locale)
+        if max(len(scope["query_string"]), len(scope.get("raw_path") or b"")) > TARGET_LIMIT:
+            return answer(BrokerError(Code.REQUEST_TOO_LARGE), request, self.locale, status=414)
+        if any(character < " " or character == "\x7f" for character in scope["path"]):
+            return answer(BrokerError(Code.REQUEST_INVALID), request, self.locale)
+        announced = request.headers.get("content-length", "0")
+        if not announced.isdigit() or int(announced[:20]) > BODY_LIMIT:
+            response = answer(BrokerError(Code.REQUEST_TOO_LARGE), request, self.locale)
+            response.headers["connection"] = "close"  # the body is on its way and nobody will read it
+            return response
+        return None
+
+
+class _Exchange:
+    """One request's two ends: counts what comes in, dresses what goes out."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self.started = False
+        self._received = 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        if self._received > BODY_LIMIT:
+            raise BrokerError(Code.REQUEST_TOO_LARGE)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = MutableHeaders(scope=message)
+            for name, value in security_headers().items():
+                headers.setdefault(name, value)
+            if self._received > BODY_LIMIT:
+                headers["connection"] = "close"
+        await self._send(message)
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """`module.function:line` of the innermost frame of ours; where a fault began, and nothing it held."""
+    place = "?"
+    while traceback is not None:
+        module = traceback.tb_frame.f_globals.get("__name__", "?")
+        if place == "?" or module.startswith("oauthbroker"):
+            place = f"{module}.{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place

@@ -1,0 +1,167 @@
+"""What people see between link and grant: connect, leaving, and how it ended. Server-rendered, no script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse
+
+from oauthbroker.clock import to_iso
+from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.turn import SubjectMode
+from oauthbroker.web.display import HOST_LIMIT, checked_url, isolated, phrase, plain_phrase
+from oauthbroker.web.policy import TEMPLATES, security_headers, stylesheet
+from oauthbroker.web.scopes import provider_title, scope_line
+from oauthbroker.web.texts import TEXTS, Texts
+
+Outcome = Literal["connected", "denied", "failed", "expired", "missing"]
+CSRF_FIELD, DECISION_FIELD = "csrf", "decision"
+CONTINUE, CANCEL = "continue", "cancel"
+_SCOPES_SHOWN = 100
+_STATUS: dict[Outcome, int] = {"connected": 200, "denied": 200, "failed": 500, "expired": 400, "missing": 404}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectView:
+    """Everything the connect page says. `csrf_token` goes into the form and nowhere else."""
+
+    agent_name: str
+    app_name: str
+    provider: str
+    provider_host: str
+    subject: str
+    subject_mode: SubjectMode
+    scopes: tuple[str, ...]
+    expires_at: datetime
+    now: datetime
+    csrf_token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One finished page: HTML, status, and how much of our address the next site may learn."""
+
+    html: str = field(repr=False)
+    status: int
+    locale: Locale
+    referrer_policy: Literal["no-referrer", "same-origin"] = "no-referrer"
+
+    def response(self, *, set_cookies: Iterable[str] = ()) -> HTMLResponse:
+        """The page with every security header; `set_cookies` are whole values made by `csrf.cookie_header`."""
+        headers = {
+            **security_headers(),
+            "referrer-policy": self.referrer_policy,
+            "content-language": self.locale,
+        }
+        response = HTMLResponse(self.html, self.status, headers)
+        for cookie in set_cookies:
+            response.raw_headers.append((b"set-cookie", cookie.encode("ascii")))
+        return response
+
+
+def render_connect(view: ConnectView, locale: Locale) -> Page:
+    """Who asks for what, for whom, and where it leads. Shows, and changes nothing (design.md 5.3).
+
+    Referrer-Policy is `same-origin`: with `no-referrer` browsers send `Origin: null` on the form's POST.
+    """
+    text = TEXTS[locale]
+    html = _render(
+        "connect.html",
+        locale,
+        kind="connect",
+        title=plain_phrase(text.connect_title, app=view.app_name),
+        view=view,
+        provider=provider_title(view.provider, view.provider_host),
+        sharing=text.subject_shared if view.subject_mode == "global" else text.subject_personal,
+        expiry=_expiry(view, text),
+        expires_iso=to_iso(view.expires_at),
+        scopes=[scope_line(view.provider, scope, locale) for scope in view.scopes[:_SCOPES_SHOWN]],
+        more_scopes=max(0, len(view.scopes) - _SCOPES_SHOWN),
+    )
+    return Page(html, 200, locale, "same-origin")
+
+
+def _expiry(view: ConnectView, text: Texts) -> str:
+    minutes = max(0, math.ceil((view.expires_at - view.now).total_seconds() / 60))
+    return text.expiry.format(minutes=minutes, time=f"{view.expires_at.astimezone(UTC):%H:%M}")
+
+
+def render_interstitial(url: str, view: ConnectView, locale: Locale) -> Page:
+    """The step to the provider: a refresh and a link, because a redirect out of a form dies on CSP `form-action`.
+
+    `url` is the authorization URL we built; raises `appMisconfigured` for one that no browser should be given.
+    """
+    text = TEXTS[locale]
+    provider = provider_title(view.provider, view.provider_host)
+    html = _render(
+        "leaving.html",
+        locale,
+        kind="leaving",
+        title=plain_phrase(text.leaving_title, provider=provider),
+        view=view,
+        provider=provider,
+        url=checked_url(url),
+    )
+    return Page(html, 200, locale)
+
+
+def render_outcome(
+    outcome: Outcome,
+    code: Code | None = None,
+    app_name: str | None = None,
+    locale: Locale = "en",
+    *,
+    status: int | None = None,
+    reference: str = "",
+) -> Page:
+    """How it ended. With a code, its sentence and status; without, the same fixed words for every cause.
+
+    `reference` is the request id, shown to quote when asking for help. `status` overrides.
+    """
+    text = TEXTS[locale]
+    heading, title, lead = _ending(outcome, code, app_name, locale)
+    html = _render(
+        "outcome.html", locale, kind=outcome, title=title, heading=heading, lead=lead, reference=reference, text=text
+    )
+    return Page(html, status or (BrokerError(code).status if code else _STATUS[outcome]), locale)
+
+
+def _ending(outcome: Outcome, code: Code | None, app_name: str | None, locale: Locale) -> tuple[Markup, str, str]:
+    text = TEXTS[locale]
+    if outcome == "connected" and app_name:
+        heading, title = phrase(text.connected_title, app=app_name), plain_phrase(text.connected_title, app=app_name)
+        return heading, title, text.connected_lead
+    titles: dict[Outcome, tuple[str, str]] = {
+        "connected": (text.connected_title_plain, text.connected_lead),
+        "denied": (text.denied_title, text.denied_lead),
+        "failed": (text.failed_title, text.failed_lead),
+        "expired": (text.expired_title, text.expired_lead),
+        "missing": (text.missing_title, text.missing_lead),
+    }
+    title, lead = titles[outcome]
+    return escape(title), title, BrokerError(code).message(locale) if code else lead
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals.update(phrase=phrase, isolated=isolated, stylesheet=stylesheet(), host_limit=HOST_LIMIT)
+    return environment
+
+
+def _render(template: str, locale: Locale, **words: Any) -> str:
+    return _environment().get_template(template).render(locale=locale, **{"text": TEXTS[locale], **words})

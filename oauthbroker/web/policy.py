@@ -1,0 +1,46 @@
+"""What a browser may do with anything we answer: the stylesheet, its hash, and the security headers."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+TEMPLATES = Path(__file__).parent / "templates"
+_DENIED_FEATURES = ("accelerometer", "camera", "geolocation", "gyroscope", "microphone", "payment", "usb")
+
+
+@cache
+def stylesheet() -> str:
+    """The one stylesheet, exactly as it stands between `<style>` and `</style>` of every page."""
+    return (TEMPLATES / "style.css").read_text(encoding="utf-8")
+
+
+@cache
+def content_security_policy() -> str:
+    """Nothing may load, run, frame us or be posted elsewhere; only our stylesheet applies, by its SHA-256."""
+    digest = base64.b64encode(hashlib.sha256(stylesheet().encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+
+
+@cache
+def security_headers() -> Mapping[str, str]:
+    """What every answer carries, pages and JSON alike, names in lower case. A page may say its own Referrer-Policy."""
+    return MappingProxyType(
+        {
+            "cache-control": "no-store",
+            "content-security-policy": content_security_policy(),
+            "cross-origin-opener-policy": "same-origin",
+            "cross-origin-resource-policy": "same-origin",
+            "permissions-policy": ", ".join(f"{feature}=()" for feature in _DENIED_FEATURES),
+            "referrer-policy": "no-referrer",
+            "x-content-type-options": "nosniff",
+            "x-frame-options": "DENY",
+            "x-robots-tag": "noindex, nofollow",
+        }
+    )

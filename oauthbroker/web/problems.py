@@ -1,0 +1,99 @@
+"""Errors as answers: RFC 9457 JSON for machines, a page for people. The same code, sentence and status in both."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.web.access_log import request_id
+from oauthbroker.web.pages import Outcome, Page, render_outcome
+from oauthbroker.web.policy import security_headers
+from oauthbroker.web.texts import locale_of
+
+_OUTCOMES: dict[Code, Outcome] = {
+    Code.PROVIDER_DENIED: "denied",
+    Code.STATE_UNKNOWN: "expired",
+    Code.STATE_EXPIRED: "expired",
+    Code.STATE_USED: "expired",
+}
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def wants_page(headers: Headers) -> bool:
+    """Whether a person is looking: browsers name text/html in Accept, API clients do not."""
+    return "text/html" in headers.get("accept", "").lower()
+
+
+def error_page(error: BrokerError, locale: Locale, *, app_name: str | None = None, reference: str = "") -> Page:
+    """How an error ends for a person; `reference` is the request id to quote."""
+    outcome = _OUTCOMES.get(error.code, "failed")
+    return render_outcome(outcome, error.code, app_name, locale, reference=reference)
+
+
+def problem(error: BrokerError, locale: Locale = "en", *, status: int | None = None) -> JSONResponse:
+    """RFC 9457 with our code, whether to retry, and when. `status` overrides the code's own."""
+    extra: dict[str, Any] = {
+        "detail": error.message(locale),
+        "code": error.code.value,
+        "retryable": error.retryable,
+    }
+    headers: dict[str, str] = {}
+    if error.retry_after_seconds is not None:
+        extra["retryAfterSeconds"] = error.retry_after_seconds
+        headers["retry-after"] = str(error.retry_after_seconds)
+    if error.code is Code.UNAUTHENTICATED:
+        headers["www-authenticate"] = "Bearer"
+    return _problem(status or error.status, extra, headers)
+
+
+def _problem(
+    status: int, extra: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, **(extra or {})}
+    return JSONResponse(body, status, {**security_headers(), **(headers or {})}, media_type="application/problem+json")
+
+
+def answer(error: BrokerError, request: Request, default: Locale, *, status: int | None = None) -> Response:
+    """The error in the form and language the caller asked for."""
+    locale = locale_of(request.headers.get("accept-language"), default)
+    if not wants_page(request.headers):
+        return problem(error, locale, status=status)
+    outcome = _OUTCOMES.get(error.code, "failed")
+    page = render_outcome(outcome, error.code, None, locale, status=status, reference=request_id(request.scope))
+    return page.response()
+
+
+def bare_answer(status: int, request: Request, default: Locale, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer without a code: 404, 405 and the like, and the 500 that tells nothing but its reference."""
+    locale = locale_of(request.headers.get("accept-language"), default)
+    if wants_page(request.headers):
+        outcome: Outcome = "failed" if status >= 500 else "missing"
+        page = render_outcome(outcome, None, None, locale, status=status, reference=request_id(request.scope))
+        response: Response = page.response()
+    else:
+        response = _problem(status)
+    response.headers.update(headers or {})
+    return response
+
+
+def handlers(default: Locale) -> dict[Any, Handler]:
+    """For Starlette's `exception_handlers`: our errors, and its own (404, 405), as pages or problems."""
+
+    async def on_broker_error(request: Request, exc: Exception) -> Response:
+        if not isinstance(exc, BrokerError):
+            raise TypeError("registered for BrokerError")
+        return answer(exc, request, default)
+
+    async def on_http_exception(request: Request, exc: Exception) -> Response:
+        if not isinstance(exc, HTTPException):
+            raise TypeError("registered for HTTPException")
+        return bare_answer(exc.status_code, request, default, exc.headers)
+
+    return {BrokerError: on_broker_error, HTTPException: on_http_exception}

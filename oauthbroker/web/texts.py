@@ -1,0 +1,160 @@
+"""Every word on our pages in English and Korean, and which of the two a browser reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oauthbroker.errors import Locale
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """One language. `{names}` in braces are filled with escaped, direction-isolated words by `pages`."""
+
+    connect_title: str
+    connect_lead: str
+    label_agent: str
+    label_service: str
+    label_subject: str
+    subject_shared: str
+    subject_personal: str
+    label_host: str
+    label_expiry: str
+    expiry: str
+    scopes_heading: str
+    scopes_none: str
+    scopes_more: str
+    warning: str
+    password_hint: str
+    continue_button: str
+    decline_button: str
+    leaving_title: str
+    leaving_lead: str
+    leaving_link: str
+    connected_title: str
+    connected_title_plain: str
+    connected_lead: str
+    denied_title: str
+    denied_lead: str
+    failed_title: str
+    failed_lead: str
+    expired_title: str
+    expired_lead: str
+    missing_title: str
+    missing_lead: str
+    reference: str
+    footer: str
+
+
+EN = Texts(
+    connect_title="Connect {app}?",
+    connect_lead="{agent} is asking to use {app} for you. Nothing happens until you agree.",
+    label_agent="Who asks",
+    label_service="Service",
+    label_subject="For",
+    subject_shared="Shared with everybody this agent works for",
+    subject_personal="Only used when the agent works for you",
+    label_host="You will be sent to",
+    label_expiry="This link",
+    expiry="expires in {minutes} min, at {time} UTC",
+    scopes_heading="What it may do",
+    scopes_none="Only what the service gives every app",
+    scopes_more="and {count} more",
+    warning="Only continue if you started this yourself. If somebody sent you this link, cancel.",
+    password_hint="You will sign in at {host}. This page never asks for a password.",
+    continue_button="Continue to {provider}",
+    decline_button="Cancel",
+    leaving_title="Taking you to {provider}",
+    leaving_lead="You are being sent to {host}. Check that this address is in your browser before you sign in.",
+    leaving_link="Continue if nothing happens",
+    connected_title="{app} is connected",
+    connected_title_plain="Connected",
+    connected_lead="You can close this page and go back to your conversation. It goes on by itself.",
+    denied_title="Nothing was connected",
+    denied_lead="You said no, and that is fine. Nothing was stored. You can close this page.",
+    failed_title="This did not work",
+    failed_lead="Something went wrong here and nothing was connected. Please try again in a while.",
+    expired_title="This link no longer works",
+    expired_lead="It may have expired or been used before. Go back to your conversation and ask for a new one.",
+    missing_title="There is nothing here",
+    missing_lead="Open the link from your conversation again, exactly as it was sent to you.",
+    reference="If you ask for help, mention {reference}",
+    footer="Connections are stored encrypted. You can end them at any time.",
+)
+
+KO = Texts(
+    connect_title="{app} 연결",
+    connect_lead="{agent} 에이전트가 {app} 사용을 요청합니다. 동의하기 전에는 아무 일도 일어나지 않습니다.",
+    label_agent="요청한 에이전트",
+    label_service="서비스",
+    label_subject="대상",
+    subject_shared="이 에이전트를 사용하는 모두가 함께 사용합니다",
+    subject_personal="에이전트가 나를 위해 일할 때만 사용합니다",
+    label_host="이동할 주소",
+    label_expiry="링크 유효 시간",
+    expiry="{minutes}분 남음 (UTC {time} 만료)",
+    scopes_heading="허용되는 작업",
+    scopes_none="서비스가 모든 앱에 기본으로 제공하는 권한만",
+    scopes_more="외 {count}개",
+    warning="직접 시작한 경우에만 계속하십시오. 다른 사람이 보낸 링크라면 취소하십시오.",
+    password_hint="로그인은 {host} 에서 합니다. 이 페이지는 비밀번호를 묻지 않습니다.",
+    continue_button="{provider}(으)로 계속",
+    decline_button="취소",
+    leaving_title="{provider}(으)로 이동 중",
+    leaving_lead="{host} 주소로 이동합니다. 로그인하기 전에 브라우저의 주소를 확인하십시오.",
+    leaving_link="자동으로 이동하지 않으면 여기를 누르십시오",
+    connected_title="{app} 연결 완료",
+    connected_title_plain="연결 완료",
+    connected_lead="이 페이지를 닫고 대화로 돌아가십시오. 작업은 자동으로 이어집니다.",
+    denied_title="연결되지 않았습니다",
+    denied_lead="요청을 거절하셨으며 아무것도 저장되지 않았습니다. 이 페이지를 닫아도 됩니다.",
+    failed_title="완료하지 못했습니다",
+    failed_lead="문제가 발생하여 연결되지 않았습니다. 잠시 후 다시 시도하십시오.",
+    expired_title="사용할 수 없는 링크입니다",
+    expired_lead="만료되었거나 이미 사용된 링크일 수 있습니다. 대화로 돌아가 새 링크를 요청하십시오.",
+    missing_title="페이지가 없습니다",
+    missing_lead="대화에서 받은 링크를 그대로 다시 여십시오.",
+    reference="문의할 때 알려 주십시오: {reference}",
+    footer="연결 정보는 암호화되어 보관되며 언제든지 해제할 수 있습니다.",
+)
+
+TEXTS: dict[Locale, Texts] = {"en": EN, "ko": KO}
+
+
+def locale_of(accept_language: str | None, default: Locale) -> Locale:
+    """The language of `Accept-Language` (RFC 9110 section 12.5.4) that we speak and the reader likes best.
+
+    Only the primary subtag counts. `default` is the broker's own locale: for no header, `*`, or no common language.
+    """
+    best: Locale = default
+    best_weight = 0.0
+    for item in (accept_language or "")[:1000].split(","):
+        tag, _, parameter = item.partition(";")
+        spoken = _spoken(tag, default)
+        weight = _weight(parameter)
+        if spoken is not None and weight > best_weight:
+            best, best_weight = spoken, weight
+    return best
+
+
+def _spoken(tag: str, default: Locale) -> Locale | None:
+    match tag.strip().lower().split("-")[0]:
+        case "en":
+            return "en"
+        case "ko":
+            return "ko"
+        case "*":
+            return default
+        case _:
+            return None
+
+
+def _weight(parameter: str) -> float:
+    """A qvalue: 1 when there is none, 0 (not wanted) when it cannot be read."""
+    name, _, value = parameter.strip().partition("=")
+    if not name:
+        return 1.0
+    digits = value.strip()
+    if name.strip().lower() != "q" or not digits.replace(".", "", 1).isdigit() or not digits.isascii():
+        return 0.0
+    return min(float(digits), 1.0)
