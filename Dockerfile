@@ -1,0 +1,34 @@
+# The broker as a container: non-root, runs on a read-only root, no build tools in what ships.
+#
+#   docker build -t oauthbroker .
+#   docker run --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges -p 8420:8420 \
+#       -v "$PWD/config:/srv/oauthbroker/config:ro" -v oauthbroker-store:/srv/oauthbroker/store \
+#       -v oauthbroker-keys:/srv/oauthbroker/keys oauthbroker
+#
+# Three mounts on purpose: what people write (read-only), what the broker keeps (sealed), and the key that opens it.
+# Whoever copies the store must not get the key along. tests/test_dockerfile.py replays these steps without an engine.
+ARG PYTHON_VERSION=3.11
+
+FROM python:${PYTHON_VERSION}-slim AS build
+WORKDIR /src
+COPY requirements/build.txt requirements/runtime.txt requirements/
+RUN pip install --no-cache-dir --require-hashes -r requirements/build.txt
+RUN python -m venv --without-pip /opt/oauthbroker \
+    && pip --python /opt/oauthbroker/bin/python install --no-cache-dir --require-hashes -r requirements/runtime.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY oauthbroker/ oauthbroker/
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
+    && pip --python /opt/oauthbroker/bin/python install --no-cache-dir --no-deps --no-index --find-links dist oauthbroker
+
+FROM python:${PYTHON_VERSION}-slim
+RUN python -m pip uninstall --yes --quiet pip setuptools wheel
+COPY --from=build /opt/oauthbroker /opt/oauthbroker
+ENV PATH=/opt/oauthbroker/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /srv/oauthbroker
+RUN mkdir config store keys && chown 10001:10001 store keys && chmod 0700 store keys
+USER 10001:10001
+EXPOSE 8420
+HEALTHCHECK --interval=30s --timeout=5s --start-period=20s --retries=3 \
+    CMD ["python", "-c", "import http.client as h; c = h.HTTPConnection('127.0.0.1', 8420, timeout=4); c.request('GET', '/healthz'); raise SystemExit(c.getresponse().status != 200)"]
+ENTRYPOINT ["oauthbroker"]
+CMD ["serve", "--config", "config"]
