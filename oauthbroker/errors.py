@@ -55,6 +55,7 @@ class Code(StrEnum):
     RECORD_MISPLACED = "recordMisplaced"
     KEY_UNKNOWN = "keyUnknown"
     KEY_MISMATCH = "keyMismatch"
+    KEY_EXISTS = "keyExists"
     UNAUTHENTICATED = "unauthenticated"
     TURN_ENDED = "turnEnded"
     REQUEST_TOO_LARGE = "requestTooLarge"
@@ -308,6 +309,12 @@ MEANINGS: dict[Code, Meaning] = {
         _FINAL,
         "The key does not fit this store. Provide the key file it was made with; nothing was changed.",
         "키가 이 저장소와 맞지 않습니다. 저장소를 만들 때 사용한 키 파일을 제공하십시오. 변경된 것은 없습니다.",
+    ),
+    Code.KEY_EXISTS: Meaning(
+        409,
+        _FINAL,
+        "A key or a store is already there and is never overwritten. Nothing was changed; remove it yourself to start anew.",
+        "키 또는 저장소가 이미 있으며 덮어쓰지 않습니다. 변경된 것은 없습니다. 새로 시작하려면 직접 제거하십시오.",
     ),
     Code.UNAUTHENTICATED: Meaning(
         401,

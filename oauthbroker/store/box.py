@@ -1,0 +1,41 @@
+"""A box: a small secret wrapped by a key that stays (a key file around a keyring). Format: store/README.md.
+
+The key schedule is that of a record: a wrong key (the commitment differs) is told from damage (the tag differs).
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.names import length_prefixed
+from oauthbroker.store.seal import TAG, derive
+
+SALT, COMMIT, HEADER = slice(0, 32), slice(32, 64), 64
+
+
+def seal_box(key: bytes, label: str, context: bytes, secret: bytes, *, salt: bytes | None = None) -> bytes:
+    """`salt 32 | commit 32 | ciphertext+tag`, bound to `context`. `salt` is for frozen vectors only."""
+    salt = os.urandom(32) if salt is None else salt
+    keys = derive(key, salt, label.encode())
+    header = salt + keys.commit
+    return header + AESGCM(keys.key).encrypt(keys.nonce, secret, length_prefixed(header, context))
+
+
+def open_box(key: bytes, label: str, context: bytes, box: bytes) -> bytes:
+    """The secret. Raises `keyMismatch` when it was sealed with another key, `recordCorrupt` when bytes are damaged."""
+    if len(box) < HEADER + TAG:
+        raise BrokerError(Code.RECORD_CORRUPT, note="a wrapped key is cut")
+    header = box[:HEADER]
+    keys = derive(key, header[SALT], label.encode())
+    if not hmac.compare_digest(keys.commit, header[COMMIT]):
+        raise BrokerError(Code.KEY_MISMATCH, note="wrapped with another key")
+    try:
+        return AESGCM(keys.key).decrypt(keys.nonce, box[HEADER:], length_prefixed(header, context))
+    except InvalidTag:
+        pass
+    raise BrokerError(Code.RECORD_CORRUPT, note="a wrapped key is damaged")

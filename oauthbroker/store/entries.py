@@ -1,0 +1,151 @@
+"""One entry as a file: read it, prepare its next version, put that in place, remove it, keep a damaged one aside.
+
+Plain blocking functions; `file.py` decides which thread runs them and which lock is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.files import check_file, create_whole, quietly, read_file, temp_name, write_file
+from oauthbroker.store.folders import Folders
+from oauthbroker.store.fs import Fs
+from oauthbroker.store.keys import Keyring
+from oauthbroker.store.locks import Held
+from oauthbroker.store.names import fingerprint
+from oauthbroker.store.port import Conflict, Entry, Key
+from oauthbroker.store.seal import HEADER, MAX_RECORD
+from oauthbroker.store.stamp import Stamp
+
+_MOST_ASIDE = 256  # damaged copies that are kept; beyond that a fault repeats itself
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The next version of an entry, durable under a temporary name, which is locked while it lives."""
+
+    key: Key
+    temp: str
+    fd: int
+    generation: int
+    body: bytes
+    header: bytes
+
+
+class Entries:
+    """The files of one store. Methods raise OSError, BrokerError and Conflict."""
+
+    __slots__ = ("_folders", "_fs", "_kinds", "_ring")
+
+    def __init__(self, fs: Fs, folders: Folders, ring: Keyring, kinds: Sequence[str]) -> None:
+        self._fs, self._folders, self._ring, self._kinds = fs, folders, ring, tuple(kinds)
+
+    def read(self, key: Key) -> Entry | None:
+        """The entry, opened. Takes no lock: a version is replaced whole or not at all."""
+        found = read_file(self._fs, self._folders.by_kind[key.kind], key.name, MAX_RECORD)
+        if found is None:
+            return None
+        record, stat = found
+        generation, body = self._ring.unseal(key.kind, key.name, record, kinds=self._kinds)
+        return Entry(key, generation, body, Stamp(stat, record[:HEADER], self._fs.monotonic()))
+
+    def names(self, kind: str) -> list[str]:
+        """The names in a kind's folder; temporary files are none of them."""
+        return [name for name in self._fs.listdir(self._folders.by_kind[kind]) if not name.startswith(".")]
+
+    def unchanged(self, key: Key, stamp: Stamp) -> bool:
+        return stamp.holds(self._fs, self._folders.by_kind[key.kind], key.name)
+
+    def prepare(self, key: Key, generation: int, body: bytes) -> Prepared:
+        """Seals and writes the next version beside the current one, durably."""
+        record = self._ring.seal(key.kind, key.name, generation, body)
+        temp, fd = self._new_temp(key)
+        try:
+            write_file(self._fs, fd, record)
+        except BaseException:
+            self._drop(key, temp, fd)
+            raise
+        return Prepared(key, temp, fd, generation, body, record[:HEADER])
+
+    def install(self, prepared: Prepared, held: Held) -> Entry:
+        """Puts a prepared version in place, under the entry's lock. Raises Conflict when the generation moved."""
+        key, folder = prepared.key, self._folders.by_kind[prepared.key.kind]
+        renamed = False
+        try:
+            self._expect(key, prepared.generation - 1, held)
+            self._fs.rename(folder, prepared.temp, key.name)
+            renamed = True
+            self._fs.fsync(folder)
+            stat = self._fs.fstat(prepared.fd)
+        finally:
+            if renamed:
+                self._fs.close(prepared.fd)
+            else:
+                self._drop(key, prepared.temp, prepared.fd)
+        stamp = Stamp(stat, prepared.header, self._fs.monotonic())
+        return Entry(key, prepared.generation, prepared.body, stamp)
+
+    def discard(self, prepared: Prepared) -> None:
+        """Gives up a prepared version that no lock could be had for."""
+        self._drop(prepared.key, prepared.temp, prepared.fd)
+
+    def remove(self, key: Key, expect: int, held: Held) -> None:
+        """Removes an entry durably, under its lock. Raises Conflict when the generation moved."""
+        folder = self._folders.by_kind[key.kind]
+        if self._expect(key, expect, held):
+            raise Conflict
+        self._fs.unlink(folder, key.name)
+        self._fs.fsync(folder)
+
+    def keep_aside(self, key: Key) -> None:
+        """Copies a damaged record to `corrupt/`, once for each state of damage. The original stays where it is."""
+        found = read_file(self._fs, self._folders.by_kind[key.kind], key.name, MAX_RECORD)
+        if found is None:
+            return
+        name = f"{key.kind}-{key.name}-{fingerprint(found[0])}"
+        kept = self._fs.listdir(self._folders.corrupt)
+        if name in kept or len(kept) >= _MOST_ASIDE:
+            return
+        create_whole(self._fs, self._folders.corrupt, name, found[0])
+
+    def _expect(self, key: Key, generation: int, held: Held) -> bool:
+        """Raises Conflict unless the entry's generation is the given one. True when there is no entry at all.
+
+        A damaged entry counts as generation 0, once it is kept aside: whoever was told of the damage can write anew.
+        """
+        if not held.still_named():
+            raise BrokerError(Code.STORE_LOCKED, note="the lock file was removed while it was held")
+        missing, current = False, 0
+        try:
+            entry = self.read(key)
+            missing, current = entry is None, entry.generation if entry else 0
+        except BrokerError as exc:
+            if exc.code is not Code.RECORD_CORRUPT:
+                raise
+            self.keep_aside(key)
+        if current != generation:
+            raise Conflict
+        return missing
+
+    def _new_temp(self, key: Key) -> tuple[str, int]:
+        """A new locked temporary file. A store that starts right now may take it for left over: then once more."""
+        folder = self._folders.by_kind[key.kind]
+        for _ in range(8):
+            temp = temp_name(key.name)
+            fd = self._fs.create_file(folder, temp)
+            try:
+                ours = self._fs.try_lock(fd) and check_file(self._fs.fstat(fd)).st_nlink == 1
+            except BaseException:
+                self._drop(key, temp, fd)
+                raise
+            if ours:
+                return temp, fd
+            self._drop(key, temp, fd)
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="temporary files do not stay")
+
+    def _drop(self, key: Key, temp: str, fd: int) -> None:
+        folder = self._folders.by_kind[key.kind]
+        quietly(lambda: self._fs.unlink(folder, temp))
+        quietly(lambda: self._fs.close(fd))

@@ -1,0 +1,201 @@
+"""The store on files: what security.md 5.3 calls the write protocol, behind the port. On disk: store/README.md."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.entries import Entries
+from oauthbroker.store.folders import Folders, open_folders
+from oauthbroker.store.fs import Fs, at_border
+from oauthbroker.store.keys import Keyring
+from oauthbroker.store.locks import Held, Locks
+from oauthbroker.store.names import check_key, check_kinds, is_name
+from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.stamp import Stamp
+
+T = TypeVar("T")
+Damage = Callable[[str, Code], None]
+
+_THREADS = 8
+_STRIPES = 64  # lock files for writing: their number does not grow with the entries
+_PATIENCE = 10.0  # seconds that a write waits for its entry's lock, which is held for milliseconds
+_BREATH = 64  # entries that a scan reads before it lets others run
+_DAMAGED = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN, Code.STORE_PERMISSIONS}
+
+_log = logging.getLogger("oauthbroker.store")
+
+
+def _log_damage(place: str, code: Code) -> None:
+    _log.warning("unreadable entry %s: %s", place, code.value)
+
+
+class FileStore:
+    """A `Store` in a folder. Belongs to one event loop; open another one for another thread or process.
+
+    Reads run where they are called: they take microseconds from the page cache. Writes run on threads of their own.
+    After `storeUnavailable` from a write the entry is as it was or as it was to be, never between: read it again.
+    """
+
+    def __init__(
+        self, fs: Fs, folders: Folders, keyring: Keyring, lease_kinds: Sequence[str], clock: Clock, on_damage: Damage
+    ) -> None:
+        self._fs, self._folders, self._ring, self._on_damage = fs, folders, keyring, on_damage
+        self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
+        self._entries = Entries(fs, folders, keyring, tuple(folders.by_kind))
+        self._locks = Locks(fs, folders.locks, clock)
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="oauthbroker-store")
+        self._writing: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"FileStore({self._ring!r}, {len(self._kinds)} kinds)"
+
+    @classmethod
+    def open(
+        cls,
+        root: Path,
+        keyring: Keyring,
+        *,
+        kinds: Sequence[str],
+        lease_kinds: Sequence[str] = (),
+        clock: Clock,
+        fs: Fs | None = None,
+        on_damage: Damage = _log_damage,
+    ) -> FileStore:
+        """Opens the store below `root`, making folders where they are missing (0700), and probes it.
+
+        `kinds` have entries, `lease_kinds` only leases. `on_damage` hears of entries that a scan skips, as
+        `kind/first digits`. Raises `storePermissions` or `storeUnavailable` (see `open_folders`).
+        """
+        check_kinds(*kinds, *lease_kinds)
+        fs = fs or Fs()
+        return cls(fs, open_folders(fs, root, kinds), keyring, lease_kinds, clock, on_damage)
+
+    def key(self, kind: str, *parts: str) -> Key:
+        if kind not in self._kinds and kind not in self._lease_kinds:
+            raise ValueError(f"this store keeps no {kind!r}")
+        return Key(kind, self._ring.name(kind, *parts))
+
+    def mac(self, label: str, *parts: str) -> bytes:
+        """32 bytes that only brokers with this store's keyring can make (for CSRF tokens and the like)."""
+        return self._ring.mac(label, *parts)
+
+    async def get(self, key: Key) -> Entry | None:
+        self._check_open(key)
+        failed: BrokerError | None = None
+        try:
+            return at_border(partial(self._entries.read, key))
+        except BrokerError as exc:
+            failed = exc
+        if failed.code is Code.RECORD_CORRUPT:
+            await self._set_aside(key)
+        raise failed.with_traceback(None)
+
+    def unchanged(self, entry: Entry) -> bool:
+        if self._closed or not isinstance(entry.stamp, Stamp):
+            return False
+        return self._entries.unchanged(entry.key, entry.stamp)
+
+    async def put(self, key: Key, body: bytes, *, expect: int) -> Entry:
+        self._check_open(key)
+        return await self._see_through(self._put(key, body, expect))
+
+    async def delete(self, key: Key, *, expect: int) -> None:
+        self._check_open(key)
+        await self._see_through(self._delete(key, expect))
+
+    async def scan(self, kind: str) -> AsyncIterator[Entry]:
+        for number, key in enumerate(await self._keys(kind), start=1):
+            if number % _BREATH == 0:
+                await asyncio.sleep(0)
+            entry = await self._readable(key)
+            if entry is not None:
+                yield entry
+
+    async def count(self, kind: str) -> int:
+        return len(await self._keys(kind))
+
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+        check_key(key, self._lease_kinds)
+        async with self._locks.hold(f"{key.kind}-{key.name}", wait):
+            yield
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        while self._writing:
+            await asyncio.wait(self._writing)
+        self._pool.shutdown()
+        self._folders.close()
+
+    def _check_open(self, key: Key) -> None:
+        check_key(key, self._kinds)
+        if self._closed:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
+
+    async def _put(self, key: Key, body: bytes, expect: int) -> Entry:
+        prepared = await self._run(partial(self._entries.prepare, key, expect + 1, body))
+        installed = False
+        try:
+            async with self._entry_lock(key) as held:
+                installed = True
+                return await self._run(partial(self._entries.install, prepared, held))
+        finally:
+            if not installed:
+                await self._run(partial(self._entries.discard, prepared))
+
+    async def _delete(self, key: Key, expect: int) -> None:
+        async with self._entry_lock(key) as held:
+            await self._run(partial(self._entries.remove, key, expect, held))
+
+    def _entry_lock(self, key: Key) -> AbstractAsyncContextManager[Held]:
+        return self._locks.hold(f"write-{int(key.name[:4], 16) % _STRIPES:02d}", _PATIENCE)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, at_border, work)
+
+    async def _see_through(self, work: Coroutine[Any, Any, T]) -> T:
+        """A write that began ends, whether or not its caller stays: what a provider burnt must be stored."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._writing.add(task)
+        task.add_done_callback(self._written)
+        return await asyncio.shield(task)
+
+    def _written(self, task: asyncio.Task[Any]) -> None:
+        self._writing.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may have left
+
+    async def _keys(self, kind: str) -> list[Key]:
+        if kind not in self._kinds:
+            raise ValueError(f"this store keeps no {kind!r}")
+        if self._closed:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
+        names = await self._run(partial(self._entries.names, kind))
+        return [Key(kind, name) for name in names if is_name(name)]
+
+    async def _readable(self, key: Key) -> Entry | None:
+        """The entry, or None after reporting why it cannot be read. A disk that fails altogether is no such reason."""
+        try:
+            return await self.get(key)
+        except BrokerError as exc:
+            if exc.code not in _DAMAGED and exc.note != "EIO":
+                raise
+            self._on_damage(f"{key.kind}/{key.name[:8]}", exc.code)
+        return None
+
+    async def _set_aside(self, key: Key) -> None:
+        """Best effort: that a copy cannot be kept must not hide what is wrong."""
+        with suppress(BrokerError):
+            await self._run(partial(self._entries.keep_aside, key))

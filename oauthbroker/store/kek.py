@@ -1,0 +1,186 @@
+"""Key providers: who wraps the keyring. A provider is asked at start and at rotation, never on the way to a record."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import os
+import stat
+from pathlib import Path
+from typing import Protocol
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.box import open_box, seal_box
+from oauthbroker.store.files import check_root, quietly, write_file
+from oauthbroker.store.fs import Fs, at_border
+
+_PREFIX = "oab-kek-1:"
+_LABEL = "oab/kek/1"
+_LIMIT = 1024
+
+
+class KeyProvider(Protocol):
+    """Wraps and unwraps a few dozen bytes. Implement this for a KMS or a vault."""
+
+    def id(self) -> str:
+        """Which key this is, in words that may be printed. The same key always has the same id."""
+        ...
+
+    def wrap(self, secret: bytes, context: bytes) -> bytes:
+        """Wrapped `secret`, which unwraps only with the same `context`."""
+        ...
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        """The inverse. Raises `keyMismatch` for another key's work, `recordCorrupt` for damage."""
+        ...
+
+    def health(self) -> None:
+        """Raises a BrokerError when the key could not be used right now."""
+        ...
+
+
+class LocalKek:
+    """A 32-byte key in our own memory; base of the providers that get it from a file or from the environment."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id()})"
+
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError("a key is neither pickled nor copied")
+
+    def id(self) -> str:
+        return "kek-" + hmac.digest(self._key, b"oab/kek/id", "sha256")[:8].hex()
+
+    def wrap(self, secret: bytes, context: bytes) -> bytes:
+        return seal_box(self._key, _LABEL, context, secret)
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        return open_box(self._key, _LABEL, context, wrapped)
+
+    def health(self) -> None:
+        """A key in memory is always at hand."""
+
+
+class EnvKek(LocalKek):
+    """The text of a key file, handed over by whoever may read the environment. The environment keeps it: warn."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_decode(text))
+
+
+class FileKek(LocalKek):
+    """A key in a file of its own, 0600, outside the store; also a systemd credential (0400, or 0440 of root)."""
+
+    __slots__ = ("_fs", "_path", "_store_root")
+
+    def __init__(self, key: bytes, path: Path, store_root: Path | None, fs: Fs) -> None:
+        super().__init__(key)
+        self._path, self._store_root, self._fs = path, store_root, fs
+
+    @classmethod
+    def create(cls, path: Path, *, store_root: Path | None = None, fs: Fs | None = None) -> FileKek:
+        """Makes a new key file (0600, in an existing folder). Raises `keyExists` rather than overwrite."""
+        fs = fs or Fs()
+        _check_outside(path, store_root)
+        key = os.urandom(32)
+        created = at_border(lambda: _write_key(fs, path, _encode(key)))
+        if not created:
+            raise BrokerError(Code.KEY_EXISTS)
+        return cls(key, path, store_root, fs)
+
+    @classmethod
+    def open(cls, path: Path, *, store_root: Path | None = None, fs: Fs | None = None) -> FileKek:
+        """Reads a key file. Raises `keyUnknown` where there is none, `keyMismatch` when it holds no key, and
+        `storePermissions` when others can reach it, it is a link, or it lies below `store_root`."""
+        fs = fs or Fs()
+        _check_outside(path, store_root)
+        text = at_border(lambda: _read_key(fs, path))
+        if text is None:
+            raise BrokerError(Code.KEY_UNKNOWN, note="there is no key file")
+        return cls(_decode(text), path, store_root, fs)
+
+    def health(self) -> None:
+        """Whether a restart would find this very key again."""
+        if FileKek.open(self._path, store_root=self._store_root, fs=self._fs).id() != self.id():
+            raise BrokerError(Code.KEY_MISMATCH, note="the key file was replaced")
+
+
+def _check_outside(path: Path, store_root: Path | None) -> None:
+    if store_root is not None and path.resolve().is_relative_to(store_root.resolve()):
+        raise BrokerError(Code.STORE_PERMISSIONS, note="the key file lies in the store that it should protect")
+
+
+def _write_key(fs: Fs, path: Path, text: bytes) -> bool:
+    """False when something is already there."""
+    folder = fs.open_root(path.parent)
+    try:
+        check_root(fs.fstat(folder))
+        try:
+            fd = fs.create_file(folder, path.name)
+        except FileExistsError:
+            return False
+        try:
+            write_file(fs, fd, text)
+        except BaseException:
+            quietly(lambda: fs.unlink(folder, path.name))
+            raise
+        finally:
+            fs.close(fd)
+        fs.fsync(folder)
+        return True
+    finally:
+        fs.close(folder)
+
+
+def _read_key(fs: Fs, path: Path) -> str | None:
+    try:
+        folder = fs.open_root(path.parent)
+    except FileNotFoundError:
+        return None
+    try:
+        check_root(fs.fstat(folder))
+        fd = fs.open_file(folder, path.name)
+    except FileNotFoundError:
+        return None
+    finally:
+        fs.close(folder)
+    try:
+        _check_key_file(fs.fstat(fd))
+        return fs.read(fd, _LIMIT).decode("ascii", "replace")
+    finally:
+        fs.close(fd)
+
+
+def _check_key_file(found: os.stat_result) -> None:
+    """Ours and 0600 or less; or root's and at most 0440, which is how systemd shows a credential behind its ACL."""
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise BrokerError(Code.STORE_PERMISSIONS, note="the key file is not a plain file")
+    ours = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    credential = found.st_uid == 0 != os.geteuid() and not found.st_mode & 0o337
+    if not ours and not credential:
+        raise BrokerError(Code.STORE_PERMISSIONS, note="the key file is open to others")
+
+
+def _encode(key: bytes) -> bytes:
+    return _PREFIX.encode() + base64.urlsafe_b64encode(key).rstrip(b"=") + b"\n"
+
+
+def _decode(text: str) -> bytes:
+    key = b""
+    body = text.strip()
+    if body.startswith(_PREFIX) and len(body) == len(_PREFIX) + 43:
+        try:
+            key = base64.b64decode(body[len(_PREFIX) :] + "=", altchars=b"-_", validate=True)
+        except binascii.Error:
+            key = b""
+    if len(key) != 32:
+        raise BrokerError(Code.KEY_MISMATCH, note="this is not a key file")
+    return key

@@ -1,0 +1,98 @@
+"""The store in memory: the same port without a disk. The model that backends are compared with, and a test's store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.names import check_key, check_kinds, entry_name, labelled_mac
+from oauthbroker.store.port import Conflict, Entry, Key
+from oauthbroker.store.seal import MAX_BODY
+
+
+class MemoryStore:
+    """A `Store` that forgets everything with its process. Belongs to one event loop."""
+
+    def __init__(self, *, kinds: Sequence[str], lease_kinds: Sequence[str] = (), clock: Clock) -> None:
+        check_kinds(*kinds, *lease_kinds)
+        self._name_key = clock.random_bytes(32)
+        self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in kinds}
+        self._lease_kinds = frozenset(lease_kinds)
+        self._leases: dict[Key, asyncio.Lock] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({len(self._entries)} kinds)"
+
+    def key(self, kind: str, *parts: str) -> Key:
+        if kind not in self._entries and kind not in self._lease_kinds:
+            raise ValueError(f"this store keeps no {kind!r}")
+        return Key(kind, entry_name(self._name_key, kind, *parts))
+
+    def mac(self, label: str, *parts: str) -> bytes:
+        """32 bytes that only this store can make (for CSRF tokens and the like)."""
+        return labelled_mac(self._name_key, label, *parts)
+
+    async def get(self, key: Key) -> Entry | None:
+        return self._kind(key).get(key.name)
+
+    def unchanged(self, entry: Entry) -> bool:
+        return not self._closed and self._entries.get(entry.key.kind, {}).get(entry.key.name) is entry
+
+    async def put(self, key: Key, body: bytes, *, expect: int) -> Entry:
+        kind = self._kind(key)
+        if len(body) > MAX_BODY:
+            raise ValueError(f"a body has at most {MAX_BODY} bytes")
+        current = kind.get(key.name)
+        if (current.generation if current else 0) != expect:
+            raise Conflict
+        kind[key.name] = entry = Entry(key, expect + 1, bytes(body))
+        return entry
+
+    async def delete(self, key: Key, *, expect: int) -> None:
+        kind = self._kind(key)
+        current = kind.get(key.name)
+        if current is None or current.generation != expect:
+            raise Conflict
+        del kind[key.name]
+
+    async def scan(self, kind: str) -> AsyncIterator[Entry]:
+        for entry in list(self._named(kind).values()):
+            yield entry
+
+    async def count(self, kind: str) -> int:
+        return len(self._named(kind))
+
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+        check_key(key, self._lease_kinds)
+        lock = self._leases.setdefault(key, asyncio.Lock())
+        try:
+            async with asyncio.timeout(wait):
+                await lock.acquire()
+            locked = True
+        except TimeoutError:
+            locked = False
+        if not locked:
+            raise BrokerError(Code.STORE_LOCKED)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def _kind(self, key: Key) -> dict[str, Entry]:
+        check_key(key, self._entries)
+        return self._named(key.kind)
+
+    def _named(self, kind: str) -> dict[str, Entry]:
+        if kind not in self._entries:
+            raise ValueError(f"this store keeps no {kind!r}")
+        if self._closed:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
+        return self._entries[kind]
