@@ -1,0 +1,303 @@
+"""Browser: a person's browser without scripts, over HTTP: cookies, forms, Origin and Sec-Fetch headers.
+
+Follows nothing by itself. Two of them are the two people of an attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Protocol, Self
+from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
+
+import httpx2
+
+from oauthbroker.testing.canary import Canaries
+from oauthbroker.testing.cookies import CookieJar, same_site
+from oauthbroker.testing.html import Document, Form, parse
+
+playing_the_person: ContextVar[bool] = ContextVar("playing_the_person", default=False)
+"""True while a Browser sends: HTTP libraries then log for the test, not for what is tested."""
+
+Fields = Mapping[str, str | Sequence[str]] | Sequence[tuple[str, str]]
+App = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Page:
+    """One answer, as a browser holds it."""
+
+    url: str
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes = field(repr=False)
+    method: str = "GET"
+
+    def header(self, name: str) -> str:
+        """The first header of that name (any case), or an empty text."""
+        return next((value for key, value in self.headers if key.lower() == name.lower()), "")
+
+    @property
+    def location(self) -> str | None:
+        """Where a redirect leads, as an absolute URL; None for other answers."""
+        target = self.header("location")
+        return urljoin(self.url, target) if target and 300 <= self.status < 400 else None
+
+    @property
+    def source(self) -> str:
+        """The body as text."""
+        return self.body.decode("utf-8", "replace")
+
+    @cached_property
+    def document(self) -> Document:
+        """The parsed body."""
+        return parse(self.source)
+
+    @property
+    def text(self) -> str:
+        """What a person reads."""
+        return self.document.text
+
+    @property
+    def next_url(self) -> str | None:
+        """Where the page leads by itself: its redirect, else its meta refresh."""
+        if self.location:
+            return self.location
+        return urljoin(self.url, self.document.refresh) if self.document.refresh else None
+
+    def form(self, *names: str) -> Form:
+        """The first form that has all these field names. Raises LookupError."""
+        for form in self.document.forms:
+            if set(names) <= form.names:
+                return form
+        raise LookupError(f"no form with {names or 'any field'} on the page (status {self.status}): {self.text[:200]}")
+
+
+class Browser:
+    """One browser profile.
+
+    `apps` maps origins ("https://broker.test") to ASGI applications; every other URL goes over the network.
+    `history` holds every page in order. `canaries` is where tickets and the like may be registered.
+    """
+
+    def __init__(self, apps: Mapping[str, App] | None = None, *, language: str = "en", timeout: float = 10.0) -> None:
+        self.cookies = CookieJar()
+        self.history: list[Page] = []
+        self.language = language
+        self.canaries = Canaries.active()
+        self._apps = {origin: httpx2.ASGITransport(app=_unmarked(app)) for origin, app in (apps or {}).items()}
+        self._network: httpx2.AsyncHTTPTransport | None = None
+        self._timeout = timeout
+
+    @property
+    def page(self) -> Page:
+        """The page that is open."""
+        if not self.history:
+            raise LookupError("no page is open")
+        return self.history[-1]
+
+    async def open(self, url: str, *, headers: Mapping[str, str] | None = None, method: str = "GET") -> Page:
+        """Go to a URL as if it had been typed, or clicked in a chat: no initiator, no Referer."""
+        return await self._go(method, url, initiator=None, extra=headers)
+
+    async def follow(self, url: str | None = None, *, headers: Mapping[str, str] | None = None) -> Page:
+        """Follow the open page's redirect or meta refresh (or a link on it), one step."""
+        target = url if url is not None else self.page.next_url
+        if target is None:
+            raise LookupError(f"the page leads nowhere (status {self.page.status}): {self.page.text[:200]}")
+        return await self._go("GET", urljoin(self.page.url, target), initiator=self.page, extra=headers)
+
+    async def submit(
+        self, fields: Fields | None = None, *, form: Form | None = None, headers: Mapping[str, str] | None = None
+    ) -> Page:
+        """Send a form of the open page (the first that knows the names in `fields`).
+
+        Hidden fields go along; a mapping replaces fields by name, a list of pairs is sent exactly as it is.
+        A form without `fields` is sent as by its first button.
+        """
+        if isinstance(fields, Mapping) or fields is None:
+            form = form or self.page.form(*(fields or {}))
+            pairs = _filled(form, fields)
+        else:
+            form, pairs = form or self.page.form(), list(fields)
+        target = urljoin(self.page.url, form.action) if form.action else self.page.url
+        if form.method == "get":
+            return await self._go(
+                "GET", f"{target.partition('?')[0]}?{urlencode(pairs)}", initiator=self.page, extra=headers
+            )
+        return await self.post(target, pairs, initiator=self.page, headers=headers)
+
+    async def post(
+        self,
+        url: str,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        initiator: Page | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Page:
+        """POST a form to any URL; `initiator` is the page it comes from (None: a page of nowhere, cross-site)."""
+        return await self._go("POST", url, initiator=initiator, extra=headers, body=urlencode(pairs).encode())
+
+    async def close(self) -> None:
+        """Close the connections. Cookies and history stay."""
+        if self._network is not None:
+            await self._network.aclose()
+            self._network = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _go(
+        self,
+        method: str,
+        url: str,
+        *,
+        initiator: Page | None,
+        extra: Mapping[str, str] | None,
+        body: bytes | None = None,
+    ) -> Page:
+        address = urlsplit(url)
+        source = urlsplit(initiator.url) if initiator else None
+        cross_site = (source is None and body is not None) or (source is not None and not same_site(source, address))
+        headers = self._headers(initiator, source, address, is_post=body is not None, cross_site=cross_site)
+        sent = self.cookies.header(address, cross_site=cross_site, navigation=method in {"GET", "HEAD"})
+        if sent:
+            headers["cookie"] = sent
+        headers.update({name.lower(): value for name, value in (extra or {}).items()})
+        page = await self._send(method, url, headers, body)
+        for name, value in page.headers:
+            if name.lower() == "set-cookie":
+                self.cookies.take(value, address)
+        self.history.append(page)
+        return page
+
+    def _headers(
+        self,
+        initiator: Page | None,
+        source: SplitResult | None,
+        address: SplitResult,
+        *,
+        is_post: bool,
+        cross_site: bool,
+    ) -> dict[str, str]:
+        site = "none" if source is None and not is_post else "cross-site"
+        if source is not None and not cross_site:
+            site = "same-origin" if _origin(source) == _origin(address) else "same-site"
+        headers = {
+            "accept": "text/html,application/xhtml+xml,*/*;q=0.8",
+            "accept-language": self.language,
+            "user-agent": "Mozilla/5.0 (compatible; oauthbroker.testing.Browser)",
+            "sec-fetch-site": site,
+            "sec-fetch-mode": "navigate",
+            "sec-fetch-dest": "document",
+            "sec-fetch-user": "?1",
+        }
+        if is_post:
+            headers["content-type"] = "application/x-www-form-urlencoded"
+            headers["origin"] = "null" if source is None or _hides_referrer(initiator) else _origin(source)
+        return headers
+
+    async def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Page:
+        limits = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)
+        request = httpx2.Request(method, url, headers=headers, content=body, extensions={"timeout": limits})
+        marked = playing_the_person.set(True)
+        try:
+            answer = await self._transport(url).handle_async_request(request)
+            try:
+                content = await answer.aread()
+            finally:
+                await answer.aclose()
+        finally:
+            playing_the_person.reset(marked)
+        pairs = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers.raw)
+        return Page(url, answer.status_code, pairs, content, method)
+
+    def _transport(self, url: str) -> httpx2.AsyncBaseTransport:
+        app = self._apps.get(_origin(urlsplit(url)))
+        if app is not None:
+            return app
+        if self._network is None:
+            self._network = httpx2.AsyncHTTPTransport(trust_env=False)
+        return self._network
+
+
+class Provider(Protocol):
+    """What `connect_through` needs of a provider; `IdentityProvider` is one."""
+
+    async def agree(
+        self,
+        url: str,
+        account: str = ...,
+        *,
+        browser: Browser | None = ...,
+        deny: bool = ...,
+        scopes: Sequence[str] | None = ...,
+    ) -> str: ...
+
+
+async def connect_through(
+    browser: Browser,
+    provider: Provider,
+    authorization_url: str,
+    account: str = "alice",
+    *,
+    deny: bool = False,
+    scopes: Sequence[str] | None = None,
+) -> Page:
+    """Play the whole story: connect page, its button, the provider's pages, the callback. Returns the last page.
+
+    `authorization_url` is what the tool was told. A page that refuses (status 400 and above) ends the story
+    early and is returned. `deny` and `scopes` are as in `IdentityProvider.agree`.
+    """
+    page = await browser.open(authorization_url)
+    if page.status >= 400:
+        return page
+    page = await browser.submit()
+    if page.status >= 400:
+        return page
+    to_provider = page.next_url or (urljoin(page.url, page.document.links[0]) if page.document.links else None)
+    if to_provider is None:
+        raise LookupError(f"the page after the button leads nowhere: {page.text[:200]}")
+    callback = await provider.agree(to_provider, account, browser=browser, deny=deny, scopes=scopes)
+    page = await browser.follow(callback)
+    while page.location:
+        page = await browser.follow()
+    return page
+
+
+def _filled(form: Form, fields: Fields | None) -> list[tuple[str, str]]:
+    if not isinstance(fields, Mapping):
+        return form.fields + ([form.buttons[0]] if form.buttons and form.buttons[0][0] else [])
+    kept = [(name, value) for name, value in form.fields if name not in fields]
+    for name, value in fields.items():
+        kept += [(name, one) for one in ([value] if isinstance(value, str) else value)]
+    return kept
+
+
+def _origin(url: SplitResult) -> str:
+    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
+
+
+def _hides_referrer(page: Page | None) -> bool:
+    return page is not None and page.header("referrer-policy").strip().lower() == "no-referrer"
+
+
+def _unmarked(app: App) -> App:
+    """The application's own requests and logs are not the person's."""
+
+    async def run(scope: Any, receive: Any, send: Any) -> None:
+        marked = playing_the_person.set(False)
+        try:
+            await app(scope, receive, send)
+        finally:
+            playing_the_person.reset(marked)
+
+    return run

@@ -1,0 +1,46 @@
+"""The forms in which one secret may turn up: plain, URL-encoded, base64 and base64url, hex, JSON-escaped."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote, quote_plus
+
+
+def disguises(text: str) -> dict[bytes, str]:
+    """Every byte string that gives `text` away, with the name of its form. The plain form comes first."""
+    raw = text.encode("utf-8", "surrogatepass")
+    found: dict[bytes, str] = {}
+    for form, shape in (
+        ("plain", raw),
+        ("URL-encoded", quote(raw, safe="").encode()),
+        ("URL-encoded", quote_plus(raw, safe="").encode()),
+        ("URL-encoded", quote(raw, safe="/").encode()),
+        ("JSON-escaped", json.dumps(text)[1:-1].encode()),
+        (
+            "JSON-escaped",
+            json.dumps(text, ensure_ascii=False)[1:-1].replace("/", r"\/").encode("utf-8", "surrogatepass"),
+        ),
+        ("hex", raw.hex().encode()),
+        ("hex", raw.hex().upper().encode()),
+        *(("base64", piece) for piece in _base64_pieces(raw, url_safe=False)),
+        *(("base64url", piece) for piece in _base64_pieces(raw, url_safe=True)),
+    ):
+        found.setdefault(shape, form)
+    return found
+
+
+def _base64_pieces(raw: bytes, *, url_safe: bool) -> list[bytes]:
+    """What of `raw` is visible inside a longer base64 text, for each of the three places where it may begin.
+
+    Characters that also carry bits of a neighbour are cut off; what is left depends on `raw` alone.
+    """
+    encode = base64.urlsafe_b64encode if url_safe else base64.b64encode
+    pieces = []
+    for shift in range(3):
+        first = -(-shift * 8 // 6)  # characters touched by the bytes before
+        last = (shift + len(raw)) * 8 // 6  # characters made of our bits alone end here
+        piece = encode(b"\0" * shift + raw)[first:last]
+        if piece:
+            pieces.append(piece)
+    return pieces

@@ -1,0 +1,99 @@
+"""Who calls the token endpoint: the registered method, and only that one (RFC 6749 2.3, RFC 7523 3)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+from urllib.parse import unquote_plus
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from oauthbroker.testing.provider.http import Request
+from oauthbroker.testing.provider.ledger import RefusedError
+from oauthbroker.testing.provider.nouns import Client
+from oauthbroker.testing.provider.state import State
+
+_ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+
+def form_of(request: Request) -> dict[str, str]:
+    """The form of a token request; a repeated parameter is refused (RFC 6749 3.2). Raises RefusedError."""
+    fields = request.form_fields
+    form = dict(fields)
+    if request.method != "POST":
+        raise RefusedError("invalid_request", "POST only", 405)
+    if len(form) != len(fields):
+        raise RefusedError("invalid_request", "a parameter is there twice")
+    if request.query:
+        raise RefusedError("invalid_request", "parameters belong into the body")
+    return form
+
+
+def authenticate(state: State, request: Request, form: dict[str, str]) -> Client:
+    """The client that proved itself by its registered method. Raises RefusedError."""
+    basic = _basic(request)
+    used = {
+        "client_secret_basic": basic is not None,
+        "client_secret_post": "client_secret" in form,
+        "private_key_jwt": "client_assertion" in form,
+    }
+    if sum(used.values()) > 1:
+        raise RefusedError("invalid_request", "more than one way of client authentication")
+    method = next((name for name, is_used in used.items() if is_used), "none")
+    if method == "private_key_jwt":
+        return _by_assertion(state, form)
+    client = state.client(basic[0] if basic else form.get("client_id", ""))
+    if method != client.auth_method:
+        raise _not_you(f"registered for {client.auth_method}, came with {method}")
+    given = basic[1] if basic else form.get("client_secret", "")
+    if method != "none" and not (client.client_secret and client.client_secret.matches(given)):
+        raise _not_you("wrong secret")
+    return client
+
+
+def _not_you(why: str) -> RefusedError:
+    return RefusedError("invalid_client", why, 401)
+
+
+def _basic(request: Request) -> tuple[str, str] | None:
+    scheme, _, credentials = request.header("authorization").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        raise _not_you("the Authorization header is not readable") from None
+    return unquote_plus(name), unquote_plus(password)
+
+
+def _by_assertion(state: State, form: dict[str, str]) -> Client:
+    """RFC 7523 with the audience rule of the Security BCP's update: the issuer, as one string."""
+    if form.get("client_assertion_type") != _ASSERTION_TYPE:
+        raise RefusedError("invalid_request", "client_assertion_type is missing or wrong")
+    claims, client = _verified_assertion(state, form["client_assertion"])
+    now = state.clock.now().timestamp()
+    expires, serial = claims.get("exp"), claims.get("jti")
+    if claims.get("sub") != client.client_id or claims.get("iss") != client.client_id:
+        raise _not_you("iss and sub must be the client")
+    if claims.get("aud") != state.base_url:
+        raise _not_you("aud must be the issuer and nothing else")
+    if not isinstance(expires, int | float) or not now < expires <= now + 600:
+        raise _not_you("exp is missing, past or too far away")
+    if not isinstance(serial, str) or serial in state.assertions_seen:
+        raise _not_you("jti is missing or was used before")
+    state.assertions_seen.add(serial)
+    return client
+
+
+def _verified_assertion(state: State, assertion: str) -> tuple[dict[str, Any], Client]:
+    for client in state.clients.values():
+        if client.auth_method == "private_key_jwt" and client.public_keys:
+            keys = KeySet.import_key_set({"keys": [dict(key) for key in client.public_keys]})
+            try:
+                return jwt.decode(assertion, keys, algorithms=["RS256", "ES256"]).claims, client
+            except (JoseError, ValueError):
+                continue
+    raise _not_you("nobody's key fits this assertion")

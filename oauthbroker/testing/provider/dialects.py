@@ -1,0 +1,114 @@
+"""How providers dress the same facts: plain OIDC, Slack's nesting, GitHub's forms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from oauthbroker.testing.provider.http import Answer, Request, json_answer
+from oauthbroker.testing.provider.ledger import Issued, RefusedError
+from oauthbroker.testing.provider.nouns import Account, Client, Dialect
+
+_SLACK_WORDS = {
+    "invalid_grant": "invalid_code",
+    "invalid_client": "bad_client_secret",
+    "invalid_scope": "invalid_scope",
+}
+_GITHUB_WORDS = {"invalid_grant": "bad_verification_code", "invalid_client": "incorrect_client_credentials"}
+
+
+def split_scopes(text: str) -> tuple[str, ...]:
+    """Scopes as sent: apart by blanks or commas, each once, in order."""
+    return tuple(dict.fromkeys(text.replace(",", " ").split()))
+
+
+def token_answer(client: Client, issued: Issued, id_token: str, request: Request) -> Answer:
+    """The success answer of the token endpoint in the client's dialect."""
+    match client.dialect:
+        case "slack":
+            return json_answer(_slack_tokens(client, issued))
+        case "github":
+            wants_json = "json" in request.header("accept")
+            return json_answer(_plain_tokens(client, issued, ",", "bearer"), form=not wants_json)
+        case _:
+            document = _plain_tokens(client, issued, " ", "Bearer")
+            return json_answer({**document, "id_token": id_token} if id_token else document)
+
+
+def _plain_tokens(client: Client, issued: Issued, separator: str, token_type: str) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "access_token": issued.access.text,
+        "token_type": token_type,
+        "scope": separator.join(issued.access.scopes),
+    }
+    return {**document, **_lifetime(client, issued)}
+
+
+def _lifetime(client: Client, issued: Issued) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    if client.lifetime is not None:
+        document["expires_in"] = client.lifetime
+    if issued.refresh is not None:
+        document["refresh_token"] = issued.refresh.text
+    return document
+
+
+def _slack_tokens(client: Client, issued: Issued) -> dict[str, Any]:
+    """The shape of `oauth.v2.access`: a bot token on top, or a user's token inside `authed_user`."""
+    agreement = issued.access.agreement
+    tokens = {
+        "access_token": issued.access.text,
+        "token_type": "user" if agreement.user_token else "bot",
+        "scope": ",".join(issued.access.scopes),
+        **_lifetime(client, issued),
+    }
+    user: dict[str, Any] = {"id": agreement.account.sub}
+    return {
+        "ok": True,
+        "app_id": "A0TEST",
+        "team": {"id": agreement.account.team, "name": f"Team {agreement.account.team}"},
+        "enterprise": None,
+        "is_enterprise_install": False,
+        **({"authed_user": {**user, **tokens}} if agreement.user_token else {**tokens, "bot_user_id": "B0TEST"}),
+        **({} if agreement.user_token else {"authed_user": user}),
+    }
+
+
+def refusal(dialect: Dialect, refused: RefusedError, request: Request) -> Answer:
+    """The error answer in a dialect: Slack and GitHub say no with 200."""
+    if dialect == "slack":
+        answer = json_answer({"ok": False, "error": _SLACK_WORDS.get(refused.error, refused.error)})
+    elif dialect == "github":
+        document = {"error": _GITHUB_WORDS.get(refused.error, refused.error), "error_description": refused.why}
+        answer = json_answer(document, form="json" not in request.header("accept"))
+    else:
+        answer = json_answer({"error": refused.error, "error_description": refused.why}, refused.status)
+        if refused.status == 401 and request.header("authorization"):
+            answer = answer.with_headers(("www-authenticate", 'Basic realm="token"'))
+    return replace(answer, document=None)  # scripts alter what was granted, not refusals
+
+
+def profile(dialect: Dialect, account: Account, scopes: tuple[str, ...]) -> dict[str, Any]:
+    """Who the person is, as the dialect's userinfo endpoint says it."""
+    if dialect == "github":
+        return {"login": account.login, "id": account.number, "name": account.display, "email": account.email}
+    if dialect == "slack":
+        return {
+            "ok": True,
+            "sub": account.sub,
+            "user_id": account.sub,
+            "team_id": account.team,
+            "https://slack.com/user_id": account.sub,
+            "https://slack.com/team_id": account.team,
+        }
+    return {"sub": account.sub, "team": account.team, **account.claims, **personal(account, scopes)}
+
+
+def personal(account: Account, scopes: tuple[str, ...]) -> dict[str, Any]:
+    """OIDC Core 5.4: what the scopes `profile` and `email` open."""
+    claims: dict[str, Any] = {}
+    if "profile" in scopes:
+        claims |= {"name": account.display, "preferred_username": account.login}
+    if "email" in scopes and account.email:
+        claims |= {"email": account.email, "email_verified": True}
+    return claims

@@ -1,0 +1,51 @@
+"""The provider's signing keys, its JWKS, and honest ID tokens. Dishonest ones are made in `forge`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from joserfc import jwt
+from joserfc.jwk import ECKey, RSAKey
+
+SigningKey = RSAKey | ECKey
+
+
+@cache
+def rsa_key(number: int) -> RSAKey:
+    """The process's n-th RSA key: making one takes a tenth of a second, tests want hundreds of providers."""
+    return RSAKey.generate_key(2048, {"kid": f"rs-{number}", "use": "sig", "alg": "RS256"}, private=True)
+
+
+@cache
+def ec_key(number: int) -> ECKey:
+    """The process's n-th P-256 key."""
+    return ECKey.generate_key("P-256", {"kid": f"es-{number}", "use": "sig", "alg": "ES256"}, private=True)
+
+
+class SigningKeys:
+    """One RS256 and one ES256 key at a time."""
+
+    def __init__(self) -> None:
+        self._number = 1
+
+    def key(self, alg: str) -> SigningKey:
+        """The present key for `RS256` or `ES256`."""
+        return ec_key(self._number) if alg == "ES256" else rsa_key(self._number)
+
+    def strange_key(self, alg: str) -> SigningKey:
+        """A key that no JWKS names, under the present key's id: for bad signatures."""
+        return ec_key(-1) if alg == "ES256" else rsa_key(-1)
+
+    def rotate(self) -> None:
+        """Sign with new keys from now on; the old ones leave the JWKS."""
+        self._number += 1
+
+    def jwks(self) -> dict[str, Any]:
+        """The public halves (RFC 7517)."""
+        return {"keys": [self.key(alg).as_dict(private=False) for alg in ("RS256", "ES256")]}
+
+    def sign(self, alg: str, claims: dict[str, Any]) -> str:
+        """A compact JWS by the present key."""
+        key = self.key(alg)
+        return jwt.encode({"alg": alg, "kid": str(key.kid), "typ": "JWT"}, claims, key, algorithms=[alg])

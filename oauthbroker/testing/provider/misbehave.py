@@ -1,0 +1,167 @@
+"""Answers that a good provider never gives: silence, trickles, floods, cuts, bombs, bytes of any kind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Protocol
+
+from oauthbroker.testing.provider.http import Answer, Reply, Wire
+
+Work = Callable[[], Answer]
+
+
+class Step(Protocol):
+    """What happens to one request. `work` does what the endpoint honestly does and returns its answer."""
+
+    async def play(self, work: Work) -> Reply: ...
+
+
+class Hold:
+    """A request that is kept waiting. Usable from another thread than the provider's."""
+
+    def __init__(self) -> None:
+        self._arrived, self._released = threading.Event(), threading.Event()
+
+    def release(self) -> None:
+        """Let the request, and those after it that wait here, go on to an honest answer."""
+        self._released.set()
+
+    async def arrived(self, timeout: float = 5.0) -> None:
+        """Return once a request waits here. Raises TimeoutError after `timeout` real seconds."""
+        await wait_until(self._arrived.is_set, timeout)
+
+    async def wait(self) -> None:
+        """The provider's side: say that a request is here and wait for `release`."""
+        self._arrived.set()
+        while not self._released.is_set():
+            await asyncio.sleep(0.002)
+
+
+async def wait_until(claim: Callable[[], bool], timeout: float = 5.0) -> None:
+    """Return once `claim()` is true, asked every 2 ms of real time. Raises TimeoutError."""
+    until = time.monotonic() + timeout
+    while not claim():
+        if time.monotonic() > until:
+            raise TimeoutError(f"not true within {timeout} s")
+        await asyncio.sleep(0.002)
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Answer with `reply`. With `after_work` the endpoint does its work first: the code is burnt, the answer lost."""
+
+    reply: Reply
+    after_work: bool = False
+
+    async def play(self, work: Work) -> Reply:
+        if self.after_work:
+            work()
+        return self.reply
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for a hold, before or after the work."""
+
+    hold: Hold
+    after_work: bool = False
+
+    async def play(self, work: Work) -> Reply:
+        done = work() if self.after_work else None
+        await self.hold.wait()
+        return done or work()
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Answer honestly after some real seconds."""
+
+    seconds: float
+
+    async def play(self, work: Work) -> Reply:
+        done = work()
+        await asyncio.sleep(self.seconds)
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class DripStep:
+    """The honest answer (or a given one), a byte at a time."""
+
+    bytes_per_second: float
+    headers_too: bool
+    answer: Answer | None = None
+
+    async def play(self, work: Work) -> Reply:
+        return Drip(self.answer or work(), self.bytes_per_second, headers_too=self.headers_too)
+
+
+@dataclass(frozen=True, slots=True)
+class Drip:
+    """Bytes one by one. The headers come at once unless they drip too."""
+
+    answer: Answer
+    bytes_per_second: float
+    headers_too: bool = False
+
+    async def send(self, wire: Wire, *, head: bool) -> bool:
+        data = self.answer.encode(head=head)
+        start = 0 if self.headers_too else len(data) - len(self.answer.body)
+        await wire.send(data[:start])
+        for byte in data[start:]:
+            await wire.send(bytes([byte]))
+            await asyncio.sleep(1 / self.bytes_per_second)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Exactly these bytes, then the end of the connection."""
+
+    data: bytes = field(repr=False)
+
+    async def send(self, wire: Wire, *, head: bool) -> bool:  # noqa: ARG002 - bytes are bytes
+        await wire.send(self.data)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """No answer at all: the connection ends, orderly or by a reset."""
+
+    reset: bool = False
+
+    async def send(self, wire: Wire, *, head: bool) -> bool:  # noqa: ARG002 - nothing is sent
+        if self.reset:
+            wire.reset()
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Endless:
+    """A body that never ends, as fast as it is read: chunked, or with a Content-Length of a petabyte."""
+
+    chunked: bool = True
+
+    async def send(self, wire: Wire, *, head: bool) -> bool:  # noqa: ARG002 - never gets to care
+        framing = "transfer-encoding: chunked" if self.chunked else f"content-length: {10**15}"
+        await wire.send(f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{framing}\r\n\r\n".encode())
+        block = b" " * 65536
+        piece = b"10000\r\n" + block + b"\r\n" if self.chunked else block
+        while True:
+            await wire.send(piece)
+
+
+@cache
+def gzip_bomb(megabytes: int) -> Answer:
+    """A JSON answer of a few kilobytes that unpacks to `megabytes` of blanks before its document."""
+    packer = zlib.compressobj(9, wbits=31)
+    packed = b"".join(packer.compress(b" " * (1 << 20)) for _ in range(megabytes))
+    packed += packer.compress(b'{"access_token": "boom", "token_type": "bearer"}') + packer.flush()
+    return Answer(200, (("content-type", "application/json"), ("content-encoding", "gzip")), packed)

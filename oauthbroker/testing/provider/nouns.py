@@ -1,0 +1,117 @@
+"""Who has an account, which clients are registered, and what a request looked like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Literal
+
+from oauthbroker.secret import Secret
+
+AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
+Dialect = Literal["oidc", "slack", "github"]
+
+SECRET_FIELDS = frozenset(
+    {"code", "code_verifier", "client_secret", "refresh_token", "token", "access_token", "client_assertion"}
+)
+"""Form and query fields that are kept as `Secret` in the record of requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A person at the provider. `sub` names the person in ID tokens and answers, `number` where ids are integers.
+
+    `claims` are added to ID tokens and userinfo as they are (`hd`, `tid`, `email_verified`, ...).
+    """
+
+    login: str
+    sub: str
+    team: str = "T111"
+    number: int = 0
+    name: str = ""
+    email: str = ""
+    claims: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+
+    @property
+    def display(self) -> str:
+        """The name on the pages."""
+        return self.name or self.login
+
+
+ALICE = Account("alice", "U234567", "T111", 1001, "Alice Arden", "alice@people.example")
+BOB = Account("bob", "U345678", "T111", 1002, "Bob Birch", "bob@people.example")
+MALLORY = Account("mallory", "U666666", "T666", 6666, "Mallory Moss", "mallory@people.example")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A registered client. What is left out is usual: a confidential web client with rotating refresh tokens.
+
+    `client_secret` is minted at registration when left out. `scopes` empty allows every scope. Lifetimes are
+    seconds; `access_lifetime=None` issues tokens that never expire and says no `expires_in`; "usual" is an hour
+    for `oidc` and None for `slack` and `github`, which also issue no refresh token then.
+    `reuse_grace` is how many seconds a spent refresh token is still forgiven; after that its reuse revokes the
+    whole family. `revoke_reach` says what one revocation kills: that token (and its refresh family) or every
+    grant the same person gave this client. `public_keys` (JWKs) verify `private_key_jwt` assertions.
+    """
+
+    client_id: str
+    client_secret: Secret | None = None
+    redirect_uris: tuple[str, ...] = ()
+    auth_method: AuthMethod = "client_secret_basic"
+    dialect: Dialect = "oidc"
+    name: str = ""
+    scopes: frozenset[str] = frozenset()
+    access_lifetime: int | Literal["usual"] | None = "usual"
+    issue_refresh: bool = True
+    rotate_refresh: bool = True
+    reuse_grace: int = 0
+    revoke_reach: Literal["token", "grant"] = "token"
+    id_token_alg: Literal["RS256", "ES256"] = "RS256"
+    public_keys: tuple[dict[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def display(self) -> str:
+        """The name on the consent page."""
+        return self.name or self.client_id
+
+    @property
+    def lifetime(self) -> int | None:
+        """Seconds an access token lives; None for ever."""
+        if self.access_lifetime == "usual":
+            return 3600 if self.dialect == "oidc" else None
+        return self.access_lifetime
+
+    @property
+    def gets_refresh_tokens(self) -> bool:
+        return self.issue_refresh and (self.dialect == "oidc" or self.lifetime is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRequest:
+    """One request as the provider saw it. Secret fields are `Secret`s; credentials in headers are cut off."""
+
+    endpoint: str
+    method: str
+    path: str
+    fields: tuple[tuple[str, str | Secret], ...]
+    headers: dict[str, str]
+    at: datetime
+
+    @property
+    def form(self) -> dict[str, str | Secret]:
+        """Query and form fields by name; of a repeated one the first. `fields` has them all."""
+        return dict(reversed(self.fields))
+
+    @property
+    def grant_type(self) -> str:
+        """`authorization_code`, `refresh_token`, ... of a token request, else empty."""
+        value = self.form.get("grant_type", "")
+        return value if isinstance(value, str) else ""
+
+    @property
+    def has_code_verifier(self) -> bool:
+        """Whether a PKCE verifier was sent."""
+        return "code_verifier" in self.form
