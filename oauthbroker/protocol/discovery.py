@@ -1,0 +1,112 @@
+"""What a provider says about itself, fetched when needed and remembered: endpoints, promises, signing keys."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from joserfc.jwk import Key
+
+from oauthbroker.apps import Endpoints, Limits, OAuthApp
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.messages import Answer, Request
+from oauthbroker.protocol.metadata import Metadata, metadata_addresses, metadata_response
+from oauthbroker.protocol.remembered import Remembered
+from oauthbroker.protocol.signing_keys import keys_response
+from oauthbroker.protocol.transport import Transport
+
+Keys = tuple[Key, ...]
+
+
+class Discovery:
+    """Metadata by issuer and key sets by address, for all apps. One per event loop.
+
+    A document is good for a day, its failure for half a minute; an unknown key id refetches a key set at most
+    once a minute (security.md case 33). Its size and its time are the limits of every provider call.
+    """
+
+    def __init__(self, transport: Transport, clock: Clock, limits: Limits) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._limits = limits
+        self._metadata: dict[tuple[str, str], Remembered[Metadata]] = {}
+        self._keys: dict[str, Remembered[Keys]] = {}
+
+    async def endpoints(self, app: OAuthApp) -> Endpoints:
+        """The app's own endpoints; what it left empty comes from the issuer's metadata, when something must.
+
+        Asks the network only for an app that has an issuer and lacks an endpoint it needs. Raises
+        `appMisconfigured`, `providerUnreachable`, `providerRateLimited`.
+        """
+        if not relies_on_discovery(app):
+            return app.endpoints
+        learned = (await self._metadata_of(app)).endpoints
+        empty = {slot: getattr(learned, slot) for slot in Endpoints.__slots__ if not getattr(app.endpoints, slot)}
+        return dataclasses.replace(app.endpoints, **empty)
+
+    async def issuer_promised(self, app: OAuthApp) -> bool:
+        """Whether a callback without `iss` must be refused (RFC 9207 section 2.4): as the preset says, or the
+        metadata of an app that relies on it. Raises as `endpoints` does."""
+        if app.habits.issuer_promised or not relies_on_discovery(app):
+            return app.habits.issuer_promised
+        return (await self._metadata_of(app)).issuer_promised
+
+    async def signing_keys(self, app: OAuthApp, kid: str | None) -> Keys:
+        """The provider's public keys, fetched anew when none of them is called `kid`. Raises as `endpoints` does."""
+        url = (await self.endpoints(app)).jwks_url
+        if not url:
+            raise BrokerError(Code.APP_MISCONFIGURED, note="the provider's key set has no address")
+        shelf = self._keys.setdefault(url, Remembered(self._clock))
+
+        async def fetch() -> Keys:
+            return keys_response(await self._get(url))
+
+        keys = await shelf.get(fetch)
+        if kid is not None and all(key.kid != kid for key in keys):
+            keys = await shelf.renew(keys, fetch)
+        return keys
+
+    async def _metadata_of(self, app: OAuthApp) -> Metadata:
+        issuer, template = app.endpoints.issuer, app.habits.issuer_template
+        shelf = self._metadata.setdefault((issuer, template), Remembered(self._clock))
+        return await shelf.get(lambda: self._fetch_metadata(issuer, template))
+
+    async def _fetch_metadata(self, issuer: str, template: str) -> Metadata:
+        """The OpenID Connect address first, then RFC 8414's. The first answer that holds wins."""
+        refused = BrokerError(Code.APP_MISCONFIGURED, note="no metadata at the issuer")
+        for url in metadata_addresses(issuer):
+            try:
+                metadata = metadata_response(issuer, template, await self._get(url))
+                self._check_addresses(metadata.endpoints)
+            except BrokerError as exc:
+                refused = exc
+                if refused.code is not Code.APP_MISCONFIGURED:
+                    break
+            else:
+                return metadata
+        raise refused
+
+    def _check_addresses(self, endpoints: Endpoints) -> None:
+        """Addresses out of a document are data: one of them would be opened in a person's browser."""
+        for slot in Endpoints.__slots__:
+            if address := getattr(endpoints, slot):
+                self._transport.check_url(address)
+
+    async def _get(self, url: str) -> Answer:
+        return await self._transport.send(
+            Request("GET", url), seconds=self._limits.provider_seconds, max_bytes=self._limits.provider_bytes
+        )
+
+
+def relies_on_discovery(app: OAuthApp) -> bool:
+    """Whether the app names an issuer and left out an endpoint that it cannot do without."""
+    has = app.endpoints
+    sources = {rule.source for rule in (app.owner.global_identity, app.owner.user_identity) if rule is not None}
+    verifies = "idToken" in sources or "openid" in {*app.scopes, *app.habits.always_scopes}
+    lacks = (
+        not has.token_url
+        or (app.flow == "authorizationCode" and not has.authorization_url)
+        or (verifies and not has.jwks_url)
+        or ("userInfo" in sources and not has.user_info_url)
+    )
+    return bool(has.issuer) and lacks

@@ -1,0 +1,186 @@
+"""Verifying an ID token (OpenID Connect Core 1.0 section 3.1.3.7): joserfc checks the signature, we check the rest."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NewType
+
+from joserfc import jws
+from joserfc.errors import UnsupportedAlgorithmError
+from joserfc.jwk import Key
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.strict_json import decode_object
+from oauthbroker.secret import Secret
+from oauthbroker.turn import Json
+
+VerifiedClaims = NewType("VerifiedClaims", dict[str, Json])
+"""Claims whose token passed every check. Only `verify_id_token` makes one."""
+
+EXPIRY_LEEWAY_SECONDS = 60
+CLOCK_LEEWAY_SECONDS = 600  # a provider whose clock is ten minutes off still works
+MAX_LENGTH = 64 * 1024
+MAX_SUB = 255
+# Asymmetric only, whatever a configuration lists: with HS* everybody who knows the client secret, or takes a
+# public key for one, could sign; `none` signs nothing.
+_HASHES = {f"{family}{bits}": f"sha{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)}
+_HASHES |= {"EdDSA": "sha512", "Ed25519": "sha512"}
+_KEYS_OF_ITS_OWN = frozenset({"jwk", "jku", "x5u", "x5c"})
+_PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
+_ISSUER_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+class _Registry(jws.JWSRegistry):
+    """Exactly the algorithms listed: no recommended set to fall back to, and no other."""
+
+    max_header_length = 2048
+
+    def get_alg(self, name: str) -> Any:
+        if name not in (self.allowed or ()) or name not in self.algorithms:
+            raise UnsupportedAlgorithmError("not listed")
+        return self.algorithms[name]
+
+
+def key_id_of(id_token: Secret) -> str | None:
+    """The unverified `kid`, for fetching keys only. Raises `idTokenInvalid`."""
+    kid = _header(id_token).get("kid")
+    if kid is not None and not isinstance(kid, str):
+        raise _invalid("kid")
+    return kid
+
+
+def verify_id_token(
+    app: OAuthApp,
+    id_token: Secret,
+    *,
+    issuer: str,
+    keys: Sequence[Key],
+    nonce: Secret | None,
+    access_token: Secret,
+    now: datetime,
+    sent_at: datetime | None = None,
+) -> VerifiedClaims:
+    """The claims, or `idTokenInvalid`; security.md case 32. Its note names the check that failed, no value.
+
+    (1) size, header, and no key or critical extension of the token's own (2) an algorithm on the app's list
+    (3) one of the provider's keys (4) its signature (5) `iss` byte for byte, or the preset's template filled from
+    the claims (6) `aud` is us and nobody else (7) `azp`, if present, is us (8) `exp`, `nbf`, `iat` (9) `sub`
+    (10) `nonce`, if one was sent (11) `at_hash`, if present. `sent_at`: when the token request left; a token
+    issued long before is somebody's old one.
+    """
+    header = _header(id_token)  # (1)
+    if "crit" in header or "b64" in header or _KEYS_OF_ITS_OWN & header.keys():
+        raise _invalid("header")
+    registry = _Registry(algorithms=[name for name in app.habits.id_token_algorithms if name in _HASHES])
+    algorithm = header.get("alg")
+    if not isinstance(algorithm, str) or algorithm not in (registry.allowed or ()):  # (2)
+        raise _invalid("alg")
+    key = _key_for(algorithm, key_id_of(id_token), keys, registry)  # (3)
+    claims = decode_object(_signed_payload(id_token, key, registry), Code.ID_TOKEN_INVALID)  # (4)
+    _check_issuer(claims, issuer, app.habits.issuer_template)  # (5)
+    if claims.get("aud") not in (app.client.client_id, [app.client.client_id]):  # (6)
+        raise _invalid("aud")
+    if claims.get("azp", app.client.client_id) != app.client.client_id:  # (7)
+        raise _invalid("azp")
+    _check_times(claims, now, sent_at)  # (8)
+    _check_sub(claims.get("sub"))  # (9)
+    if nonce is not None and not _is_same(claims.get("nonce"), nonce):  # (10)
+        raise _invalid("nonce")
+    if "at_hash" in claims and not _is_same(claims["at_hash"], _half_hash(access_token, _HASHES[algorithm])):  # (11)
+        raise _invalid("at_hash")
+    return VerifiedClaims(claims)
+
+
+def _header(id_token: Secret) -> dict[str, Json]:
+    text = id_token.reveal()
+    segment = text.partition(".")[0]
+    if len(text) > MAX_LENGTH or text.count(".") != 2 or not re.fullmatch(r"[A-Za-z0-9_-]+", segment):
+        raise _invalid("form")
+    return decode_object(base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4)), Code.ID_TOKEN_INVALID)
+
+
+def _key_for(algorithm: str, kid: str | None, keys: Sequence[Key], registry: _Registry) -> Key:
+    """By `kid`; without one, only where a single key fits (section 10.1)."""
+    fitting = [key for key in keys if (kid is None or key.kid == kid) and _fits(key, algorithm, registry)]
+    if not fitting or (kid is None and len(fitting) > 1):
+        raise _invalid("key")
+    return fitting[0]
+
+
+def _fits(key: Key, algorithm: str, registry: _Registry) -> bool:
+    try:
+        registry.get_alg(algorithm).check_key(key)
+    except Exception:  # noqa: BLE001 - joserfc says no in several ways
+        return False
+    return True
+
+
+def _signed_payload(id_token: Secret, key: Key, registry: _Registry) -> bytes:
+    try:
+        payload = jws.deserialize_compact(id_token.reveal(), key, registry=registry).payload
+    except Exception:  # noqa: BLE001 - and its errors may hold parts of the token
+        payload = None
+    if payload is None:
+        raise _invalid("signature")
+    return payload
+
+
+def _check_issuer(claims: Mapping[str, Json], issuer: str, template: str) -> None:
+    expected = _filled(template, claims) if template else issuer
+    if not expected or claims.get("iss") != expected:
+        raise _invalid("iss")
+
+
+def _filled(template: str, claims: Mapping[str, Json]) -> str:
+    """`https://login.example/{tid}/v2.0` with the token's own tenant; a value that could be a path is refused."""
+    for name in _PLACEHOLDER.findall(template):
+        value = claims.get(name)
+        if not isinstance(value, str) or not _ISSUER_PART.fullmatch(value):
+            raise _invalid("iss")
+        template = template.replace(f"{{{name}}}", value)
+    return template
+
+
+def _check_times(claims: Mapping[str, Json], now: datetime, sent_at: datetime | None) -> None:
+    moment = now.timestamp()
+    if _seconds(claims, "exp") <= moment - EXPIRY_LEEWAY_SECONDS:
+        raise _invalid("exp")
+    if "nbf" in claims and _seconds(claims, "nbf") > moment + CLOCK_LEEWAY_SECONDS:
+        raise _invalid("nbf")
+    issued = _seconds(claims, "iat")
+    if issued > moment + CLOCK_LEEWAY_SECONDS:
+        raise _invalid("iat")
+    if sent_at is not None and issued < sent_at.timestamp() - CLOCK_LEEWAY_SECONDS:
+        raise _invalid("iat")
+
+
+def _seconds(claims: Mapping[str, Json], name: str) -> float:
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12 or math.isnan(value):
+        raise _invalid(name)
+    return float(value)
+
+
+def _check_sub(sub: Json) -> None:
+    if not isinstance(sub, str) or not 0 < len(sub) <= MAX_SUB or not sub.isprintable():
+        raise _invalid("sub")
+
+
+def _half_hash(token: Secret, name: str) -> Secret:
+    """`at_hash` (section 3.1.3.6): the left half of the hash, base64url."""
+    digest = hashlib.new(name, token.reveal().encode("ascii")).digest()
+    return Secret(base64.urlsafe_b64encode(digest[: len(digest) // 2]).rstrip(b"=").decode("ascii"))
+
+
+def _is_same(value: Json, expected: Secret) -> bool:
+    return isinstance(value, str) and expected.matches(value)
+
+
+def _invalid(check: str) -> BrokerError:
+    return BrokerError(Code.ID_TOKEN_INVALID, note=check)

@@ -1,0 +1,160 @@
+"""Whose account came back: read out of what the provider answered, in the words of the app's identity rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from oauthbroker.apps import ANYONE, IdentityRule, IdentitySource, Limits, OAuthApp
+from oauthbroker.binding import Account, OwnerFacts
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
+from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
+from oauthbroker.secret import Secret
+from oauthbroker.turn import Json
+
+__all__ = ["OwnerFacts", "OwnerReader", "render", "userinfo_request", "userinfo_response", "verify_id_token"]
+
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_MAX_PART = 512
+
+
+def render(template: str, facts: Mapping[str, Json]) -> str:
+    """`slack:user:{team.id}:{authed_user.id}` out of the provider's facts (design 3).
+
+    A value that is missing, null, empty, neither text nor whole number, or that contains `:` or anything
+    unprintable raises `subjectUnverifiable`: it could pass for another account. A claim whose own name is a URL
+    is written as it is, `{https://slack.com/team_id}`. A template that names no fact would make everybody one
+    account: `appMisconfigured`.
+    """
+    names = _PLACEHOLDER.findall(template)
+    if not names:
+        raise BrokerError(Code.APP_MISCONFIGURED, note="the identity template names no fact")
+    parts = {name: _part(_lookup(facts, name)) for name in names}
+    return _PLACEHOLDER.sub(lambda match: parts[match[1]], template)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerReader:
+    """Learns the owner of fresh tokens: verifies the ID token, asks userinfo only where a rule needs it."""
+
+    transport: Transport
+    discovery: Discovery
+    clock: Clock
+    limits: Limits
+
+    async def read(
+        self, app: OAuthApp, tokens: TokenResponse, nonce: Secret | None, sent_at: datetime | None = None
+    ) -> OwnerFacts:
+        """Who agreed; `nonce` and `sent_at` are those of the requests that led here.
+
+        (1) an ID token that came along is verified wherever the issuer is known, needed or not (2) userinfo is
+        asked when a rule that decides reads it (3) both must speak of the same `sub` (4) the rules are rendered.
+
+        Raises `idTokenInvalid`, `subjectMismatch`, `subjectUnverifiable`, and what discovery and the transport raise.
+        """
+        claims = await self._verified(app, tokens, nonce, sent_at)  # (1)
+        known: dict[IdentitySource, Mapping[str, Json]] = {"tokenResponse": tokens.facts}
+        if claims is not None:
+            known["idToken"] = claims
+        if "userInfo" in _sources(_deciding(app)):  # (2)
+            known["userInfo"] = await self._userinfo(app, tokens)
+            _check_same_person(claims, known["userInfo"])  # (3)
+        return OwnerFacts(  # (4)
+            global_identity=_identity(app, app.owner.global_identity, known),
+            user_identity=_identity(app, app.owner.user_identity, known),
+            account=_account(claims),
+        )
+
+    async def _verified(
+        self, app: OAuthApp, tokens: TokenResponse, nonce: Secret | None, sent_at: datetime | None
+    ) -> VerifiedClaims | None:
+        if tokens.id_token is None or not (app.endpoints.issuer or app.habits.issuer_template):
+            return None
+        keys = await self.discovery.signing_keys(app, key_id_of(tokens.id_token))
+        return verify_id_token(
+            app,
+            tokens.id_token,
+            issuer=app.endpoints.issuer,
+            keys=keys,
+            nonce=nonce,
+            access_token=tokens.access_token,
+            now=self.clock.now(),
+            sent_at=sent_at,
+        )
+
+    async def _userinfo(self, app: OAuthApp, tokens: TokenResponse) -> dict[str, Json]:
+        request = userinfo_request(app, await self.discovery.endpoints(app), tokens.access_token)
+        answer = await self.transport.send(
+            request, seconds=self.limits.provider_seconds, max_bytes=self.limits.provider_bytes
+        )
+        return userinfo_response(answer)
+
+
+def _deciding(app: OAuthApp) -> tuple[IdentityRule, ...]:
+    """The rules whose outcome decides; another one is rendered only if its facts are at hand anyway."""
+    rules = [app.owner.user_identity]
+    if app.subject_mode == "global":
+        rules = [app.owner.global_identity]
+        if app.owner.authorizers != ANYONE:
+            rules.append(app.owner.user_identity)
+    return tuple(rule for rule in rules if rule is not None)
+
+
+def _sources(rules: tuple[IdentityRule, ...]) -> set[IdentitySource]:
+    return {rule.source for rule in rules}
+
+
+def _identity(
+    app: OAuthApp, rule: IdentityRule | None, known: Mapping[IdentitySource, Mapping[str, Json]]
+) -> str | None:
+    if rule is None:
+        return None
+    try:
+        if rule.source in known:
+            return render(rule.template, known[rule.source])
+        refused = BrokerError(Code.SUBJECT_UNVERIFIABLE, note="the provider sent nothing to read the account from")
+    except BrokerError as exc:
+        refused = exc
+    if rule in _deciding(app):
+        raise refused
+    return None
+
+
+def _check_same_person(claims: VerifiedClaims | None, userinfo: Mapping[str, Json]) -> None:
+    """OpenID Connect Core 1.0 section 5.3.2: otherwise the userinfo may be about somebody else's token."""
+    if claims is None:
+        return
+    sub = userinfo.get("sub")
+    if not isinstance(sub, str) or not sub:
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo names no sub")
+    if sub != claims["sub"]:
+        raise BrokerError(Code.SUBJECT_MISMATCH, note="userinfo is about another account than the ID token")
+
+
+def _account(claims: VerifiedClaims | None) -> Account | None:
+    return None if claims is None else (claims["iss"], claims["sub"])
+
+
+def _lookup(facts: Mapping[str, Json], name: str) -> Json:
+    if "://" in name:
+        return facts.get(name)
+    found: Any = facts
+    for step in name.split("."):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found
+
+
+def _part(value: Json) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_PART or ":" in value or not value.isprintable():
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="a fact of the identity is missing or unusable")
+    return value

@@ -1,0 +1,60 @@
+"""What travels to a provider and what comes back: plain data that the builders make and the judges read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlencode
+
+from oauthbroker.secret import Secret
+
+Method = Literal["GET", "POST"]
+Value = str | Secret | tuple[str, ...]  # a tuple repeats the parameter (RFC 8707 `resource`)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Request:
+    """One request to a provider. Secrets stay `Secret` until the transport puts them on the wire."""
+
+    method: Method
+    url: str
+    headers: Mapping[str, str | Secret] = field(default_factory=dict)
+    form: Mapping[str, Value] | None = None
+    accept: str = "application/json"
+
+    def __repr__(self) -> str:
+        return f"Request({self.method} {self.url.partition('?')[0]})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Answer:
+    """One complete answer. `content_type` is the raw header, `retry_after` seconds in 1..3600 or None."""
+
+    status: int
+    content_type: str
+    retry_after: int | None
+    body: bytes
+
+    @property
+    def media_type(self) -> str:
+        """`application/json` out of `Application/JSON; charset=utf-8`."""
+        return self.content_type.partition(";")[0].strip().lower()
+
+    def __repr__(self) -> str:
+        return f"Answer({self.status}, {len(self.body)} bytes)"
+
+
+def encode_form(form: Mapping[str, Value]) -> bytes:
+    """application/x-www-form-urlencoded, in the given order. Reveals: for the transport only."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in form.items():
+        if isinstance(value, tuple):
+            pairs.extend((name, each) for each in value)
+        else:
+            pairs.append((name, reveal(value)))
+    return urlencode(pairs).encode("ascii")
+
+
+def reveal(value: str | Secret) -> str:
+    return value.reveal() if isinstance(value, Secret) else value

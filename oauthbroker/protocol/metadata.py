@@ -1,0 +1,86 @@
+"""A provider's metadata document (OpenID Connect Discovery 1.0 section 4, RFC 8414)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+from oauthbroker.apps import Endpoints
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.answers import refuse_if_busy
+from oauthbroker.protocol.messages import Answer
+from oauthbroker.protocol.strict_json import decode_object
+from oauthbroker.turn import Json
+
+_NAMES = {
+    "authorization_url": "authorization_endpoint",
+    "token_url": "token_endpoint",
+    "revoke_url": "revocation_endpoint",
+    "user_info_url": "userinfo_endpoint",
+    "jwks_url": "jwks_uri",
+    "device_authorization_url": "device_authorization_endpoint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What we use of it. `issuer_promised`: every authorization response carries `iss` (RFC 9207 section 3)."""
+
+    endpoints: Endpoints
+    issuer_promised: bool
+
+
+def metadata_addresses(issuer: str) -> tuple[str, str]:
+    """Where the document may lie: OIDC appends to the issuer's path, RFC 8414 section 3.1 inserts before it."""
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+    oidc = f"{path}/.well-known/openid-configuration"
+    oauth = f"/.well-known/oauth-authorization-server{path}"
+    return (
+        urlunsplit((parts.scheme, parts.netloc, oidc, "", "")),
+        urlunsplit((parts.scheme, parts.netloc, oauth, "", "")),
+    )
+
+
+def metadata_response(issuer: str, issuer_template: str, answer: Answer) -> Metadata:
+    """Judges the document: (1) there is one (2) it names this very issuer (3) its endpoints are texts (4) S256.
+
+    Raises `appMisconfigured`; `providerUnreachable` or `providerRateLimited` when asking again may help. Whether
+    an address may be used is the transport's word.
+    """
+    refuse_if_busy(answer)
+    if answer.status != 200:  # (1)
+        raise _refused("no metadata at the issuer")
+    document = decode_object(answer.body, Code.APP_MISCONFIGURED)
+    if not _is_issuer(document.get("issuer"), issuer, issuer_template):  # (2)
+        raise _refused("the metadata names another issuer")
+    found = {slot: _address(document, name) for slot, name in _NAMES.items()}  # (3)
+    methods = document.get("code_challenge_methods_supported")
+    if isinstance(methods, list) and "S256" not in methods:  # (4)
+        raise _refused("the provider does not support PKCE with S256")
+    promised = document.get("authorization_response_iss_parameter_supported") is True
+    return Metadata(Endpoints(issuer=issuer, **found), promised)
+
+
+def _is_issuer(said: Json, issuer: str, template: str) -> bool:
+    """Byte for byte. A provider of many tenants may say its template instead, with a placeholder of its own."""
+    if said == issuer:
+        return True
+    return bool(template) and isinstance(said, str) and _masked(said) == _masked(template)
+
+
+def _masked(text: str) -> str:
+    return re.sub(r"\{[^{}]*\}", "{}", text)
+
+
+def _address(document: Mapping[str, Json], name: str) -> str:
+    value = document.get(name, "")
+    if not isinstance(value, str):
+        raise _refused("the metadata has an endpoint that is not an address")
+    return value
+
+
+def _refused(note: str) -> BrokerError:
+    return BrokerError(Code.APP_MISCONFIGURED, note=note)

@@ -1,0 +1,47 @@
+"""A provider's signing keys (RFC 7517): what is usable is taken, what is broken or strange is passed over."""
+
+from __future__ import annotations
+
+from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.answers import refuse_if_busy
+from oauthbroker.protocol.messages import Answer
+from oauthbroker.protocol.strict_json import decode_object
+from oauthbroker.turn import Json
+
+MAX_KEYS = 100
+_PUBLIC = {  # the members we read; a private part that somebody published is not even looked at
+    "RSA": ("kty", "n", "e", "kid", "alg", "use"),
+    "EC": ("kty", "crv", "x", "y", "kid", "alg", "use"),
+    "OKP": ("kty", "crv", "x", "kid", "alg", "use"),
+}
+
+
+def keys_response(answer: Answer) -> tuple[Key, ...]:
+    """The public signing keys of a JWK Set, in its order; an entry that cannot be read is ignored.
+
+    Raises `appMisconfigured` when there is no key set, `providerUnreachable` or `providerRateLimited` when
+    asking again may help. The label of the answer is not judged: nothing is believed for it.
+    """
+    refuse_if_busy(answer)
+    entries = decode_object(answer.body, Code.APP_MISCONFIGURED).get("keys") if answer.status == 200 else None
+    if not isinstance(entries, list):
+        raise BrokerError(Code.APP_MISCONFIGURED, note="no key set at its address")
+    keys = (_usable(entry) for entry in entries[:MAX_KEYS])
+    return tuple(key for key in keys if key is not None)
+
+
+def _usable(entry: Json) -> Key | None:
+    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
+        return None
+    kty = entry.get("kty")
+    members = _PUBLIC.get(kty) if isinstance(kty, str) else None
+    if members is None:  # symmetric keys too: no provider shares one with the world
+        return None
+    try:
+        key = import_key({name: entry[name] for name in members if name in entry})
+        fits = isinstance(key, ECKey | OKPKey) or (isinstance(key, RSAKey) and key.raw_value.key_size >= 2048)
+    except Exception:  # noqa: BLE001 - one broken entry, in whatever way, must not hide the others
+        return None
+    return key if fits else None

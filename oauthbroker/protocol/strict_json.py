@@ -1,0 +1,78 @@
+"""JSON as a cautious reader takes it: one meaning, bounded depth, nothing that Python alone understands."""
+
+from __future__ import annotations
+
+import json
+from typing import NoReturn
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.turn import Json
+
+MAX_DEPTH = 32
+_NOTE = "the answer is not strict JSON"
+
+
+def decode_json(body: bytes, code: Code) -> Json:
+    """Decodes UTF-8 JSON (RFC 8259, RFC 7493).
+
+    Refused with `code`: a byte order mark, other encodings, duplicate names, NaN and infinities, lone
+    surrogates, nesting deeper than 32. The error holds nothing of the body.
+    """
+    try:
+        value = json.loads(
+            body.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_constant=_refuse,
+            parse_float=_finite,
+        )
+        sane = _is_sane(value)
+    except (ValueError, RecursionError):
+        sane, value = False, None
+    if not sane:
+        raise BrokerError(code, note=_NOTE)
+    return value
+
+
+def decode_object(body: bytes, code: Code) -> dict[str, Json]:
+    """Like `decode_json`, and only an object will do."""
+    value = decode_json(body, code)
+    if not isinstance(value, dict):
+        raise BrokerError(code, note="the answer is not a JSON object")
+    return value
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("duplicate name")
+    return members
+
+
+def _refuse(_constant: str) -> NoReturn:
+    raise ValueError("not a JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in {float("inf"), float("-inf")}:
+        raise ValueError("number out of range")
+    return number
+
+
+def _is_sane(value: Json) -> bool:
+    """Bounded depth, and every text can be written down as UTF-8 again. Walks without recursion."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Json] = []
+        for item in level:
+            if isinstance(item, str):
+                item.encode("utf-8")  # a lone surrogate raises UnicodeEncodeError, a ValueError
+            elif isinstance(item, list):
+                below.extend(item)
+            elif isinstance(item, dict):
+                below.extend(item)
+                below.extend(item.values())
+        if not below:
+            return True
+        level = below
+    return False

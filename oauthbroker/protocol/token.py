@@ -1,0 +1,157 @@
+"""The token endpoint (RFC 6749 sections 4.1.3 and 5): asked by us, believed only after a strict look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.answers import refuse_if_busy
+from oauthbroker.protocol.client_auth import authenticated_post
+from oauthbroker.protocol.messages import Answer, Request, Value
+from oauthbroker.protocol.token_fields import (
+    body_members,
+    lifetime_of,
+    optional_token,
+    public_facts,
+    scopes_of,
+    text_of,
+    token_members,
+)
+from oauthbroker.secret import Secret
+from oauthbroker.turn import Json
+
+_RESERVED = frozenset({
+    "grant_type", "code", "redirect_uri", "code_verifier", "client_id", "client_secret", "client_assertion",
+    "client_assertion_type", "refresh_token", "scope", "resource",
+})  # fmt: skip
+
+# The error words we know; another one is simply a refusal. The provider's own text never goes further than here.
+_OPERATOR = frozenset({
+    "invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_target",
+    "incorrect_client_credentials", "redirect_uri_mismatch",  # GitHub
+    "invalid_client_id", "bad_client_secret", "bad_redirect_uri",  # Slack
+})  # fmt: skip
+_PASSING = frozenset({"temporarily_unavailable", "server_error"})
+_KNOWN = _OPERATOR | _PASSING | {"invalid_grant", "invalid_request", "invalid_scope", "access_denied"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TokenResponse:
+    """A token answer that passed every check.
+
+    `token_type` is always "bearer". `lifetime_seconds` counts from the moment the request was sent; 0 is
+    "expired now", None is "no one said". `scopes` is None when the provider did not say. `facts` is the rest of
+    the answer without anything that looks like a secret, for identity templates and `keeps`.
+    """
+
+    access_token: Secret
+    token_type: str
+    refresh_token: Secret | None
+    lifetime_seconds: int | None
+    scopes: tuple[str, ...] | None
+    id_token: Secret | None
+    facts: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """What there is to revoke, in the order to revoke it (RFC 7009: the refresh token first)."""
+        return tuple(token for token in (self.refresh_token, self.access_token) if token is not None)
+
+    def __repr__(self) -> str:
+        return "TokenResponse(...)"
+
+
+class RefusedTokens(BrokerError):
+    """A usable token came along with an answer that we refuse. `tokens` is what the caller may revoke, in order."""
+
+    def __init__(self, code: Code, tokens: tuple[Secret, ...], *, note: str = "") -> None:
+        super().__init__(code, note=note)
+        self.tokens = tokens
+
+
+def code_request(app: OAuthApp, endpoints: Endpoints, code: Secret, verifier: Secret, *, clock: Clock) -> Request:
+    """RFC 6749 section 4.1.3 with RFC 7636 section 4.5 and RFC 8707. `clock` dates a client assertion.
+
+    The app's own extra parameters never override ours. Raises `appMisconfigured`.
+    """
+    form: dict[str, Value] = {name: value for name, value in app.habits.token_params.items() if name not in _RESERVED}
+    form |= {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": app.redirect.uri,
+        "code_verifier": verifier,
+    }
+    if app.resource:
+        form["resource"] = app.resource
+    return authenticated_post(app, endpoints, endpoints.token_url, form, clock)
+
+
+def token_response(app: OAuthApp, answer: Answer) -> TokenResponse:
+    """Judges an answer of the token endpoint; security.md cases 19-31.
+
+    (1) busy or down (2) status 200 (3) format and label (4) no error member (5) an access token (6) its type
+    (7) its lifetime (8) its scopes.
+
+    Raises `providerRateLimited`, `providerUnreachable`, `appMisconfigured`, `exchangeFailed` (its note is the
+    RFC's error word, if it was one), `tokenResponseInvalid`; from (6) on as `RefusedTokens`. Nothing else.
+    """
+    refuse_if_busy(answer)  # (1)
+    if answer.status != 200:  # (2)
+        _raise_error(app, answer)
+    members = body_members(app, answer)  # (3)
+    if "error" in members or members.get("ok", True) is not True:  # (4)
+        _raise_error_word(members.get("error"), answer.status)
+    found = token_members(app, members)
+    access = optional_token(found, "access_token")  # (5)
+    if access is None:
+        raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="no access token")
+    usable = [access]
+    try:
+        refresh = optional_token(found, "refresh_token")
+        if refresh is not None:
+            usable.insert(0, refresh)
+        id_token = optional_token(found, "id_token") or optional_token(members, "id_token")
+        _check_type(app, text_of(found, "token_type"))  # (6)
+        lifetime = lifetime_of(app, found)  # (7)
+        scopes = scopes_of(app, found)  # (8)
+    except BrokerError as refused:
+        code, note = refused.code, refused.note
+    else:
+        return TokenResponse(access, "bearer", refresh, lifetime, scopes, id_token, public_facts(members))
+    raise RefusedTokens(code, tuple(usable), note=note)
+
+
+def _check_type(app: OAuthApp, token_type: str | None) -> None:
+    """RFC 6749 section 5.1: required, case-insensitive. Aliases of "bearer" only as the app's profile spells them."""
+    if token_type is None:
+        raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="no token type")
+    if token_type.lower() != "bearer" and token_type not in app.habits.token_type_aliases:
+        raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="a token type that was not asked for")
+
+
+def _raise_error(app: OAuthApp, answer: Answer) -> NoReturn:
+    """RFC 6749 section 5.2. A 4xx is read leniently: whatever it says, nothing is accepted from it."""
+    word: Json = None
+    if 400 <= answer.status < 500:
+        try:
+            word = body_members(app, answer, any_label=True).get("error")
+        except BrokerError:
+            word = None
+    _raise_error_word(word, answer.status)
+
+
+def _raise_error_word(word: Json, status: int) -> NoReturn:
+    if not isinstance(word, str) or not word:
+        if status == 401:
+            raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not know this client")
+        raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="neither a token nor an error")
+    note = word if word in _KNOWN else "an error outside RFC 6749"
+    if word in _OPERATOR or (status == 401 and word not in _KNOWN):
+        raise BrokerError(Code.APP_MISCONFIGURED, note=note)
+    if word in _PASSING:
+        raise BrokerError(Code.PROVIDER_UNREACHABLE, note=note)
+    raise BrokerError(Code.EXCHANGE_FAILED, note=note)

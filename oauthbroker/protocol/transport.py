@@ -1,0 +1,211 @@
+"""The only place that talks to the network: one client, one deadline, one size cap, no redirects, no mercy."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import re
+from contextvars import ContextVar
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.answers import retry_after_seconds
+from oauthbroker.protocol.messages import Answer, Request, encode_form, reveal
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+__all__ = ["Answer", "Request", "Transport", "TransportFailed", "check_url"]
+
+_MAX_URL = 8 * 1024
+_PER_ORIGIN = 64  # a slow provider fills its own row of connections, never another provider's
+_URL_TEXT = re.compile(r"[A-Za-z0-9._~:/?@!$&'()*+,;=%\[\]-]+")  # RFC 3986 without the fragment
+_ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
+_LOGGERS = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
+
+
+class TransportFailed(BrokerError):
+    """No complete answer. `sent` tells whether the provider may have seen the request: False for DNS, connection
+    and TLS failures, True for a lost, late or oversized answer."""
+
+    def __init__(self, note: str, *, sent: bool) -> None:
+        super().__init__(Code.PROVIDER_UNREACHABLE, note=note)
+        self.sent = sent
+
+
+class Transport:
+    """One HTTP client for all providers. TLS is always verified; nothing switches that off.
+
+    `plain_http_loopback` is the loud weakening `plainHttpProvider`: http:// to a literal loopback address.
+    `extra_ca_file` (PEM) is trusted beside the system's certificates. The environment (proxies, SSL_CERT_FILE,
+    SSLKEYLOGFILE) is not consulted. Belongs to one event loop; the client is built at the first request.
+    """
+
+    def __init__(self, *, plain_http_loopback: bool = False, extra_ca_file: str = "") -> None:
+        self._plain_http = plain_http_loopback
+        self._extra_ca_file = extra_ca_file
+        self._client: httpx2.AsyncClient | None = None
+        self._rows: dict[str, asyncio.Semaphore] = {}
+        self._closed = False
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_quiet)
+
+    def check_url(self, url: str) -> None:
+        """Raises `appMisconfigured` for an address that `send` would refuse."""
+        check_url(url, plain_http_loopback=self._plain_http)
+
+    async def send(self, request: Request, *, seconds: float, max_bytes: int) -> Answer:
+        """Sends once and returns the whole answer, whatever its status.
+
+        `seconds` bounds everything from the queue to the last byte; `max_bytes` bounds the decoded body.
+        Raises `TransportFailed`, or `appMisconfigured` for an address that is refused.
+        """
+        self.check_url(request.url)
+        flight = _Flight()
+        ours = _ours.set(True)
+        try:
+            async with asyncio.timeout(seconds), self._row(request.url):
+                return await self._exchange(request, flight, max_bytes)
+        except _TooLarge:
+            failed = "the answer is too large"
+        except TimeoutError:
+            failed = "no answer in time"
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it may carry a URL, a header or a body
+            failed = f"the exchange broke off ({type(exc).__name__})"
+        finally:
+            _ours.reset(ours)
+        raise TransportFailed(failed, sent=flight.sent)
+
+    async def close(self) -> None:
+        """Closes every connection; later requests fail."""
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _exchange(self, request: Request, flight: _Flight, max_bytes: int) -> Answer:
+        client = self._open_client()
+        headers = {name: reveal(value) for name, value in request.headers.items()}
+        headers |= {"Accept": request.accept, "Accept-Encoding": "identity"}
+        content = None
+        if request.form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+            content = encode_form(request.form)
+        async with client.stream(
+            request.method, request.url, headers=headers, content=content, extensions={"trace": flight.trace}
+        ) as response:
+            body = await _read(response, max_bytes)
+            return Answer(
+                response.status_code,
+                response.headers.get("content-type", ""),
+                retry_after_seconds(response.headers.get("retry-after", ""), response.headers.get("date", "")),
+                body,
+            )
+
+    def _row(self, url: str) -> asyncio.Semaphore:
+        parts = urlsplit(url)
+        return self._rows.setdefault(f"{parts.scheme}://{parts.netloc.lower()}", asyncio.Semaphore(_PER_ORIGIN))
+
+    def _open_client(self) -> httpx2.AsyncClient:
+        if self._closed:
+            raise RuntimeError("the transport is closed")
+        if self._client is None:
+            import httpx2
+
+            self._client = httpx2.AsyncClient(
+                verify=_tls(self._extra_ca_file),
+                trust_env=False,
+                follow_redirects=False,
+                timeout=None,  # theirs is per read; the one deadline for everything is in `send`
+                # A kept connection may be closed by the far side just as a one-time code enters it: never reuse.
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # nothing of one person reaches the next
+                headers={"User-Agent": "oauthbroker"},
+            )
+        return self._client
+
+
+def check_url(url: str, *, plain_http_loopback: bool) -> None:
+    """Lets through https with a host, in printable ASCII, without user-info or fragment; http only to a literal
+    loopback address, and only where that weakening is on. Raises `appMisconfigured`."""
+    if not _is_fit(url, plain_http_loopback=plain_http_loopback):
+        raise BrokerError(Code.APP_MISCONFIGURED, note="the address of an endpoint is refused")
+
+
+def _is_fit(url: str, *, plain_http_loopback: bool) -> bool:
+    if len(url) > _MAX_URL or not _URL_TEXT.fullmatch(url):
+        return False
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    if not host or "@" in parts.netloc or port == 0:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and plain_http_loopback and _is_loopback(host))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name, even "localhost", is what a resolver says it is
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _Flight:
+    """Whether the first byte of a request has left."""
+
+    __slots__ = ("sent",)
+
+    def __init__(self) -> None:
+        self.sent = False
+
+    async def trace(self, event: str, _info: dict[str, Any]) -> None:
+        if event.endswith("send_request_headers.started"):
+            self.sent = True
+
+
+async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
+    """The decoded body. We ask for identity; a server that compresses anyway is counted after decoding."""
+    if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
+        raise ValueError("an encoding that was not asked for")
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > max_bytes or response.num_bytes_downloaded > max_bytes:
+            raise _TooLarge
+    return bytes(body)
+
+
+def _tls(extra_ca_file: str) -> ssl.SSLContext:
+    import ssl
+
+    import httpx2
+
+    context = httpx2.create_ssl_context(trust_env=False)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if extra_ca_file:
+        context.load_verify_locations(cafile=extra_ca_file)
+    return context
+
+
+_ours: ContextVar[bool] = ContextVar("oauthbroker_transport", default=False)
+
+
+class _Quiet(logging.Filter):
+    """The HTTP libraries log URLs, headers and cookies. Ours are dropped; a host program's own are not."""
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 - all of them
+        return not _ours.get()
+
+
+_quiet = _Quiet()
