@@ -1,9 +1,7 @@
 # The broker as a container: non-root, runs on a read-only root, no build tools in what ships.
 #
-#   docker build -t oauthbroker .
-#   docker run --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges -p 8420:8420 \
-#       -v "$PWD/config:/srv/oauthbroker/config:ro" -v oauthbroker-store:/srv/oauthbroker/store \
-#       -v oauthbroker-keys:/srv/oauthbroker/keys oauthbroker
+# README.md, "In a container", shows how to run it. Its Broker resource listens on 0.0.0.0:8420, keeps its store in
+# /srv/oauthbroker/store and its key in /srv/oauthbroker/keys.
 #
 # Three mounts on purpose: what people write (read-only), what the broker keeps (sealed), and the key that opens it.
 # Whoever copies the store must not get the key along. tests/test_dockerfile.py replays these steps without an engine.

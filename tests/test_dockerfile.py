@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,22 +79,109 @@ def work():
 
 
 @pytest.mark.slow
-def test_the_image_builds_and_holds_no_build_tools(stages, work):
-    """Replays every step; then looks at what the last layer can do."""
+def test_the_image_builds_without_tools_and_runs_read_only_as_nobody(stages, work):
+    """Replays every step, looks at what the last layer can do, then starts it the way an engine would."""
     image = Replay(REPOSITORY, work, shared_python() or sys.executable)
     for stage in stages[:-1]:
         image.run(stage)
         image.set_aside(stage.name)
     image.run(stages[-1])
+    holds_no_build_tools(image.root)
 
-    assert "build" in image.done
-    assert [] == [path.name for path in image.root.rglob("bin/pip*")]
+    running = Container(image)
+    before = running.fingerprint()
+    assert running.call(image.check.words), "the health check passes although nothing runs"
+    assert not running.call([*image.entrypoint, "init", "--config", "config"]), running.log.read_text("utf-8")
+    running.start()
+    try:
+        running.wait_until_healthy(image.check.words)
+    finally:
+        assert running.stop() == 0, "SIGTERM ends it in order"
+
+    assert before == running.fingerprint(), "only store/, keys/ and /tmp may be written"
+    assert [0o700] == [path.stat().st_mode & 0o777 for path in running.mount("store").iterdir() if path.name == "data"]
+    assert [0o600] == [path.stat().st_mode & 0o777 for path in running.mount("keys").iterdir() if path.is_file()]
+
+
+def holds_no_build_tools(root: Path) -> None:
+    assert [] == [path.name for path in root.rglob("bin/pip*")]
     for python in ("usr/local/bin/python", "opt/oauthbroker/bin/python"):
         for tool in ("pip", "hatchling", "setuptools", "wheel"):
-            tried = subprocess.run([str(image.root / python), "-c", f"import {tool}"], check=False, capture_output=True)
+            tried = subprocess.run([str(root / python), "-c", f"import {tool}"], check=False, capture_output=True)
             assert tried.returncode, f"{python} can import {tool}"
-    assert os.access(image.root / "opt/oauthbroker/bin/oauthbroker", os.X_OK)
-    mounts = {name: image.root / "srv/oauthbroker" / name for name in ("config", "store", "keys")}
-    assert {"config": "755", "store": "700", "keys": "700"} == {
-        name: f"{path.stat().st_mode & 0o777:o}" for name, path in mounts.items()
-    }
+
+
+class Container:
+    """A replayed image as a running thing: the tree closed, three mounts, a user without rights where we may choose one."""
+
+    def __init__(self, image: Replay) -> None:
+        self.image, self.log = image, image.root.parent / "log"
+        self.port = free_port()
+        self.mount("config").joinpath("broker.yaml").write_text(
+            f"""
+apiVersion: agents.example.io/v1alpha1
+kind: Broker
+metadata: {{name: broker}}
+spec:
+  publicBaseUrl: http://127.0.0.1:{self.port}
+  listen: {{host: 127.0.0.1, port: {self.port}}}
+  store: {{root: {self.mount("store")}}}
+  keys: {{file: {self.mount("keys") / "broker.kek"}}}
+""",
+            "utf-8",
+        )
+        subprocess.run(["chmod", "-R", "a-w", str(image.root)], check=True)
+        for path, mode in ((self.mount("store"), 0o700), (self.mount("keys"), 0o700), (image.root / "tmp", 0o1777)):
+            path.chmod(mode)
+        self.rights: dict[str, Any] = {}
+        if not os.getuid() and shared_python():
+            self.rights = {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def mount(self, name: str) -> Path:
+        return self.image.root / "srv/oauthbroker" / name
+
+    def call(self, words: list[str]) -> int:
+        """Runs one command inside and gives its exit code; its output goes to the log."""
+        return self._open(words).wait(30)
+
+    def start(self) -> None:
+        self.process = self._open([*self.image.entrypoint, *self.image.command])
+
+    def wait_until_healthy(self, check: list[str]) -> None:
+        for _ in range(100):
+            if not self.call(check):
+                return
+            assert self.process
+            assert self.process.poll() is None, self.log.read_text("utf-8")
+            time.sleep(0.1)
+        pytest.fail(f"never healthy:\n{self.log.read_text('utf-8')}")
+
+    def stop(self) -> int:
+        assert self.process
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def fingerprint(self) -> dict[str, tuple[int, int, int]]:
+        """Every path of the tree that is not a mount, with size, mode and time."""
+        open_ones = (self.mount("store"), self.mount("keys"), self.image.root / "tmp")
+        paths = [
+            path for path in self.image.root.rglob("*") if not any(path.is_relative_to(each) for each in open_ones)
+        ]
+        return {str(path): (path.lstat().st_size, path.lstat().st_mode, path.lstat().st_mtime_ns) for path in paths}
+
+    def _open(self, words: list[str]) -> subprocess.Popen[bytes]:
+        words = [word.replace(str(Settings().listen_port), str(self.port)) for word in words]
+        program = shutil.which(words[0], path=self.image.env["PATH"])
+        assert program, words[0]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [program, *words[1:]], cwd=self.image.inside("."), env=self.image.env,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self.rights,
+            )  # fmt: skip
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
