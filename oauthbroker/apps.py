@@ -156,6 +156,14 @@ class ToolAuth:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectorAuth:
+    """What a Connector declared: an app to ask, or a token of its own. Exactly one is set."""
+
+    auth: ToolAuth | None = None
+    static_token: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds on what callers can make us keep. Counts of open sessions, seconds, bytes."""
 
@@ -189,8 +197,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Everything a configuration says. Keys are resource names; `tools` keys are `Tool/name` or `Tool/name:export`."""
+    """Everything a configuration says. Keys are resource names.
+
+    `tools` keys are `Tool/name`, `Tool/name:export` or, for a connector with an app, `Connector/name`.
+    """
 
     settings: Settings
     apps: Mapping[str, OAuthApp]
     tools: Mapping[str, tuple[ToolAuth, ...]] = field(default_factory=dict)
+    connectors: Mapping[str, ConnectorAuth] = field(default_factory=dict)

@@ -1,0 +1,203 @@
+"""Checks of one app: its provider, flow, client, endpoints, scopes, redirect and options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from oauthbroker.config import urls
+from oauthbroker.config.merge import Merged, params_in, provider_options
+from oauthbroker.config.shape import nearest
+from oauthbroker.errors import Code
+from oauthbroker.providers import presets
+
+SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
+_PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+# What we set ourselves, or what would move the answer or the proof out of our sight (security.md case 95).
+RESERVED_OPTIONS: Final = frozenset(
+    {"assertion", "client_assertion", "client_assertion_type", "client_id", "client_secret", "code",
+     "code_challenge", "code_challenge_method", "code_verifier", "device_code", "dpop_jkt", "grant_type", "id_token",
+     "nonce", "password", "redirect_uri", "refresh_token", "request", "request_uri", "resource", "response_mode",
+     "response_type", "scope", "state", "token", "username"}
+)  # fmt: skip
+_CALLBACK = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+# First steps of paths that are the broker's own.
+OWN_PATHS: Final = frozenset(
+    {"admin", "api", "connect", "connections", "device", "healthz", "livez", "metrics", "readyz", "static", "v1"}
+)
+_ENDPOINT_NAMES: Final = {
+    "authorization_url": "authorizationUrl",
+    "token_url": "tokenUrl",
+    "revoke_url": "revokeUrl",
+    "user_info_url": "userInfoUrl",
+    "issuer": "issuer",
+    "jwks_url": "jwksUrl",
+    "device_authorization_url": "deviceAuthorizationUrl",
+}
+
+
+def check_flow(app: Merged) -> None:
+    """12.5.7: a flow that does not exist yet is refused here, not at the first call."""
+    if app.spec.flow is None:
+        app.written.missing(("flow",), "write flow: authorizationCode")
+    elif app.spec.flow == "deviceCode":
+        code = Code.DEVICE_CODE_UNSUPPORTED
+        app.written.refuse(("flow",), f"{code.value}: the device code flow is not available", _FLOW_TODO, code)
+    elif app.spec.flow == "clientCredentials":
+        app.written.refuse(("flow",), "the client credentials flow is not available", _FLOW_TODO)
+
+
+_FLOW_TODO: Final = "write flow: authorizationCode"
+
+
+def check_provider(app: Merged) -> None:
+    spec, preset = app.spec, app.preset
+    if spec.subject_mode is None:
+        app.written.missing(("subjectMode",), "write subjectMode: global or subjectMode: user")
+    if spec.provider is None:
+        app.written.missing(("provider",), f"write one of {', '.join(presets())}, or a name of your own and endpoints")
+        return
+    known = preset.params if preset else {}
+    for name, value in (spec.params or {}).items():
+        if name not in known:
+            close = nearest(name, known)
+            todo = f"the nearest known one is {close}" if close else "remove it: this provider's endpoints need no such"
+            app.written.refuse(("params", name), "unknown parameter", todo, key=True)
+        elif not re.fullmatch(known[name].pattern, value):
+            app.written.refuse(("params", name), "not a usable parameter", f"write {known[name].description}")
+    for name, param in known.items():
+        if name not in (spec.params or {}) and _needed(app, name):
+            app.written.missing(("params", name), f"write {param.description}")
+
+
+def _needed(app: Merged, param: str) -> bool:
+    return any(param in params_in(getattr(app.endpoints, slot)) for slot in app.endpoints.__slots__)
+
+
+def check_client(app: Merged) -> None:
+    """Whether a secret is there and wanted. Its value is read later, by `values`."""
+    client = app.spec.client
+    if client is None or client.client_id is None:
+        app.written.missing(("client", "clientId"), "write client: {clientId: ...}")
+    has_secret = client is not None and client.client_secret is not None
+    if app.auth_method == "none":
+        if has_secret:
+            what = "a client secret beside authMethod: none"
+            app.written.refuse(("client", "clientSecret"), what, "remove one of the two", key=True)
+    elif not has_secret:
+        app.written.missing(("client", "clientSecret"), "write it, or authMethod: none for a public client")
+    if app.auth_method == "private_key_jwt" and not app.endpoints.issuer:
+        app.written.missing(("endpoints", "issuer"), "write it: the client's assertion names it as its audience")
+
+
+def check_endpoints(app: Merged, *, plain_http: bool) -> None:
+    written = app.spec.endpoints
+    for slot, name in _ENDPOINT_NAMES.items():
+        said = getattr(written, slot) if written else None
+        if said is None:
+            continue
+        trouble = urls.flaw(said, query=slot == "authorization_url")
+        if trouble is None and urls.is_http(said):
+            trouble = _plain_http(said, allowed=plain_http)
+        if trouble:
+            app.written.refuse(("endpoints", name), *trouble)
+    if app.endpoints.issuer:
+        return
+    todo = "write it, or an issuer that has discovery"
+    if app.preset is None and app.spec.provider is not None:
+        close = nearest(app.spec.provider, presets())
+        todo += f"; if you meant the provider {close}, write that" if close else ""
+    for slot in ("authorization_url", "token_url"):
+        if not getattr(app.endpoints, slot) and app.spec.provider is not None:
+            app.written.missing(("endpoints", _ENDPOINT_NAMES[slot]), todo)
+
+
+def _plain_http(url: str, *, allowed: bool) -> tuple[str, str] | None:
+    if not urls.is_loopback(urls.host_of(url)):
+        return "http instead of https", urls.HTTPS_TODO
+    if not allowed:
+        todo = "write https://, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
+        return "http instead of https", todo
+    return None
+
+
+def check_scopes(app: Merged) -> None:
+    scopes = app.spec.scopes
+    if scopes is None:
+        if not app.habits.scopeless:
+            app.written.missing(("scopes",), "write the scopes that this app may ever have, [] for none")
+        return
+    for index, scope in enumerate(scopes):
+        if not SCOPE.fullmatch(scope) or app.habits.scope_separator in scope:
+            app.written.refuse(("scopes", index), "not a scope", "write one scope an item, no spaces, quotes or commas")
+        elif scope in scopes[:index]:
+            app.written.refuse(("scopes", index), "the same scope twice", "remove one")
+    for index, url in enumerate(app.spec.resource or ()):
+        trouble = urls.flaw(url)
+        if trouble:
+            app.written.refuse(("resource", index), *trouble)
+
+
+def check_redirect(app: Merged, *, public_base_url: str) -> None:
+    """RFC 9700: every app has its own redirect URI; the paths of the broker itself are not for apps."""
+    path, base = app.redirect.callback_path, app.redirect.base_url
+    if not _CALLBACK.fullmatch(path) or len(path) > 256:
+        app.written.refuse(
+            ("redirect", "callbackPath"), "not a callback path", "write /words/with/slashes: letters, digits, - _ . ~"
+        )
+    elif path.split("/")[1].lower() in OWN_PATHS:
+        app.written.refuse(("redirect", "callbackPath"), "a path of the broker's own", "write /oauth/callback/<name>")
+    if app.spec.redirect is None or app.spec.redirect.base_url is None:
+        return
+    trouble = base_url_flaw(base)
+    comparable = trouble is None and not urls.flaw(public_base_url)
+    if comparable and app.redirect.link == "connect" and urls.origin_of(base) != urls.origin_of(public_base_url):
+        what = "another origin than publicBaseUrl, so the browser's cookie would not come back"
+        trouble = what, "leave it out, or write link: direct"
+    if trouble:
+        app.written.refuse(("redirect", "baseUrl"), *trouble)
+
+
+def base_url_flaw(url: str) -> tuple[str, str] | None:
+    """(what, what to do) for an address of ours that browsers could not be sent to safely, else None."""
+    trouble = urls.flaw(url, query=False)
+    if trouble is None and urls.is_http(url) and not urls.is_loopback(urls.host_of(url)):
+        return "http instead of https", "write https://, http is for loopback only"
+    return trouble
+
+
+def check_options(app: Merged) -> None:
+    """Options may add parameters; they can never name one that carries a check (security.md case 95)."""
+    reserved = RESERVED_OPTIONS | {app.habits.scope_param}
+    known = {"authorize", "token"} | ({app.spec.provider or ""} if app.preset and app.preset.modes else set())
+    for group, values in (app.spec.options or {}).items():
+        if group not in known:
+            close = nearest(group, known)
+            todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
+            app.written.refuse(("options", group), "unknown options", todo, key=True)
+        elif group in {"authorize", "token"}:
+            _check_parameters(app, group, values, reserved)
+    _check_mode(app, provider_options(app.spec))
+
+
+def _check_parameters(app: Merged, group: str, values: Mapping[str, str], reserved: frozenset[str]) -> None:
+    for name in values:
+        if name.lower() in reserved:
+            app.written.refuse(("options", group, name), "a parameter that is ours to set", "remove it", key=True)
+        elif not _PARAMETER.fullmatch(name):
+            app.written.refuse(
+                ("options", group, name), "not a parameter name", "write letters, digits, _ - .", key=True
+            )
+
+
+def _check_mode(app: Merged, values: Mapping[str, str]) -> None:
+    modes = app.preset.modes if app.preset else None
+    provider = app.spec.provider or ""
+    for name, value in values.items():
+        if modes is None or name != modes.option:
+            todo = f"known here: {modes.option}" if modes else "remove it"
+            app.written.refuse(("options", provider, name), "unknown option", todo, key=True)
+        elif value not in modes.values:
+            todo = f"write {' or '.join(modes.values)}"
+            app.written.refuse(("options", provider, name), "not one of the words known here", todo)

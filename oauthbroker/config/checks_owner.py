@@ -1,0 +1,126 @@
+"""Checks of one app's owner: can we learn whose account comes back, and who may bring it (security.md 3.2, case 40)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from oauthbroker.apps import ANYONE, IdentitySource
+from oauthbroker.config.merge import Identity, Merged, params_in
+from oauthbroker.turn import SubjectMode
+
+# Until the others exist. What they would need is a page or a channel of the runtime's, which nobody serves yet.
+BINDINGS: Final = frozenset({"providerIdentity", "localOperator"})
+_STEP = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}")
+_LITERAL = re.compile(r"[A-Za-z0-9._:@/+-]*")
+_ACCOUNT = re.compile(r"[^\x00-\x20\x7f]{1,1024}")
+_ANSWERS: Final[dict[IdentitySource, str]] = {
+    "tokenResponse": "the token response",
+    "idToken": "an ID token",
+    "userInfo": "a userinfo endpoint",
+}
+
+
+def check_binding(app: Merged, *, local: bool) -> None:
+    """`local`: we listen on loopback and our public address is loopback."""
+    if app.binding not in BINDINGS:
+        app.written.refuse(
+            ("owner", "binding"),
+            "this binding is not available",
+            "write providerIdentity, or localOperator on loopback",
+        )
+    elif app.binding == "localOperator" and not local:
+        what = "localOperator away from loopback: whoever reaches the broker would be its operator"
+        app.written.refuse(
+            ("owner", "binding"), what, "listen on 127.0.0.1 with a loopback publicBaseUrl, or remove it"
+        )
+    if app.redirect.link == "direct" and not (
+        app.binding == "localOperator" or (app.binding == "providerIdentity" and app.mode == "user")
+    ):
+        what = "a direct link gives up the browser check, which this app relies on"
+        app.written.refuse(("redirect", "link"), what, "write link: connect")
+
+
+def check_identity(app: Merged) -> None:
+    for mode in app.identities_used:
+        _check_rule(app, mode, app.identities[mode])
+    if app.mode == "global":
+        _check_authorizers(app)
+    elif app.spec.owner is not None and app.spec.owner.authorizers is not None:
+        what = "authorizers are for subjectMode: global"
+        app.written.refuse(("owner", "authorizers"), what, "remove them: the person's own account decides", key=True)
+
+
+def _check_rule(app: Merged, mode: SubjectMode, identity: Identity) -> None:
+    path = ("owner", "identity", mode)
+    if not app.written.whole(*path):
+        return
+    if identity.source is None or not identity.template:
+        who = "whose account comes back" if mode == "user" else "which team or organisation comes back"
+        what = f"nothing tells {who}" + ("" if mode == app.mode else ", and authorizers are compared with it")
+        if app.preset is not None and identity.source is None:
+            what += f": {app.preset.title}'s answers do not say it by themselves"
+        lacking = "from" if identity.source is None else "template"
+        todo = "write from: tokenResponse, idToken or userInfo, and a template" if lacking == "from" else (
+            'write a template with a prefix of your own, such as "acme:user:{sub}"'
+        )  # fmt: skip
+        app.written.refuse((*path, lacking), what, todo)
+        return
+    _check_source(app, mode, identity.source)
+    trouble = template_flaw(identity.template)
+    if trouble:
+        app.written.refuse((*path, "template"), *trouble)
+
+
+def _check_source(app: Merged, mode: SubjectMode, source: IdentitySource) -> None:
+    path = ("owner", "identity", mode, "from")
+    ends = app.endpoints
+    what = f"{_ANSWERS[source]} is not to be had here"
+    if source == "idToken" and not (ends.issuer or (app.habits.issuer_template and ends.jwks_url)):
+        app.written.refuse(
+            path, what, "write endpoints.issuer (its discovery names the keys), or read it from elsewhere"
+        )
+    if source == "userInfo" and not (ends.user_info_url or ends.issuer):
+        app.written.refuse(path, what, "write endpoints.userInfoUrl, or an issuer that has discovery")
+
+
+def template_flaw(template: str) -> tuple[str, str] | None:
+    """(what, what to do) for a template that is malformed or cannot tell accounts apart, else None."""
+    rest = re.sub(r"\{[^{}]*\}", "", template)
+    names = params_in(template)
+    if not _LITERAL.fullmatch(rest) or not all(_STEP.fullmatch(name) for name in names):
+        return "not a template", "write words and {path.to.claim}, such as slack:user:{team.id}:{authed_user.id}"
+    if not names:
+        return "a template without a {claim} fits everybody", "name the claim that tells accounts apart"
+    if "}{" in template:
+        return "two claims without a separator", "write a : between them"
+    if not re.match(r"[A-Za-z0-9]", template):
+        return "a template without a prefix", "begin with the provider's name, as the runtime's subjects do"
+    return None
+
+
+def _check_authorizers(app: Merged) -> None:
+    path = ("owner", "authorizers")
+    written = app.spec.owner.authorizers if app.spec.owner else None
+    if written is None:
+        todo = "list the accounts that may connect it for everybody, or write authorizers: anyone"
+        app.written.missing(path, todo)
+        return
+    if not written:
+        app.written.refuse(path, "an empty list: nobody could ever connect this app", "name accounts, or write anyone")
+    if written == [ANYONE]:
+        return
+    rule = app.identities["user"].rule
+    shape = _shape(rule.template) if rule and not template_flaw(rule.template) else _ACCOUNT
+    for index, account in enumerate(written):
+        if not _ACCOUNT.fullmatch(account) or not shape.fullmatch(account):
+            what = "an account that owner.identity.user can never produce"
+            app.written.refuse((*path, index), what, "write it exactly as the template of identity.user spells it")
+        elif account in written[:index]:
+            app.written.refuse((*path, index), "the same account twice", "remove one")
+
+
+def _shape(template: str) -> re.Pattern[str]:
+    """What a template can produce: a claim never holds a colon (design, section 3)."""
+    parts = re.split(r"\{[^{}]*\}", template)
+    return re.compile("[^:]+".join(map(re.escape, parts)))

@@ -1,0 +1,115 @@
+"""Tools and connectors: which app each may ask tokens of, and with which of its scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from oauthbroker.apps import ToolAuth
+from oauthbroker.config.problems import Keys
+from oauthbroker.config.resources import ConnectorSpec, ExportSpec, OAuthAppSpec, ObjectRef, ToolSpec
+from oauthbroker.config.shape import Written, nearest
+from oauthbroker.config.values import Source, source_of
+
+Apps = Mapping[str, Written[OAuthAppSpec]]
+SECRET_TODO: Final = (
+    "write valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}, or allowPlainSecrets: dev in the Broker resource"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorDraft:
+    """A connector's auth before its token is read: an app, or a token of its own."""
+
+    auth: ToolAuth | None
+    token: Source | None
+
+
+def tool_auths(tool: Written[ToolSpec], apps: Apps) -> Iterator[tuple[str, ToolAuth]]:
+    """(`Tool/name` or `Tool/name:export`, what it may ask for), after reporting what does not fit."""
+    auth = tool.spec.auth
+    declared: ToolAuth | None = None
+    if auth is not None:
+        declared = _declared(tool, ("auth",), auth.oauth_app_ref, auth.scopes, apps)
+    if declared is not None:
+        yield f"Tool/{tool.name}", declared
+    names: set[str] = set()
+    for index, export in enumerate(tool.spec.exports or ()):
+        if export.name is not None and export.name in names:
+            tool.refuse(("exports", index, "name"), "the same export twice", "rename or remove one")
+        names.add(export.name or "")
+        narrowed = _narrowed(tool, index, export, declared)
+        if narrowed is not None and export.name:
+            yield f"Tool/{tool.name}:{export.name}", narrowed
+
+
+def _narrowed(tool: Written[ToolSpec], index: int, export: ExportSpec, declared: ToolAuth | None) -> ToolAuth | None:
+    """What an export may ask for: its tool's auth, or fewer of its scopes."""
+    path = ("exports", index, "auth")
+    if export.auth is None or declared is None:
+        if export.auth is not None and tool.spec.auth is None and tool.whole("auth"):
+            tool.refuse(path, "an export's auth without its tool's", "write spec.auth.oauthAppRef", key=True)
+        return declared
+    if export.auth.scopes is None:
+        return declared
+    if export.name is None:
+        tool.missing(("exports", index, "name"), "write it: its auth is looked up by this name")
+    allowed = declared.scopes
+    if allowed is not None:
+        _check_scopes(tool, (*path, "scopes"), export.auth.scopes, allowed, "the tool does not declare")
+    return ToolAuth(declared.app, tuple(export.auth.scopes))
+
+
+def connector_draft(connector: Written[ConnectorSpec], apps: Apps, *, plain_secrets: bool) -> ConnectorDraft | None:
+    """What a connector says about auth: exactly one of oauthAppRef and staticToken."""
+    auth = connector.spec.auth
+    if auth is None or not connector.whole("auth"):
+        return None
+    if (auth.oauth_app_ref is None) == (auth.static_token is None):
+        connector.refuse(("auth",), "exactly one of oauthAppRef and staticToken", "keep one of them")
+        return None
+    if auth.static_token is not None:
+        if auth.scopes is not None:
+            connector.refuse(("auth", "scopes"), "scopes beside a static token", "remove them", key=True)
+        todo = "" if plain_secrets else SECRET_TODO
+        token = source_of(connector, ("auth", "staticToken"), auth.static_token, plain_todo=todo)
+        return ConnectorDraft(None, token) if token else None
+    declared = _declared(connector, ("auth",), auth.oauth_app_ref, auth.scopes, apps)
+    return ConnectorDraft(declared, None) if declared else None
+
+
+def _declared(
+    resource: Written[Any], path: Keys, ref: ObjectRef | None, scopes: list[str] | None, apps: Apps
+) -> ToolAuth | None:
+    app = _app(resource, (*path, "oauthAppRef"), ref, apps)
+    if app is None:
+        return None
+    if scopes is not None and app.whole("scopes"):
+        _check_scopes(resource, (*path, "scopes"), scopes, app.spec.scopes or (), "the OAuthApp does not have")
+    return ToolAuth(app.name, None if scopes is None else tuple(scopes))
+
+
+def _app(resource: Written[Any], path: Keys, ref: ObjectRef | None, apps: Apps) -> Written[OAuthAppSpec] | None:
+    if ref is None:
+        resource.missing(path, "write oauthAppRef: OAuthApp/<name>")
+        return None
+    if not resource.whole(*path):
+        return None
+    if ref.kind != "OAuthApp" or not ref.name:
+        resource.refuse(path, "not a reference to an OAuthApp", "write OAuthApp/<name>")
+        return None
+    app = apps.get(ref.name)
+    if app is None and not resource.problems.unread:
+        close = nearest(ref.name, apps)
+        todo = f"the nearest known one is OAuthApp/{close}" if close else "add the app, or correct the name"
+        resource.refuse(path, "no such OAuthApp in this bundle", todo)
+    return app
+
+
+def _check_scopes(resource: Written[Any], path: Keys, scopes: list[str], allowed: Any, what: str) -> None:
+    for index, scope in enumerate(scopes):
+        if scope not in allowed:
+            resource.refuse((*path, index), f"a scope that {what}", "remove it, or add it there first")
+        elif scope in scopes[:index]:
+            resource.refuse((*path, index), "the same scope twice", "remove one")

@@ -1,0 +1,86 @@
+"""Which files make a bundle, read with limits: one file, or a folder and all below it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from oauthbroker.config import yaml_reader
+from oauthbroker.config.problems import Place, Problems
+
+MAX_BYTES: Final = 1024 * 1024
+MAX_FILES: Final = 1000
+MAX_TOTAL_BYTES: Final = 16 * MAX_BYTES
+SUFFIXES: Final = (".yaml", ".yml")
+
+
+def read_bundle(path: Path, problems: Problems) -> list[yaml_reader.Document]:
+    """Every YAML document below `path`, in the order of the file names. Nothing is written, nothing executed."""
+    documents: list[yaml_reader.Document] = []
+    left = MAX_TOTAL_BYTES
+    for file in _files(path, problems):
+        text = _text(file, min(MAX_BYTES, left), problems)
+        if text is not None:
+            left -= len(text)
+            documents += yaml_reader.read(text, str(file), file.parent, problems)
+    return documents
+
+
+def _files(path: Path, problems: Problems) -> list[Path]:
+    """Names that begin with a dot are left out: mounted folders keep their older versions there."""
+    if not path.is_dir():
+        if path.exists():
+            return [path]
+        problems.unread = True
+        problems.add(
+            Place(str(path)), "", "there is no such file or folder", "name the folder that holds the YAML files"
+        )
+        return []
+    found: list[Path] = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
+    if len(found) > MAX_FILES:
+        problems.add(Place(str(path)), "", f"more than {MAX_FILES} YAML files", "name a smaller folder")
+        problems.unread = True
+        return []
+    if not found:
+        problems.add(Place(str(path)), "", "no YAML file here", "put *.yaml files there, see docs/configuration.md")
+    return sorted(found)
+
+
+def _text(file: Path, limit: int, problems: Problems) -> str | None:
+    """The file's text, or None and a problem. Its size is asked before it is read, and again while reading."""
+    what = ""
+    raw = b""
+    try:
+        with os.fdopen(_open_plain(file), "rb") as stream:
+            if os.fstat(stream.fileno()).st_size > limit:
+                what = "too large"
+            else:
+                raw = stream.read(limit + 1)
+                what = "too large" if len(raw) > limit else ""
+    except OSError:
+        what = "not a readable plain file"
+    todo = f"keep each file under {MAX_BYTES // 1024} kB and the bundle under {MAX_TOTAL_BYTES // 1024} kB"
+    if what:
+        problems.add(Place(str(file)), "", what, todo if what == "too large" else "check its kind and permissions")
+        problems.unread = True
+        return None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        problems.unread = True
+    problems.add(Place(str(file)), "", "not UTF-8 text", "save it as UTF-8")
+    return None
+
+
+def _open_plain(file: Path) -> int:
+    """A descriptor. Opens without waiting (a pipe would hang us); raises OSError for what is not a plain file."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError("not a plain file")

@@ -1,0 +1,186 @@
+"""A bundle -> Loaded: every document read, shaped and checked, all problems at once; nothing outside is asked yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oauthbroker.apps import Client, OAuthApp, Owner, Settings, ToolAuth
+from oauthbroker.config.checks_client import (
+    check_client,
+    check_endpoints,
+    check_flow,
+    check_options,
+    check_provider,
+    check_redirect,
+    check_scopes,
+)
+from oauthbroker.config.checks_owner import check_binding, check_identity
+from oauthbroker.config.checks_tools import SECRET_TODO, ConnectorDraft, connector_draft, tool_auths
+from oauthbroker.config.files import read_bundle
+from oauthbroker.config.merge import Merged, merge
+from oauthbroker.config.problems import Place, Problems
+from oauthbroker.config.resources import BrokerSpec, OAuthAppSpec
+from oauthbroker.config.settings import check_broker, is_local, settings_of
+from oauthbroker.config.shape import Written, written
+from oauthbroker.config.values import SecretKey, Source, source_of
+from oauthbroker.config.yaml_reader import Document
+
+
+@dataclass(frozen=True, slots=True)
+class AppDraft:
+    """An app that is complete but for its client's values."""
+
+    app: OAuthApp
+    client_id: Source
+    client_secret: Source | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A bundle without a flaw of its own. What it needs from outside is read by `resolve`."""
+
+    settings: Settings
+    keys_place: Place
+    apps: Mapping[str, AppDraft]
+    tools: Mapping[str, tuple[ToolAuth, ...]]
+    connectors: Mapping[str, ConnectorDraft]
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Everything that has to be read: clients' ids and secrets, connectors' tokens."""
+        drafts = self.apps.values()
+        found = [it for draft in drafts for it in (draft.client_id, draft.client_secret)]
+        return tuple(it for it in (*found, *(draft.token for draft in self.connectors.values())) if it)
+
+    @property
+    def env_names(self) -> frozenset[str]:
+        return frozenset(source.env for source in self.sources if source.env)
+
+    @property
+    def secret_keys(self) -> frozenset[SecretKey]:
+        return frozenset(source.secret for source in self.sources if source.secret)
+
+
+def load(path: Path | str) -> Loaded:
+    """Reads a YAML file, or a folder and all below it. Pure: no environment, no network, nothing written.
+
+    Raises ConfigRefused with every problem there is.
+    """
+    bundle, problems = Path(path), Problems()
+    documents = read_bundle(bundle, problems)
+    resources = [it for document in documents if (it := written(document, problems)) is not None]
+    _check_names(documents, problems)
+    brokers = _of(resources, "Broker")
+    broker: Written[BrokerSpec] | None = next(iter(brokers), None)
+    for another in brokers[1:]:
+        another.problems.add(another.document.value_at(("kind",)), "kind", "a second Broker", "keep one")
+    settings = settings_of(broker, bundle)
+    if broker is not None:
+        check_broker(broker, settings)
+    drafts = _apps(_of(resources, "OAuthApp"), broker, settings)
+    apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
+    tools = {name: (auth,) for tool in _of(resources, "Tool") for name, auth in tool_auths(tool, apps)}
+    plain = broker is not None and broker.spec.allow_plain_secrets is not None
+    connectors = {
+        it.name: draft
+        for it in _of(resources, "Connector")
+        if (draft := connector_draft(it, apps, plain_secrets=plain)) is not None
+    }
+    problems.raise_if_any()
+    tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
+    keys_place = broker.place("keys", "file") if broker else Place(str(bundle))
+    return Loaded(settings, keys_place, drafts, tools, connectors)
+
+
+def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
+    return [it for it in resources if it.kind == kind]
+
+
+def _check_names(documents: list[Document], problems: Problems) -> None:
+    """(kind, name) is an identity, also among the resources that somebody else reads."""
+    first: dict[tuple[str, str], Place] = {}
+    for document in documents:
+        data = document.data if isinstance(document.data, dict) else {}
+        metadata = data.get("metadata")
+        kind, name = data.get("kind"), metadata.get("name") if isinstance(metadata, dict) else None
+        if not (isinstance(kind, str) and isinstance(name, str)):
+            continue
+        place = document.value_at(("metadata", "name"))
+        if (kind, name) in first:
+            what = f"this name is taken, the first one is at {first[kind, name]}"
+            problems.add(place, "metadata.name", what, "rename or remove one")
+        first.setdefault((kind, name), place)
+
+
+def _apps(
+    apps: list[Written[OAuthAppSpec]], broker: Written[BrokerSpec] | None, settings: Settings
+) -> dict[str, AppDraft]:
+    plain_http = broker is not None and "plainHttpProvider" in settings.weaken
+    plain_secrets = broker is not None and broker.spec.allow_plain_secrets is not None
+    merged = [merge(app, settings.public_base_url) for app in apps]
+    for app in merged:
+        check_flow(app)
+        check_provider(app)
+        check_client(app)
+        check_endpoints(app, plain_http=plain_http)
+        check_scopes(app)
+        check_redirect(app, public_base_url=settings.public_base_url)
+        check_options(app)
+        check_binding(app, local=is_local(settings))
+        check_identity(app)
+    _check_callbacks(merged)
+    drafts = [(app, _draft(app, plain_secrets=plain_secrets)) for app in merged]
+    return {app.written.name: draft for app, draft in drafts if draft is not None}
+
+
+def _check_callbacks(apps: list[Merged]) -> None:
+    """Two apps on one path could be taken for one another (security.md 0.3); letter case does not tell them apart."""
+    first: dict[str, Merged] = {}
+    for app in apps:
+        path = app.redirect.callback_path.lower()
+        if path in first and first[path].written.name != app.written.name:
+            what = f"another app has this callback path: OAuthApp/{first[path].written.name}"
+            app.written.refuse(("redirect", "callbackPath"), what, "give every app a path of its own")
+        first.setdefault(path, app)
+
+
+def _draft(app: Merged, *, plain_secrets: bool) -> AppDraft | None:
+    client = app.spec.client
+    client_id = client_secret = None
+    if client and client.client_id:
+        client_id = source_of(app.written, ("client", "clientId"), client.client_id)
+    if client and client.client_secret:
+        todo = "" if plain_secrets else SECRET_TODO
+        signs = app.auth_method == "private_key_jwt"
+        client_secret = source_of(
+            app.written, ("client", "clientSecret"), client.client_secret, plain_todo=todo, lines=signs
+        )
+    return AppDraft(_app(app), client_id, client_secret) if client_id else None
+
+
+def _app(app: Merged) -> OAuthApp:
+    used = app.identities_used
+    anyone = app.authorizers == ("anyone",)
+    return OAuthApp(
+        name=app.written.name,
+        provider=app.spec.provider or "",
+        flow=app.spec.flow or "authorizationCode",
+        subject_mode=app.mode,
+        client=Client("", None, app.auth_method),
+        endpoints=app.endpoints,
+        scopes=app.scopes,
+        redirect=app.redirect,
+        owner=Owner(
+            binding=app.binding,
+            global_identity=app.identities["global"].rule if "global" in used else None,
+            user_identity=app.identities["user"].rule if "user" in used else None,
+            authorizers="anyone" if anyone else app.authorizers,
+        ),
+        title=app.spec.title or (app.preset.title if app.preset else ""),
+        revocation=app.revocation,
+        habits=app.habits,
+        resource=tuple(app.spec.resource or ()),
+    )

@@ -1,0 +1,160 @@
+"""Preset and written app become one: what the app says wins, the preset fills what it leaves out."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oauthbroker.apps import AuthMethod, Binding, Endpoints, Habits, IdentityRule, IdentitySource, Redirect, Revocation
+from oauthbroker.config.resources import IdentitySpec, OAuthAppSpec
+from oauthbroker.config.shape import Written
+from oauthbroker.providers import Preset, PresetIdentity, presets
+from oauthbroker.turn import SubjectMode
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """An identity rule that may still lack a half."""
+
+    source: IdentitySource | None = None
+    template: str = ""
+
+    @property
+    def rule(self) -> IdentityRule | None:
+        return IdentityRule(self.source, self.template) if self.source and self.template else None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One app after the preset; everything but the client's values, unchecked."""
+
+    written: Written[OAuthAppSpec]
+    preset: Preset | None
+    mode: SubjectMode
+    auth_method: AuthMethod
+    endpoints: Endpoints
+    scopes: tuple[str, ...]
+    redirect: Redirect
+    binding: Binding
+    identities: Mapping[SubjectMode, Identity]
+    authorizers: tuple[str, ...]
+    habits: Habits
+    revocation: Revocation
+
+    @property
+    def spec(self) -> OAuthAppSpec:
+        return self.written.spec
+
+    @property
+    def identities_used(self) -> tuple[SubjectMode, ...]:
+        """Which identities this app relies on: its own mode's, and the person's where authorizers are named."""
+        if self.mode == "user":
+            return ("user",) if self.binding == "providerIdentity" or self.identities["user"].rule else ()
+        said = self.spec.owner.identity.user if self.spec.owner and self.spec.owner.identity else None
+        return ("global", "user") if self.authorizers != ("anyone",) or said else ("global",)
+
+
+def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
+    """Takes what is there; what is missing or does not fit is for the checks to say."""
+    spec = written.spec
+    preset = _preset(spec)
+    redirect, owner = spec.redirect, spec.owner
+    merged = Merged(
+        written=written,
+        preset=preset,
+        mode=spec.subject_mode or "user",
+        auth_method=_auth_method(spec, preset),
+        endpoints=_endpoints(spec, preset),
+        scopes=tuple(spec.scopes or ()),
+        redirect=Redirect(
+            callback_path=(redirect and redirect.callback_path) or f"/oauth/callback/{written.name}",
+            base_url=(redirect and redirect.base_url) or public_base_url,
+            link=(redirect and redirect.link) or "connect",
+        ),
+        binding=(owner and owner.binding) or "providerIdentity",
+        identities={mode: _identity(spec, preset, mode) for mode in ("global", "user")},
+        authorizers=tuple((owner and owner.authorizers) or ()),
+        habits=preset.habits() if preset else Habits(),
+        revocation=preset.revocation() if preset else Revocation(),
+    )
+    return dataclasses.replace(merged, habits=_habits(merged))
+
+
+def provider_options(spec: OAuthAppSpec) -> Mapping[str, str]:
+    return (spec.options or {}).get(spec.provider or "", {})
+
+
+def params_in(text: str) -> list[str]:
+    """The names of the `{placeholders}` of a preset's endpoint or of a template."""
+    return _PLACEHOLDER.findall(text)
+
+
+def _preset(spec: OAuthAppSpec) -> Preset | None:
+    preset = presets().get(spec.provider or "")
+    if preset is None or preset.modes is None:
+        return preset
+    mode = provider_options(spec).get(preset.modes.option) or preset.modes.default[spec.subject_mode or "user"]
+    return preset.in_mode(mode) if mode in preset.modes.values else preset
+
+
+def _auth_method(spec: OAuthAppSpec, preset: Preset | None) -> AuthMethod:
+    said = spec.client.auth_method if spec.client else None
+    return said or (preset.auth_method if preset else "client_secret_basic")
+
+
+def _endpoints(spec: OAuthAppSpec, preset: Preset | None) -> Endpoints:
+    known = {name: _fill(url, spec.params or {}) for name, url in (preset.endpoints if preset else ())}
+    said = {name: url for name, url in (spec.endpoints or ()) if url is not None}
+    return Endpoints(**{**known, **said})
+
+
+def _fill(url: str, params: Mapping[str, str]) -> str:
+    """A parameter that is missing leaves its `{name}`: the checks refuse the app for it."""
+    return _PLACEHOLDER.sub(lambda found: params.get(found[1], found[0]), url)
+
+
+def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> Identity:
+    written = spec.owner.identity if spec.owner else None
+    said: IdentitySpec | None = None
+    known: PresetIdentity | None = None
+    if written is not None:
+        said = written.global_ if mode == "global" else written.user
+    if preset is not None:
+        known = preset.identity.global_ if mode == "global" else preset.identity.user
+    source = (said and said.source) or (known and known.source) or None
+    template = (said and said.template) or (known.template if known and known.source == source else "")
+    return Identity(source, template)
+
+
+def _habits(app: Merged) -> Habits:
+    """The preset's habits with the app's own parameters, scopes and identity taken into account."""
+    options = app.spec.options or {}
+    always = list(app.habits.always_scopes)
+    if "openid" not in always and any(app.identities[mode].source == "idToken" for mode in app.identities_used):
+        always.append("openid")
+    return dataclasses.replace(
+        app.habits,
+        always_scopes=tuple(always),
+        scope_aliases=_aliases(app),
+        authorize_params={**app.habits.authorize_params, **options.get("authorize", {})},
+        token_params={**app.habits.token_params, **options.get("token", {})},
+    )
+
+
+def _aliases(app: Merged) -> dict[str, str]:
+    """Spellings of the app's scopes that an answer may use. What the app lists itself is nobody's alias."""
+    aliases = {
+        other: ours
+        for other, ours in app.habits.scope_aliases.items()
+        if ours in app.scopes and other not in app.scopes
+    }
+    for prefix in app.preset.scope_prefixes if app.preset else ():
+        for scope in app.scopes:
+            other = scope.removeprefix(prefix) if scope.startswith(prefix) else prefix + scope
+            if other not in app.scopes:
+                aliases[other] = scope
+    return aliases

@@ -1,0 +1,91 @@
+"""What is wrong with a configuration: every problem at once, each with its place and what to do, never the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from oauthbroker.errors import BrokerError, Code
+
+Keys = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is written. Line and column count from 1; 0 means the file as a whole."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing to mend. `what` and `todo` are our own words and words of our own tables."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    what: str
+    todo: str
+    code: Code = Code.CONFIG_INVALID
+
+    @property
+    def place(self) -> Place:
+        return Place(self.file, self.line, self.column)
+
+    def __str__(self) -> str:
+        """`file:line:column path: what, what to do`."""
+        where = f"{self.place} {self.path}" if self.path else str(self.place)
+        return f"{where}: {self.what}, {self.todo}"
+
+    def to_json(self) -> dict[str, str | int]:
+        return {
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "path": self.path,
+            "what": self.what,
+            "todo": self.todo,
+            "code": self.code.value,
+        }
+
+
+class ConfigRefused(BrokerError):
+    """The configuration was refused as a whole. `problems` lists all of them, in the order of the files."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(Code.CONFIG_INVALID, note=f"problems: {len(self.problems)}")
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *map(str, self.problems)])
+
+
+@dataclass(slots=True)
+class Problems:
+    """Collects. `unread` says that a part of the bundle could not be read, so that absence proves nothing."""
+
+    found: dict[Problem, None] = field(default_factory=dict)
+    unread: bool = False
+
+    def add(self, place: Place, path: str, what: str, todo: str, code: Code = Code.CONFIG_INVALID) -> None:
+        problem = Problem(place.file, place.line, place.column, path, what, todo, code)
+        self.found.setdefault(problem)
+
+    def raise_if_any(self) -> None:
+        """Raises ConfigRefused."""
+        if self.found:
+            raise ConfigRefused(sorted(self.found, key=lambda it: (it.file, it.line, it.column)))
+
+
+def dotted(keys: Keys) -> str:
+    """`("spec", "scopes", 1)` as `spec.scopes[1]`."""
+    text = ""
+    for key in keys:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+    return text

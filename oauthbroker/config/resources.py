@@ -1,0 +1,272 @@
+"""The written form: what may stand in each kind of resource. Shapes only; what values mean is judged in `checks_*`.
+
+Nothing is required here and nothing is coerced: an absent field is None, `0123` is not text, an unknown field is
+refused. So one pass finds every wrong shape, and the checks go on with what is left.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from oauthbroker.apps import ANYONE, AuthMethod, Binding, Flow, IdentitySource, Link
+from oauthbroker.secret import Secret
+from oauthbroker.turn import SubjectMode
+
+API_VERSIONS: Final = ("agents.example.io/v1alpha1", "goondan.ai/v1")
+_EMPTY: Final = object()
+
+
+class Strict(BaseModel):
+    """camelCase, no unknown fields, no coercion; a field that is written but empty is not an absent field."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, strict=True, hide_input_in_errors=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_written(cls, data: Any) -> Any:
+        return {k: _EMPTY if v is None else v for k, v in data.items()} if isinstance(data, dict) else data
+
+
+class Tolerant(Strict):
+    """The fields around our own belong to somebody else."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def _secret(value: Any) -> Secret:
+    if not isinstance(value, str):
+        raise PydanticCustomError("string_type", "not text")
+    return Secret(value)
+
+
+def _ref(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    kind, slash, name = value.partition("/")
+    if not (kind and slash and name) or "/" in name:
+        raise PydanticCustomError("reference", "not a reference")
+    return {"kind": kind, "name": name}
+
+
+def _source(value: Any) -> Any:
+    if not isinstance(value, str | dict):
+        raise PydanticCustomError("string_type", "not text")
+    return {"value": value} if isinstance(value, str) else value
+
+
+def _no_bare_secret(value: Any) -> Any:
+    if isinstance(value, str):
+        raise PydanticCustomError("bare_secret", "a secret as plain text")
+    return value
+
+
+def _authorizers(value: Any) -> Any:
+    if isinstance(value, list) and ANYONE in value:
+        raise PydanticCustomError("anyone_in_list", "the word stands alone")
+    return [ANYONE] if value == ANYONE else value
+
+
+def _one_or_many(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Text = Annotated[str, Field(max_length=2048)]
+_Texts = Annotated[list[Text], Field(max_length=200)]
+
+
+class ObjectRef(Strict):
+    """`"Kind/name"` or `{kind, name, apiVersion?}`."""
+
+    api_version: Literal["agents.example.io/v1alpha1", "goondan.ai/v1"] | None = None
+    kind: Text | None = None
+    name: Text | None = None
+
+
+Ref = Annotated[ObjectRef, BeforeValidator(_ref)]
+
+
+class SecretRef(Strict):
+    ref: Ref | None = None
+    key: Text | None = None
+
+
+class ValueFrom(Strict):
+    env: Text | None = None
+    secret_ref: SecretRef | None = None
+
+
+class ValueSource(Strict):
+    """Exactly one of the two. A plain value is wrapped at once, so that no model can print it."""
+
+    value: Annotated[Secret | None, BeforeValidator(_secret)] = None
+    value_from: ValueFrom | None = None
+
+
+class ClientSpec(Strict):
+    client_id: Annotated[ValueSource | None, BeforeValidator(_source)] = None
+    client_secret: Annotated[ValueSource | None, BeforeValidator(_no_bare_secret)] = None
+    auth_method: AuthMethod | None = None
+
+
+class EndpointsSpec(Strict):
+    authorization_url: Text | None = None
+    token_url: Text | None = None
+    revoke_url: Text | None = None
+    user_info_url: Text | None = None
+    issuer: Text | None = None
+    device_authorization_url: Text | None = None
+    jwks_url: Text | None = None
+
+
+class RedirectSpec(Strict):
+    callback_path: Text | None = None
+    base_url: Text | None = None
+    link: Link | None = None
+
+
+class IdentitySpec(Strict):
+    source: IdentitySource | None = Field(default=None, alias="from")
+    template: Text | None = None
+
+
+class IdentitiesSpec(Strict):
+    global_: IdentitySpec | None = Field(default=None, alias="global")
+    user: IdentitySpec | None = None
+
+
+class OwnerSpec(Strict):
+    binding: Binding | None = None
+    identity: IdentitiesSpec | None = None
+    authorizers: Annotated[_Texts | None, BeforeValidator(_authorizers)] = None
+
+
+class OAuthAppSpec(Strict):
+    """`options` stays open here: which names it may hold depends on the provider."""
+
+    title: Text | None = None
+    provider: Text | None = None
+    params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
+    flow: Flow | None = None
+    subject_mode: SubjectMode | None = None
+    client: ClientSpec | None = None
+    endpoints: EndpointsSpec | None = None
+    scopes: _Texts | None = None
+    resource: Annotated[_Texts | None, BeforeValidator(_one_or_many)] = None
+    redirect: RedirectSpec | None = None
+    owner: OwnerSpec | None = None
+    options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
+
+
+class ListenSpec(Strict):
+    host: Text | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+
+
+class StoreSpec(Strict):
+    root: Text | None = None
+
+
+class KeysSpec(Strict):
+    file: Text | None = None
+
+
+class EventsSpec(Strict):
+    expired: bool | None = None
+
+
+_Count = Annotated[int, Field(ge=1, le=1_000_000)]
+_Seconds = Annotated[int, Field(ge=1, le=86_400)]
+_Span = Annotated[float, Field(ge=1, le=3_600)]
+
+
+class LimitsSpec(Strict):
+    """The names and units of `apps.Limits`, with bounds."""
+
+    sessions_per_subject: _Count | None = None
+    sessions_per_app: _Count | None = None
+    sessions_total: _Count | None = None
+    session_seconds: Annotated[int, Field(ge=60, le=3_600)] | None = None
+    default_min_ttl_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    provider_seconds: Annotated[float, Field(ge=1, le=120)] | None = None
+    provider_bytes: Annotated[int, Field(ge=4_096, le=16_777_216)] | None = None
+    queue_lease_seconds: _Span | None = None
+    queue_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
+    sweep_seconds: _Span | None = None
+    keep_finished_seconds: Annotated[int, Field(ge=0, le=2_592_000)] | None = None
+
+
+class BrokerSpec(Strict):
+    public_base_url: Text | None = None
+    listen: ListenSpec | None = None
+    store: StoreSpec | None = None
+    keys: KeysSpec | None = None
+    limits: LimitsSpec | None = None
+    locale: Literal["en", "ko"] | None = None
+    weaken: list[Literal["plainHttpProvider"]] | None = None
+    allow_plain_secrets: Literal["dev"] | None = None
+    events: EventsSpec | None = None
+
+
+class ToolAuthSpec(Strict):
+    oauth_app_ref: Ref | None = None
+    scopes: _Texts | None = None
+
+
+class ExportAuthSpec(Strict):
+    """An export can only narrow what its tool declared."""
+
+    scopes: _Texts | None = None
+
+
+class ExportSpec(Tolerant):
+    name: Text | None = None
+    auth: ExportAuthSpec | None = None
+
+
+class ToolSpec(Tolerant):
+    auth: ToolAuthSpec | None = None
+    exports: Annotated[list[ExportSpec], Field(max_length=1000)] | None = None
+
+
+class ConnectorAuthSpec(Strict):
+    """`oauthAppRef` or `staticToken`, never both."""
+
+    oauth_app_ref: Ref | None = None
+    scopes: _Texts | None = None
+    static_token: Annotated[ValueSource | None, BeforeValidator(_no_bare_secret)] = None
+
+
+class ConnectorSpec(Tolerant):
+    auth: ConnectorAuthSpec | None = None
+
+
+class Metadata(Tolerant):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$")] | None = None
+
+
+class Header(Strict):
+    """What every resource has. `spec` is judged by its kind's own model."""
+
+    api_version: Literal["agents.example.io/v1alpha1", "goondan.ai/v1"] | None = None
+    kind: Text | None = None
+    metadata: Metadata | None = None
+    spec: dict[str, Any] | None = None
+
+
+SPECS: Final[dict[str, type[Strict]]] = {
+    "OAuthApp": OAuthAppSpec,
+    "Broker": BrokerSpec,
+    "Tool": ToolSpec,
+    "Connector": ConnectorSpec,
+}
+# Resources of a runtime that may share the bundle. They are somebody else's to read.
+FOREIGN: Final = frozenset(
+    {"Agent", "Connection", "Extension", "ExtensionHandler", "Manifest", "MCPServer", "Model", "Package", "Policy",
+     "Prompt", "ResourceType", "Swarm"}
+)  # fmt: skip

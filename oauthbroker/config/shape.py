@@ -1,0 +1,230 @@
+"""A document -> a resource in its written form; every wrong shape is reported and then left out."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import types
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from oauthbroker.config.problems import Keys, Place, Problems, dotted
+from oauthbroker.config.resources import FOREIGN, SPECS, Header, Strict
+from oauthbroker.config.yaml_reader import AMBIGUOUS, UNREADABLE, Document
+from oauthbroker.errors import Code
+
+S = TypeVar("S", bound=Strict)
+
+# pydantic's type of error -> (what, what to do). Its own sentences may quote the input and are never used.
+_WORDS: dict[str, tuple[str, str]] = {
+    "string_type": ("not text", "write text, in quotes if it looks like a number or a date"),
+    "string_too_long": ("too long", "write at most 2048 characters"),
+    "too_long": ("too many items", "write fewer"),
+    "string_pattern_mismatch": ("not a usable name", "use letters, digits, '-', '_' and '.', at most 128"),
+    "int_type": ("not a whole number", "write digits without quotes"),
+    "float_type": ("not a number", "write digits without quotes"),
+    "bool_type": ("neither true nor false", "write true or false"),
+    "list_type": ("not a list", "write a list: [a, b]"),
+    "dict_type": ("not a mapping", "write fields under it"),
+    "model_type": ("not a mapping", "write fields under it"),
+    "reference": ("not a reference", 'write "Kind/name" or {kind, name}'),
+    "bare_secret": (
+        "a secret as plain text",
+        "write {valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}} or {valueFrom: {env: NAME}}",
+    ),
+    "anyone_in_list": ("the word `anyone` stands in a list", "write `authorizers: anyone`, or name accounts"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written(Generic[S]):
+    """One resource as written. `refused` are the paths that were left out, so that nobody calls them missing."""
+
+    kind: str
+    name: str
+    spec: S
+    document: Document
+    problems: Problems = field(repr=False)
+    refused: frozenset[Keys] = frozenset()
+
+    def whole(self, *path: str | int) -> bool:
+        """Nothing at, above or below the path (within `spec`) was left out for its shape."""
+        full = ("spec", *path)
+        return not any(full[: len(gone)] == gone or gone[: len(full)] == full for gone in self.refused)
+
+    def refuse(
+        self, path: Sequence[str | int], what: str, todo: str, code: Code = Code.CONFIG_INVALID, *, key: bool = False
+    ) -> None:
+        """Reports a problem at a path within `spec`: at its value, or at its key."""
+        full = ("spec", *path)
+        at = self.document.key_at if key else self.document.value_at
+        self.problems.add(at(full), dotted(full), what, todo, code)
+
+    def missing(self, path: Sequence[str | int], todo: str) -> None:
+        """Reports an absent field, unless it is absent because its shape was refused."""
+        if self.whole(*path):
+            self.refuse(path, "missing", todo)
+
+    def place(self, *path: str | int) -> Place:
+        return self.document.value_at(("spec", *path))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`, perhaps you mean ...` if some known name is close, else nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return close[0] if close else ""
+
+
+def written(document: Document, problems: Problems) -> Written[Any] | None:
+    """The resource a document holds; None if it is somebody else's kind or cannot be told."""
+    if not isinstance(document.data, dict):
+        if document.data is not UNREADABLE:
+            problems.add(document.value_at(()), "", "not a resource", "write apiVersion, kind, metadata and spec")
+        return None
+    header, gone = validate(Header, document.data, (), document, problems)
+    kind, name = header.kind, header.metadata.name if header.metadata else None
+    spec = SPECS.get(kind or "")
+    if spec is None:
+        _unknown_kind(kind, gone, document, problems)
+        return None
+    _require_header(header, gone, document, problems)
+    body, lost = validate(spec, document.data["spec"] if header.spec is not None else {}, ("spec",), document, problems)
+    return Written(kind or "", name or "", body, document, problems, frozenset(gone | lost))
+
+
+def _require_header(header: Header, gone: set[Keys], document: Document, problems: Problems) -> None:
+    has_name = header.metadata is not None and header.metadata.name is not None
+    for path, there, todo in (
+        (("apiVersion",), header.api_version is not None, "write apiVersion: agents.example.io/v1alpha1"),
+        (("metadata", "name"), has_name, "write metadata: {name: ...}"),
+        (("spec",), header.spec is not None, "write what the resource says"),
+    ):
+        if not there and not any(path[: len(lost)] == lost for lost in gone):
+            problems.add(document.value_at(path), dotted(path), "missing", todo)
+
+
+def _unknown_kind(kind: str | None, gone: set[Keys], document: Document, problems: Problems) -> None:
+    if kind in FOREIGN or ("kind",) in gone:
+        return
+    if kind == "Secret":
+        what, todo = "secrets are never written in YAML", "use `oauthbroker secrets set` and remove this document"
+    elif kind is None:
+        what, todo = "missing", f"write one of {', '.join(SPECS)}"
+    else:
+        close = nearest(kind, SPECS)
+        what, todo = (
+            "unknown kind",
+            f"the nearest known one is {close}" if close else f"write one of {', '.join(SPECS)}",
+        )
+    problems.add(document.value_at(("kind",)), "kind", what, todo)
+
+
+def validate(
+    model: type[S], data: dict[str, Any], base: Keys, document: Document, problems: Problems
+) -> tuple[S, set[Keys]]:
+    """The model of what has the right shape, and the paths that had to go."""
+    rest = copy.deepcopy(data)
+    gone: set[Keys] = set()
+    while True:
+        errors = _errors(model, rest)
+        if not errors:
+            return model.model_validate(rest), gone
+        for kind, loc, context in errors:
+            path = _report(model, kind, loc, context, data, base, document, problems)
+            gone.add((*base, *_remove(rest, path)))
+
+
+def _errors(model: type[Strict], data: Any) -> list[tuple[str, Keys, dict[str, Any]]]:
+    """(type, path, bounds) of every error, and nothing that came from the input."""
+    try:
+        model.model_validate(data)
+    except ValidationError as error:
+        return [
+            (it["type"], it["loc"], {k: v for k, v in it.get("ctx", {}).items() if k in {"expected", "ge", "le"}})
+            for it in error.errors(include_input=False, include_url=False)
+        ]
+    return []
+
+
+def _report(
+    model: type[Strict], kind: str, loc: Keys, context: dict[str, Any], data: Any, base: Keys,
+    document: Document, problems: Problems,
+) -> Keys:  # fmt: skip
+    """Says what is wrong at `loc`; returns the part of it that exists in the data."""
+    path, value = _existing(data, loc)
+    full = (*base, *path)
+    if value is UNREADABLE:
+        return path
+    if kind == "extra_forbidden":
+        known = known_names(model, path)
+        close = nearest(str(path[-1]), known)
+        todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
+        shown = full if close else (*full[:-1], "?")  # a word like nothing we know may be a value gone astray
+        problems.add(document.key_at(full), dotted(shown), "unknown field", todo)
+        return path
+    if value is AMBIGUOUS:
+        what, todo = "YAML versions disagree what this is", "put it into quotes, or write a plain number, true or false"
+    elif value is None:
+        what, todo = "empty", "write a value or remove the field"
+    else:
+        what, todo = _words(kind, context)
+    problems.add(document.value_at(full), dotted(full), what, todo)
+    return path
+
+
+def _words(kind: str, context: dict[str, Any]) -> tuple[str, str]:
+    if kind == "literal_error":
+        return "not one of the words known here", f"write {context['expected']}"
+    if kind == "greater_than_equal":
+        return "too small", f"write at least {context['ge']:g}"
+    if kind == "less_than_equal":
+        return "too large", f"write at most {context['le']:g}"
+    return _WORDS.get(kind, ("not valid here", "see docs/configuration.md"))
+
+
+def _existing(data: Any, loc: Keys) -> tuple[Keys, Any]:
+    """The longest part of `loc` that exists in the data, and its value. References add steps of their own."""
+    path: Keys = ()
+    for step in loc:
+        in_list = isinstance(data, list) and isinstance(step, int) and step < len(data)
+        if not in_list and not (isinstance(data, dict) and step in data):
+            break
+        data = data[step]
+        path = (*path, step)
+    return path, data
+
+
+def _remove(data: Any, path: Keys) -> Keys:
+    """Takes the nearest mapping entry at or above `path` out of the data; returns what went."""
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    for step in path[:-1]:
+        data = data[step] if not isinstance(data, dict) or step in data else {}
+    data.pop(path[-1], None)
+    return path
+
+
+def known_names(model: type[BaseModel], path: Keys) -> list[str]:
+    """The names a mapping may have at the place of `path`'s last step."""
+    current: Any = model
+    for step in path[:-1]:
+        models = list(_models(current))
+        if not models:
+            return []
+        if isinstance(step, str):
+            fields = {info.alias or name: info.annotation for name, info in models[0].model_fields.items()}
+            current = fields.get(step)
+    models = list(_models(current))
+    return [info.alias or name for name, info in models[0].model_fields.items()] if models else []
+
+
+def _models(annotation: Any) -> Iterable[type[BaseModel]]:
+    """The models inside an annotation: through Optional, Annotated, list and dict."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in {Annotated, Union, types.UnionType, list, dict}:
+        for inner in get_args(annotation):
+            yield from _models(inner)

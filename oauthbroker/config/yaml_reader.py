@@ -1,0 +1,216 @@
+"""YAML text -> plain data that remembers where every value stands.
+
+Strict on purpose: no tags, anchors, aliases, merge keys or duplicate keys, a depth limit, and no value that two
+versions of YAML read differently (`0123`, `yes`, `1:20`, `2026-01-01`): such a scalar is text to nobody until quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from oauthbroker.config.problems import Keys, Place, Problems, dotted
+
+MAX_DEPTH: Final = 32
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_OLD = yaml.SafeLoader.yaml_implicit_resolvers
+_NULL, _TRUE, _FALSE = {"", "~", "null", "Null", "NULL"}, {"true", "True", "TRUE"}, {"false", "False", "FALSE"}
+_INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,17})\.[0-9]{1,17}")
+_NEW_NUMBER = re.compile(
+    r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
+)
+_SYNTAX_TODO = "check indentation, quotes and brackets around this place"
+
+
+class Odd(Enum):
+    """What stands in the data instead of a value."""
+
+    AMBIGUOUS = "a bare scalar that YAML 1.1 and 1.2 read differently: neither text nor a number here"
+    UNREADABLE = "refused already, so that nobody complains about it twice"
+
+
+AMBIGUOUS: Final = Odd.AMBIGUOUS
+UNREADABLE: Final = Odd.UNREADABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document. `values` and `keys` map a path to its (line, column), counted from 1."""
+
+    file: str
+    folder: Path
+    data: Any = field(repr=False)
+    values: dict[Keys, tuple[int, int]] = field(repr=False)
+    keys: dict[Keys, tuple[int, int]] = field(repr=False)
+
+    def value_at(self, path: Keys) -> Place:
+        """Where the value stands; for what is missing, the key of the nearest thing around it."""
+        if path in self.values:
+            return Place(self.file, *self.values[path])
+        while path and path not in self.values:
+            path = path[:-1]
+        return self.key_at(path)
+
+    def key_at(self, path: Keys) -> Place:
+        return Place(self.file, *(self.keys.get(path) or self.values.get(path) or (1, 1)))
+
+
+class _Stop(Exception):
+    """Nothing more can be read from this file."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mapping or list whose end has not come yet. `key` is the pending key of a mapping."""
+
+    path: Keys
+    data: Any
+    key: str | None = None
+    waits_for_value: bool = False
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Builds the documents of one file from parse events; no recursion, so depth is ours to limit."""
+
+    file: str
+    folder: Path
+    problems: Problems
+    documents: list[Document] = field(default_factory=list)
+    stack: list[_Open] = field(default_factory=list)
+    values: dict[Keys, tuple[int, int]] = field(default_factory=dict)
+    keys: dict[Keys, tuple[int, int]] = field(default_factory=dict)
+    root: Any = None
+
+    def refuse(self, event: Any, what: str, todo: str) -> None:
+        mark = event.start_mark
+        place = Place(self.file, mark.line + 1, mark.column + 1)
+        self.problems.add(place, dotted(self.path()) if self.stack else "", what, todo)
+
+    def path(self) -> Keys:
+        """The path of the value that comes next."""
+        if not self.stack:
+            return ()
+        top = self.stack[-1]
+        if isinstance(top.data, list):
+            return (*top.path, len(top.data))
+        return (*top.path, top.key) if top.key is not None else top.path
+
+    def event(self, event: Any) -> None:
+        match event:
+            case yaml.DocumentStartEvent():
+                self.values, self.keys, self.root = {}, {}, None
+            case yaml.DocumentEndEvent():
+                if self.root is not None:
+                    self.documents.append(Document(self.file, self.folder, self.root, self.values, self.keys))
+            case yaml.AliasEvent():
+                self.refuse(event, "YAML aliases are not read", "write the value out here")
+                self.place(event, UNREADABLE)
+            case yaml.ScalarEvent():
+                self.place(event, UNREADABLE if self.decorated(event) else _scalar(event))
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self.open(event)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self.stack.pop()
+
+    def decorated(self, event: Any) -> bool:
+        """Refuses anchors and tags; true if the value cannot be used because of them."""
+        if event.anchor is not None:
+            self.refuse(event, "YAML anchors are not read", "remove the & name")
+        if event.tag is not None:
+            self.refuse(event, "YAML tags are not read", "remove the ! tag")
+        return event.tag is not None
+
+    def open(self, event: Any) -> None:
+        if len(self.stack) >= MAX_DEPTH:
+            self.refuse(event, f"nested deeper than {MAX_DEPTH} levels", "flatten it")
+            raise _Stop
+        unusable = self.decorated(event)
+        container: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+        top = self.stack[-1] if self.stack else None
+        if top is not None and isinstance(top.data, dict) and not top.waits_for_value:
+            self.refuse(event, "a key is not text", "write a plain word before the colon")
+            top.waits_for_value, top.key = True, None
+            self.stack.append(_Open(top.path, container))
+            return
+        path = self.path()
+        self.place(event, UNREADABLE if unusable else container)
+        self.stack.append(_Open(path, container))
+
+    def place(self, event: Any, value: Any) -> None:
+        """Puts a value, or a key, where it belongs."""
+        mark = (event.start_mark.line + 1, event.start_mark.column + 1)
+        if not self.stack:
+            self.root, self.values[()] = value, mark
+            return
+        top = self.stack[-1]
+        if isinstance(top.data, list):
+            self.values[*top.path, len(top.data)] = mark
+            top.data.append(value)
+        elif not top.waits_for_value:
+            self.take_key(event, value, mark)
+        else:
+            if top.key is not None:
+                self.values[*top.path, top.key] = mark
+                top.data[top.key] = value
+            top.key, top.waits_for_value = None, False
+
+    def take_key(self, event: Any, value: Any, mark: tuple[int, int]) -> None:
+        """A key that cannot be used leaves `key` at None: its value is then read and dropped."""
+        top = self.stack[-1]
+        top.waits_for_value, top.key = True, None
+        if not isinstance(value, str):
+            if value is not UNREADABLE:
+                self.refuse(event, "a key is not text", "put the key into quotes")
+        elif value in top.data:
+            self.refuse(event, "the same key is written twice in one mapping", "keep one of them")
+        else:
+            top.key = value
+            self.keys[*top.path, value] = mark
+
+
+def read(text: str, file: str, folder: Path, problems: Problems) -> list[Document]:
+    """The documents of one file. What is wrong goes to `problems`; complete documents before it are kept."""
+    builder = _Builder(file, folder, problems)
+    trouble: tuple[int, int] | None = None
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.event(event)
+    except _Stop:
+        problems.unread = True
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        trouble = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    except (yaml.YAMLError, ValueError):
+        trouble = (1, 1)
+    if trouble is not None:
+        problems.unread = True
+        problems.add(Place(file, *trouble), "", "this is not well-formed YAML", _SYNTAX_TODO)
+    return builder.documents
+
+
+def _scalar(event: Any) -> Any:
+    """Quoted and block scalars are text. Bare ones are what both YAML versions agree on, else ambiguous."""
+    text: str = event.value
+    if not event.implicit[0]:
+        return text
+    if text in _NULL:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if _INT.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return AMBIGUOUS if _special_somewhere(text) else text
+
+
+def _special_somewhere(text: str) -> bool:
+    old = [pattern for _, pattern in [*_OLD.get(text[0], ()), *_OLD.get(None, ())]]
+    return any(pattern.match(text) for pattern in old) or _NEW_NUMBER.fullmatch(text) is not None

@@ -1,0 +1,42 @@
+"""What ships in `config/` and `oauthbroker/providers/` loads, and says what it seems to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oauthbroker.apps import IdentityRule, ToolAuth
+from oauthbroker.config import load, resolve
+from oauthbroker.secret import Secret
+
+EXAMPLE = Path(__file__).parents[3] / "config"
+
+
+def example():
+    loaded = load(EXAMPLE)
+    env = dict.fromkeys(loaded.env_names, "a-client-id")
+    return resolve(loaded, env, {key: Secret("a-secret") for key in loaded.secret_keys})
+
+
+def test_the_example_bundle_loads_and_resolves():
+    bundle = example()
+    assert {"slack-bot", "slack-user", "github", "google-calendar", "microsoft-mail", "company-sso"} == set(bundle.apps)
+    assert str(EXAMPLE.parent / "store") == bundle.settings.store_root
+    assert "a-client-id" == bundle.apps["github"].client.client_id
+    assert Secret("a-secret") == bundle.connectors["slack-main"].static_token
+
+
+def test_an_export_has_what_it_narrows_to_and_no_more():
+    tools = example().tools
+    assert (ToolAuth("slack-bot", ("chat:write", "channels:read")),) == tools["Tool/slack"]
+    assert (ToolAuth("slack-bot", ("chat:write",)),) == tools["Tool/slack:post"]
+    assert (ToolAuth("google-calendar", None),) == tools["Tool/calendar"]
+
+
+def test_slack_is_two_apps_for_two_tokens():
+    apps = example().apps
+    bot, user = apps["slack-bot"], apps["slack-user"]
+    assert ("scope", ()) == (bot.habits.scope_param, bot.habits.token_path)
+    assert ("user_scope", ("authed_user",)) == (user.habits.scope_param, user.habits.token_path)
+    assert IdentityRule("tokenResponse", "slack:team:{team.id}") == bot.owner.global_identity
+    assert IdentityRule("tokenResponse", "slack:user:{team.id}:{authed_user.id}") == user.owner.user_identity
+    assert "http://127.0.0.1:8420/oauth/callback/slack-bot" == bot.redirect.uri
