@@ -6,18 +6,18 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.entries import Entries
+from oauthbroker.store.entries import Entries, Prepared
 from oauthbroker.store.folders import Folders, open_folders
 from oauthbroker.store.fs import Fs, at_border
 from oauthbroker.store.keys import Keyring
-from oauthbroker.store.locks import Held, Locks
+from oauthbroker.store.locks import Locks
 from oauthbroker.store.names import check_key, check_kinds, is_name
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.store.stamp import Stamp
@@ -32,6 +32,10 @@ _BREATH = 64  # entries that a scan reads before it lets others run
 _DAMAGED = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN, Code.STORE_PERMISSIONS}
 
 _log = logging.getLogger("oauthbroker.store")
+
+
+def _write_lock(key: Key) -> str:
+    return f"write-{int(key.name[:4], 16) % _STRIPES:02d}"
 
 
 def _log_damage(place: str, code: Code) -> None:
@@ -145,22 +149,36 @@ class FileStore:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
 
     async def _put(self, key: Key, body: bytes, expect: int) -> Entry:
-        prepared = await self._run(partial(self._entries.prepare, key, expect + 1, body))
-        installed = False
+        done = await self._run(partial(self._put_at_once, key, body, expect))
+        if isinstance(done, Entry):
+            return done
+        prepared, taken = done, False
         try:
-            async with self._entry_lock(key) as held:
-                installed = True
+            async with self._locks.hold(_write_lock(key), _PATIENCE) as held:
+                taken = True
                 return await self._run(partial(self._entries.install, prepared, held))
         finally:
-            if not installed:
+            if not taken:
                 await self._run(partial(self._entries.discard, prepared))
 
-    async def _delete(self, key: Key, expect: int) -> None:
-        async with self._entry_lock(key) as held:
-            await self._run(partial(self._entries.remove, key, expect, held))
+    def _put_at_once(self, key: Key, body: bytes, expect: int) -> Entry | Prepared:
+        """The whole write in one go when the lock is free; else the prepared version, for which somebody must wait."""
+        prepared = self._entries.prepare(key, expect + 1, body)
+        try:
+            held = self._locks.try_now(_write_lock(key))
+        except BaseException:
+            self._entries.discard(prepared)
+            raise
+        if held is None:
+            return prepared
+        try:
+            return self._entries.install(prepared, held)
+        finally:
+            held.release()
 
-    def _entry_lock(self, key: Key) -> AbstractAsyncContextManager[Held]:
-        return self._locks.hold(f"write-{int(key.name[:4], 16) % _STRIPES:02d}", _PATIENCE)
+    async def _delete(self, key: Key, expect: int) -> None:
+        async with self._locks.hold(_write_lock(key), _PATIENCE) as held:
+            await self._run(partial(self._entries.remove, key, expect, held))
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, at_border, work)

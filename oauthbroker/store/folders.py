@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.files import check_file, check_root, own_folder, quietly, temp_name
+from oauthbroker.store.files import check_file, check_root, own_folder
 from oauthbroker.store.fs import Fs, at_border
 
 DATA, LOCKS, CORRUPT = "data", "locks", "corrupt"
@@ -72,18 +72,19 @@ def _open_data(fs: Fs, root: Path) -> int:
 
 
 def _probe_locks(fs: Fs, folder: int) -> None:
-    """Two descriptors of one file: only one may lock it. Where that fails (some network mounts) nothing is safe."""
-    name = temp_name("probe")
-    first = fs.open_lock(folder, name)
+    """Two descriptors of one file: only one may lock it. Where both may (some network mounts) nothing is safe.
+
+    That the first one may not is as good a proof: another broker probes at this moment.
+    """
+    first, second = fs.open_lock(folder, "probe"), -1
     try:
-        second = fs.open_file(folder, name)
-        try:
-            excludes = fs.try_lock(first) and not fs.try_lock(second)
-        finally:
-            fs.close(second)
+        second = fs.open_lock(folder, "probe")
+        check_file(fs.fstat(first))
+        excludes = not fs.try_lock(first) or not fs.try_lock(second)
     finally:
-        quietly(lambda: fs.unlink(folder, name))
         fs.close(first)
+        if second >= 0:
+            fs.close(second)
     if not excludes:
         raise BrokerError(Code.STORE_UNAVAILABLE, note="file locks do not exclude each other here")
 

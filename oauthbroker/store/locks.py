@@ -34,6 +34,11 @@ class Held:
         """Whether the file that we locked is the one others would lock: a removed lock file gives two holders."""
         return _names(self._fs, self._folder, self._name, self._fd)
 
+    def release(self) -> None:
+        """Unlocks by word, not only by closing: a child that was forked meanwhile may still share the descriptor."""
+        quietly(lambda: self._fs.unlock(self._fd))
+        quietly(lambda: _close(self._fs, self._fd))
+
 
 class _Gate:
     """The queue in this process for one lock file; it lives while somebody uses it."""
@@ -57,19 +62,17 @@ class Locks:
     async def hold(self, name: str, wait: float) -> AsyncIterator[Held]:
         """Holds the lock `name` for the body. Raises `storeLocked` after `wait` seconds, `storePermissions` when the
         lock file is not a plain file of ours."""
-        if os.getpid() != self._pid:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
         deadline = asyncio.get_running_loop().time() + wait
         gate = self._gates.setdefault(name, _Gate())
         gate.users += 1
         try:
             await _enter(gate.lock, deadline)
             try:
-                fd = await self._poll(name, deadline)
+                held = await self._poll(name, deadline)
                 try:
-                    yield Held(self._fs, self._folder, name, fd)
+                    yield held
                 finally:
-                    _release(self._fs, fd)
+                    held.release()
             finally:
                 gate.lock.release()
         finally:
@@ -77,15 +80,25 @@ class Locks:
             if not gate.users:
                 del self._gates[name]
 
-    async def _poll(self, name: str, deadline: float) -> int:
+    def try_now(self, name: str) -> Held | None:
+        """The lock, if it is free and nobody here waits for it; the caller releases it. May be called on any thread."""
+        return None if name in self._gates else self._try(name)
+
+    async def _poll(self, name: str, deadline: float) -> Held:
         """Between a successful try and the caller's body nothing awaits, so a cancelled waiter never keeps the lock."""
         loop = asyncio.get_running_loop()
-        while (fd := at_border(lambda: _try(self._fs, self._folder, name))) is None:
+        while (held := self._try(name)) is None:
             left = deadline - loop.time()
             if left <= 0:
                 raise BrokerError(Code.STORE_LOCKED)
             await asyncio.sleep(min(left, self._clock.jitter(_SHORTEST, _LONGEST)))
-        return fd
+        return held
+
+    def _try(self, name: str) -> Held | None:
+        if os.getpid() != self._pid:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
+        fd = at_border(lambda: _try(self._fs, self._folder, name))
+        return None if fd is None else Held(self._fs, self._folder, name, fd)
 
 
 async def _enter(gate: asyncio.Lock, deadline: float) -> None:
@@ -120,12 +133,6 @@ def _names(fs: Fs, folder: int, name: str, fd: int) -> bool:
         return False
     mine = fs.fstat(fd)
     return (named.st_ino, named.st_dev) == (mine.st_ino, mine.st_dev)
-
-
-def _release(fs: Fs, fd: int) -> None:
-    """Unlocks by word, not only by closing: a child that was forked meanwhile may still share the descriptor."""
-    quietly(lambda: fs.unlock(fd))
-    quietly(lambda: _close(fs, fd))
 
 
 def _close(fs: Fs, fd: int) -> None:

@@ -148,6 +148,6 @@ def _unpadded(plain: bytes) -> bytes:
     """The body. Only ever called on authenticated bytes; a shape we never write is refused all the same."""
     start = 4 + int.from_bytes(plain[:4], "big")
     end = start + 4 + int.from_bytes(plain[start : start + 4], "big")
-    if end > len(plain) or len(plain) - end >= STEP or any(plain[end:]):
+    if end > len(plain) or len(plain) - end >= STEP or plain[end:] != bytes(len(plain) - end):
         raise BrokerError(Code.RECORD_CORRUPT, note="unknown padding")
     return plain[start + 4 : end]

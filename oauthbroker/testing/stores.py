@@ -1,0 +1,41 @@
+"""A file store for a test, with its key file and keyring, made in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from oauthbroker.clock import Clock, SystemClock
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.fs import Fs
+from oauthbroker.store.keys import FileKek, Keyring
+
+KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due")
+LEASE_KINDS = ("flight", "pair", "queue")
+
+
+def open_file_store(
+    folder: Path,
+    *,
+    kinds: Sequence[str] = KINDS,
+    lease_kinds: Sequence[str] = LEASE_KINDS,
+    clock: Clock | None = None,
+    fs: Fs | None = None,
+) -> FileStore:
+    """The store in `folder/store`, sealed under `folder/test.kek`; both are made the first time.
+
+    Opened twice, also from two processes, it is one store with two brokers.
+    """
+    ring = open_keyring(folder)
+    return FileStore.open(
+        folder / "store", ring, kinds=kinds, lease_kinds=lease_kinds, clock=clock or SystemClock(), fs=fs
+    )
+
+
+def open_keyring(folder: Path) -> Keyring:
+    """The keyring of the store in `folder`, made with its key file where there is none."""
+    root, key_file = folder / "store", folder / "test.kek"
+    path = root / "data" / "keyring"
+    if not path.exists():
+        return Keyring.create(path, FileKek.create(key_file, store_root=root))
+    return Keyring.load(path, FileKek.open(key_file, store_root=root))

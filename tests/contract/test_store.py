@@ -1,0 +1,473 @@
+"""What every backend promises. A backend is supported when this whole class is green for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from oauthbroker.clock import SystemClock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.names import entry_name
+from oauthbroker.store.port import Conflict, Key, Store
+from oauthbroker.store.seal import MAX_BODY
+from oauthbroker.testing.stores import KINDS, LEASE_KINDS, open_file_store
+
+Open = Callable[[], Store]
+WORKER = Path(__file__).with_name("store_worker.py")
+ROOT = Path(__file__).parents[2]
+
+
+def memory_store() -> MemoryStore:
+    return MemoryStore(kinds=KINDS, lease_kinds=LEASE_KINDS, clock=SystemClock())
+
+
+async def outcome(work: Awaitable[object]) -> str:
+    """`won`, or in one word why not."""
+    try:
+        await work
+    except Conflict:
+        return "conflict"
+    except BrokerError as exc:
+        return exc.code.value
+    return "won"
+
+
+async def bodies(store: Store, kind: str) -> list[bytes]:
+    return sorted([entry.body async for entry in store.scan(kind)])
+
+
+class StoreContract:
+    """`store` and `other` are two brokers' views of one store; where a backend has one process only, the same view."""
+
+    @pytest.fixture
+    async def opened(self):
+        """Stores that are closed after the test."""
+        opened: list[Store] = []
+        yield opened
+        for store in opened:
+            await store.close()
+
+    @pytest.fixture
+    def store(self, opened: list[Store], open_store: Open) -> Store:
+        opened.append(open_store())
+        return opened[-1]
+
+    @pytest.fixture
+    def other(self, store: Store, opened: list[Store], open_store: Open) -> Store:
+        opened.append(open_store())
+        return opened[-1]
+
+    @pytest.fixture
+    def key(self, store: Store) -> Key:
+        return store.key("grants", "slack-bot", "slack:team:T111")
+
+    async def test_what_was_never_written_is_none(self, store, key):
+        assert None is await store.get(key)
+
+    @pytest.mark.parametrize("body", [b"", b"x", bytes(range(256)) * 5, b"\0" * 4096, b"y" * 1_000_000])
+    async def test_what_was_put_is_what_is_got(self, store, other, key, body):
+        written = await store.put(key, body, expect=0)
+        read = await other.get(key)
+        assert (key, 1, body) == (written.key, written.generation, written.body)
+        assert (key, 1, body) == (read.key, read.generation, read.body)
+
+    async def test_each_write_adds_one_to_the_generation(self, store, key):
+        for generation in range(4):
+            assert generation + 1 == (await store.put(key, b"%d" % generation, expect=generation)).generation
+        assert b"3" == (await store.get(key)).body
+
+    @pytest.mark.parametrize("expect", [0, 1, 3, 7])
+    async def test_the_second_writer_of_one_generation_gets_conflict_and_changes_nothing(
+        self, store, other, key, expect
+    ):
+        await store.put(key, b"one", expect=0)
+        await other.put(key, b"two", expect=1)
+        assert "conflict" == await outcome(store.put(key, b"late", expect=expect))
+        assert (2, b"two") == ((await store.get(key)).generation, (await store.get(key)).body)
+
+    async def test_a_missing_entry_can_only_be_written_as_new(self, store, key):
+        assert "conflict" == await outcome(store.put(key, b"x", expect=1))
+        assert None is await store.get(key)
+
+    async def test_a_deleted_entry_is_gone_and_may_be_written_anew(self, store, other, key):
+        await store.put(key, b"one", expect=0)
+        await other.delete(key, expect=1)
+        assert None is await store.get(key)
+        assert 1 == (await store.put(key, b"again", expect=0)).generation
+
+    @pytest.mark.parametrize("expect", [0, 2])
+    async def test_deleting_another_generation_is_a_conflict(self, store, key, expect):
+        await store.put(key, b"one", expect=0)
+        assert "conflict" == await outcome(store.delete(key, expect=expect))
+        assert b"one" == (await store.get(key)).body
+
+    @pytest.mark.parametrize("expect", [0, 1])
+    async def test_deleting_what_is_not_there_is_a_conflict(self, store, key, expect):
+        assert "conflict" == await outcome(store.delete(key, expect=expect))
+
+    async def test_of_many_writers_of_one_generation_one_wins(self, store, other, key):
+        """security.md 5.3: the generation is checked where it is written, not where it was read."""
+        writers = [outcome((store, other)[n % 2].put(key, b"%d" % n, expect=0)) for n in range(24)]
+        results = await asyncio.gather(*writers)
+        assert ["won"] == [result for result in results if result != "conflict"]
+        assert b"%d" % results.index("won") == (await store.get(key)).body
+
+    async def test_a_writer_and_a_deleter_of_one_generation_do_not_both_win(self, store, other, key):
+        for _ in range(10):
+            await store.put(key, b"one", expect=0)
+            results = await asyncio.gather(
+                outcome(store.put(key, b"two", expect=1)), outcome(other.delete(key, expect=1))
+            )
+            assert ["conflict", "won"] == sorted(results)
+            entry = await store.get(key)
+            assert (entry is None) == (results[1] == "won")
+            if entry:
+                await store.delete(key, expect=2)
+
+    async def test_writers_of_different_entries_all_win(self, store, other):
+        keys = [store.key("sessions", str(n)) for n in range(40)]
+        await asyncio.gather(*((store, other)[n % 2].put(key, b"%d" % n, expect=0) for n, key in enumerate(keys)))
+        assert [b"%d" % n for n in range(40)] == [(await store.get(key)).body for key in keys]
+
+    async def test_a_put_whose_caller_was_cancelled_is_stored_all_the_same(self, store, opened, open_store, key):
+        """Design 7: the caller's cancellation never cancels a write that began."""
+        caller = asyncio.create_task(store.put(key, b"paid for", expect=0))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        if isinstance(store, FileStore):
+            await store.close()
+            opened.append(open_store())
+        assert b"paid for" == (await opened[-1].get(key)).body
+
+    async def test_an_entry_just_read_is_unchanged_until_somebody_writes(self, store, other, key):
+        written = await store.put(key, b"same", expect=0)
+        read = await store.get(key)
+        assert store.unchanged(written)
+        assert store.unchanged(read)
+        await other.put(key, b"same", expect=1)
+        assert not store.unchanged(written)
+        assert not store.unchanged(read)
+
+    async def test_a_version_is_not_taken_for_another_of_the_same_size_and_moment(self, store, other, key):
+        """Inodes are reused at once and file times move in ticks; neither may make an old version look current."""
+        entry = await store.put(key, b"0", expect=0)
+        for _ in range(30):
+            entry = await store.put(key, b"0", expect=entry.generation)
+            assert store.unchanged(entry)
+            middle = await other.put(key, b"0", expect=entry.generation)
+            assert not store.unchanged(entry)
+            last = await other.put(key, b"0", expect=middle.generation)
+            assert not store.unchanged(entry)
+            assert not store.unchanged(middle)
+            entry = last
+
+    async def test_a_deleted_entry_is_not_unchanged(self, store, other, key):
+        entry = await store.put(key, b"x", expect=0)
+        await other.delete(key, expect=1)
+        assert not store.unchanged(entry)
+
+    async def test_a_scan_yields_every_entry_of_its_kind_and_no_other(self, store):
+        for n in range(70):
+            await store.put(store.key("events", str(n)), b"%02d" % n, expect=0)
+        await store.put(store.key("grants", "0"), b"another kind", expect=0)
+        assert [b"%02d" % n for n in range(70)] == await bodies(store, "events")
+        assert [70, 1, 0] == [await store.count(kind) for kind in ("events", "grants", "due")]
+
+    async def test_a_scan_survives_entries_that_come_and_go(self, store, other):
+        for n in range(20):
+            await store.put(store.key("events", str(n)), b"%02d" % n, expect=0)
+        seen = []
+        async for entry in store.scan("events"):
+            seen.append(entry.body)
+            for n in range(0, 20, 2):
+                await outcome(other.delete(store.key("events", str(n)), expect=1))
+            await outcome(other.put(store.key("events", f"new {len(seen)}"), b"new", expect=0))
+        assert {b"%02d" % n for n in range(1, 20, 2)} <= set(seen)
+
+    async def test_keys_are_the_same_for_every_broker_of_one_store(self, store, other):
+        assert store.key("grants", "a", "b") == other.key("grants", "a", "b")
+        assert 64 == len(store.key("grants", "a", "b").name)
+
+    async def test_lists_of_parts_that_read_alike_have_different_keys(self, store):
+        """security.md case 45: `a:b` + `c` is not `a` + `b:c`."""
+        lists = [("a:b", "c"), ("a", "b:c"), ("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("", "abc"), (), ("",)]
+        assert len(lists) == len({store.key("grants", *parts).name for parts in lists})
+        assert store.key("grants", "a").name != store.key("events", "a").name
+
+    async def test_a_mac_is_one_per_label_and_list(self, store, other):
+        assert store.mac("csrf", "a", "b") == other.mac("csrf", "a", "b")
+        macs = [store.mac("csrf", "a", "b"), store.mac("csrf", "ab"), store.mac("other", "a", "b")]
+        assert (3, {32}) == (len(set(macs)), {len(mac) for mac in macs})
+
+    @pytest.mark.parametrize("name", ["", "../" * 21 + "x", "A" * 64, "a" * 63, "a" * 65, "a" * 63 + "\n", ".keyring"])
+    async def test_a_key_that_no_store_made_is_refused(self, store, name):
+        for call in (store.get(Key("grants", name)), store.put(Key("grants", name), b"", expect=0)):
+            with pytest.raises(ValueError):
+                await call
+
+    async def test_an_unknown_kind_is_refused_everywhere(self, store, key):
+        strange = Key("tokens", key.name)
+        with pytest.raises(ValueError):
+            store.key("tokens", "a")
+        for call in (store.get(strange), store.put(strange, b"", expect=0), store.delete(strange, expect=1)):
+            with pytest.raises(ValueError):
+                await call
+        with pytest.raises(ValueError):
+            await store.count("tokens")
+        with pytest.raises(ValueError):
+            await bodies(store, "tokens")
+
+    async def test_a_lease_is_for_lease_kinds_and_entries_are_not(self, store, key):
+        with pytest.raises(ValueError):
+            async with store.lease(key, wait=0):
+                raise AssertionError
+        with pytest.raises(ValueError):
+            await store.get(store.key("flight", "a"))
+
+    async def test_a_body_beyond_the_limit_is_refused_and_changes_nothing(self, store, key):
+        await store.put(key, b"small", expect=0)
+        with pytest.raises(ValueError):
+            await store.put(key, bytes(MAX_BODY + 1), expect=1)
+        assert (1, b"small") == ((await store.get(key)).generation, (await store.get(key)).body)
+
+    async def test_one_holder_at_a_time(self, store, other):
+        inside, most = 0, 0
+
+        async def once(broker: Store) -> None:
+            nonlocal inside, most
+            async with broker.lease(store.key("flight", "a"), wait=20):
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0.001)
+                inside -= 1
+
+        await asyncio.gather(*(once((store, other)[n % 2]) for n in range(20)))
+        assert (1, 0) == (most, inside)
+
+    async def test_a_waiter_is_told_after_its_time(self, store, other):
+        key = store.key("flight", "a")
+        async with store.lease(key, wait=0):
+            for broker in (store, other):
+                assert "storeLocked" == await outcome(self.take(broker, key, 0.03))
+                assert "storeLocked" == await outcome(self.take(broker, key, 0))
+        assert "won" == await outcome(self.take(other, key, 0))
+
+    async def test_leases_of_different_names_do_not_meet(self, store, other):
+        async with store.lease(store.key("flight", "a"), wait=0):
+            assert "won" == await outcome(self.take(other, store.key("flight", "b"), 0))
+            assert "won" == await outcome(self.take(store, store.key("pair", "a"), 0))
+
+    async def test_a_lease_ends_with_the_exception_that_left_it(self, store, other):
+        key = store.key("flight", "a")
+        with pytest.raises(ZeroDivisionError):
+            async with store.lease(key, wait=0):
+                raise ZeroDivisionError
+        assert "won" == await outcome(self.take(other, key, 0))
+
+    async def test_a_cancelled_waiter_keeps_nothing(self, store, other):
+        """Cancelled at any moment of its wait: the lease is free once its holder has left."""
+        key = store.key("flight", "a")
+        for delay in (0, 0.001, 0.003, 0.006):
+            async with store.lease(key, wait=0):
+                waiters = [asyncio.create_task(self.take(broker, key, 5)) for broker in (store, other, store)]
+                await asyncio.sleep(delay)
+                for waiter in waiters:
+                    waiter.cancel()
+                await asyncio.gather(*waiters, return_exceptions=True)
+            assert "won" == await outcome(self.take(other, key, 0.1))
+
+    async def test_a_waiter_cancelled_as_its_turn_comes_keeps_nothing(self, store, other):
+        key = store.key("flight", "a")
+        for _ in range(20):
+            async with store.lease(key, wait=0):
+                waiter = asyncio.create_task(self.take(store, key, 5))
+                await asyncio.sleep(0)
+            waiter.cancel()
+            await asyncio.gather(waiter, return_exceptions=True)
+            assert "won" == await outcome(self.take(other, key, 0.1))
+
+    async def test_a_held_lease_does_not_block_writing(self, store, other, key):
+        async with store.lease(store.key("flight", "slack-bot"), wait=0):
+            await asyncio.wait_for(other.put(key, b"x", expect=0), 5)
+
+    async def test_a_closed_store_says_so_and_may_be_closed_again(self, store, key):
+        entry = await store.put(key, b"x", expect=0)
+        await store.close()
+        await store.close()
+        for call in (store.get(key), store.put(key, b"", expect=1), store.delete(key, expect=1), store.count("grants")):
+            assert Code.STORE_UNAVAILABLE.value == await outcome(call)
+        assert not store.unchanged(entry)
+
+    async def test_no_repr_shows_a_body(self, store, key):
+        entry = await store.put(key, b"CANARY", expect=0)
+        assert "CANARY" not in f"{entry!r}{store!r}"
+
+    @staticmethod
+    async def take(store: Store, key: Key, wait: float) -> None:
+        async with store.lease(key, wait=wait):
+            pass
+
+
+class TestMemory(StoreContract):
+    @pytest.fixture
+    def open_store(self) -> Open:
+        store = memory_store()
+        return lambda: store
+
+
+class TestFile(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path) -> Open:
+        return lambda: open_file_store(tmp_path)
+
+    @pytest.fixture
+    def workers(self, tmp_path) -> Iterator[Callable[[int], list[subprocess.Popen[str]]]]:
+        """Starts processes on the same store; they wait for their order."""
+        started: list[subprocess.Popen[str]] = []
+
+        def start(count: int) -> list[subprocess.Popen[str]]:
+            for _ in range(count):
+                command = [sys.executable, str(WORKER), str(tmp_path)]
+                pipe = subprocess.PIPE
+                started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=PATHS))
+            assert ["ready"] * count == [answer(worker) for worker in started[-count:]]
+            return started[-count:]
+
+        yield start
+        for worker in started:
+            worker.kill()
+            worker.communicate()
+
+    @pytest.mark.slow
+    async def test_of_many_processes_that_write_one_generation_one_wins(self, store, workers):
+        processes = workers(4)
+        for turn in range(3):
+            for number, worker in enumerate(processes):
+                order(worker, f"put entry {turn} {number}")
+            results = [answer(worker) for worker in processes]
+            assert ["conflict"] * 3 + ["won"] == sorted(results)
+            entry = await store.get(store.key("grants", "entry"))
+            assert (turn + 1, b"%d" % results.index("won")) == (entry.generation, entry.body)
+
+    @pytest.mark.slow
+    async def test_no_count_is_lost_between_processes(self, store, workers):
+        processes = workers(3)
+        for worker in processes:
+            order(worker, "count_up total 15")
+        assert ["done"] * 3 == [answer(worker) for worker in processes]
+        entry = await store.get(store.key("grants", "total"))
+        assert (45, b"45") == (entry.generation, entry.body)
+
+    @pytest.mark.slow
+    async def test_a_lease_excludes_processes(self, store, workers, tmp_path):
+        processes = workers(3)
+        for worker in processes:
+            order(worker, f"be_alone a 20 {tmp_path / 'marker'}")
+        assert ["done"] * 3 == [answer(worker) for worker in processes]
+
+
+PATHS = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+
+
+def order(worker: subprocess.Popen[str], line: str) -> None:
+    assert worker.stdin
+    worker.stdin.write(line + "\n")
+    worker.stdin.flush()
+
+
+def answer(worker: subprocess.Popen[str]) -> str:
+    assert worker.stdout
+    return worker.stdout.readline().strip()
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+KIND = st.sampled_from(["grants", "sessions"])
+BODIES = st.binary(max_size=600)
+
+
+class FileAgainstMemory(RuleBasedStateMachine):
+    """The file store, closed and opened again at will, does what the one in memory does."""
+
+    @initialize()
+    def start(self) -> None:
+        self.runner = asyncio.Runner()
+        self.keeper = contextlib.ExitStack()
+        self.folder = Path(self.keeper.enter_context(temporary_folder()))
+        self.file, self.memory = open_file_store(self.folder), memory_store()
+
+    def both(self, call: Callable[[Store], Awaitable[object]]) -> None:
+        assert self.run(call, self.memory) == self.run(call, self.file)
+
+    def run(self, call: Callable[[Store], Awaitable[object]], store: Store) -> object:
+        async def run() -> object:
+            try:
+                return await call(store)
+            except Conflict:
+                return "conflict"
+
+        return self.runner.run(run())
+
+    @rule(kind=KIND, name=NAMES, body=BODIES, ahead=st.sampled_from([0, 0, 0, 1, -1]))
+    def put(self, kind: str, name: str, body: bytes, ahead: int) -> None:
+        async def put(store: Store) -> int:
+            entry = await store.get(store.key(kind, name))
+            expect = max(0, (entry.generation if entry else 0) + ahead)
+            return (await store.put(store.key(kind, name), body, expect=expect)).generation
+
+        self.both(put)
+
+    @rule(kind=KIND, name=NAMES, expect=st.integers(0, 3))
+    def delete(self, kind: str, name: str, expect: int) -> None:
+        self.both(lambda store: store.delete(store.key(kind, name), expect=expect))
+
+    @rule()
+    def reopen(self) -> None:
+        self.runner.run(self.file.close())
+        self.file = open_file_store(self.folder)
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        async def contents(store: Store) -> object:
+            found = [sorted([(entry.generation, entry.body) async for entry in store.scan(kind)]) for kind in KINDS[:2]]
+            return found, [await store.count(kind) for kind in KINDS[:2]]
+
+        if hasattr(self, "memory"):
+            self.both(contents)
+
+    def teardown(self) -> None:
+        if hasattr(self, "memory"):
+            self.runner.run(self.file.close())
+            self.runner.close()
+            self.keeper.close()
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[str]:
+
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+TestFileAgainstMemory = pytest.mark.slow(FileAgainstMemory.TestCase)
+FileAgainstMemory.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None, database=None)
+
+
+@pytest.mark.case("45", "78")
+@given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
+def test_two_different_lists_of_parts_never_share_a_name(one, two):
+    """Any text: separators, NUL, lone surrogates, either normal form."""
+    name_key = bytes(32)
+    assert (one == two) == (entry_name(name_key, "grants", *one) == entry_name(name_key, "grants", *two))
