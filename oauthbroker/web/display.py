@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from urllib.parse import urlsplit
 
 from markupsafe import Markup, escape
 
@@ -13,8 +12,9 @@ from oauthbroker.errors import BrokerError, Code
 _JOINERS = "\u200c\u200d"  # Persian words and joined emoji need them
 _MARKS_IN_A_ROW = 4  # more stacked accents than any script uses
 HOST_LIMIT = 260  # a DNS name and a port
-_URL = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*")
-_HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._:[]")
+_AUTHORITY = re.compile(r"[A-Za-z]+://([^/?#\\]*)")
+_HOST = re.compile(r"([a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+([/?#][A-Za-z0-9._~:/?#\[\]@!$&()*+,;=%-]*)?")
 
 
 def shown(text: str, limit: int = 80) -> str:
@@ -60,9 +60,10 @@ def host_of(url: str) -> str:
 
     Never shortened: the end of a host is what tells an impostor. Raises `appMisconfigured` when there is none.
     """
-    netloc = urlsplit(url).netloc.rpartition("@")[2].lower()
-    host = netloc if netloc.isascii() else _as_ascii(netloc)
-    if not host or len(host) > HOST_LIMIT or not _HOST_CHARACTERS.issuperset(host):
+    authority = _AUTHORITY.match(url)
+    host = authority[1].rpartition("@")[2].lower() if authority else ""
+    host = host if host.isascii() else _as_ascii(host)
+    if len(host) > HOST_LIMIT or not _HOST.fullmatch(host):
         raise BrokerError(Code.APP_MISCONFIGURED, note="a provider URL without a usable host")
     return host
 
@@ -75,12 +76,11 @@ def _as_ascii(host: str) -> str:
 
 
 def checked_url(url: str) -> str:
-    """A URL a browser may be sent to: http(s), a host, no credentials, only characters a URL has.
+    """A URL a browser may be sent to: http(s), a host, no credentials, only characters a URL has (RFC 3986).
 
-    Raises `appMisconfigured`; nothing of the URL is repeated.
+    Raises `appMisconfigured`; nothing of the URL is repeated. Not read by urllib, whose cache would keep the state.
     """
-    parts = urlsplit(url) if _URL.fullmatch(url) else None
-    if parts is None or "@" in parts.netloc:
+    if not _URL.fullmatch(url):
         raise BrokerError(Code.APP_MISCONFIGURED, note="a provider URL that no browser should be given")
     host_of(url)
     return url

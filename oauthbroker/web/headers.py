@@ -133,11 +133,14 @@ class _Exchange:
 
 
 def _place(traceback: TracebackType | None) -> str:
-    """`module.function:line` of the innermost frame of ours; where a fault began, and nothing it held."""
+    """`module.function:line` of the innermost frame of ours below this gate, else of the innermost one at all."""
     place = "?"
+    ours = False
     while traceback is not None:
         module = traceback.tb_frame.f_globals.get("__name__", "?")
-        if place == "?" or module.startswith("oauthbroker"):
+        own = module.startswith("oauthbroker.") and module != __name__
+        if own or not ours:
             place = f"{module}.{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}"
+        ours = ours or own
         traceback = traceback.tb_next
     return place

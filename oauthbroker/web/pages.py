@@ -123,7 +123,7 @@ def render_outcome(
 ) -> Page:
     """How it ended. With a code, its sentence and status; without, the same fixed words for every cause.
 
-    `reference` is the request id, shown to quote when asking for help. `status` overrides.
+    `reference` is the request id, shown on `failed` pages to quote when asking for help. `status` overrides.
     """
     text = TEXTS[locale]
     heading, title, lead = _ending(outcome, code, app_name, locale)

@@ -31,10 +31,12 @@ def wants_page(headers: Headers) -> bool:
     return "text/html" in headers.get("accept", "").lower()
 
 
-def error_page(error: BrokerError, locale: Locale, *, app_name: str | None = None, reference: str = "") -> Page:
-    """How an error ends for a person; `reference` is the request id to quote."""
+def error_page(
+    error: BrokerError, locale: Locale, *, app_name: str | None = None, reference: str = "", status: int | None = None
+) -> Page:
+    """How an error ends for a person; `reference` is the request id to quote. `status` overrides the code's own."""
     outcome = _OUTCOMES.get(error.code, "failed")
-    return render_outcome(outcome, error.code, app_name, locale, reference=reference)
+    return render_outcome(outcome, error.code, app_name, locale, reference=reference, status=status)
 
 
 def problem(error: BrokerError, locale: Locale = "en", *, status: int | None = None) -> JSONResponse:
@@ -44,20 +46,24 @@ def problem(error: BrokerError, locale: Locale = "en", *, status: int | None = N
         "code": error.code.value,
         "retryable": error.retryable,
     }
-    headers: dict[str, str] = {}
     if error.retry_after_seconds is not None:
         extra["retryAfterSeconds"] = error.retry_after_seconds
+    return _problem(status or error.status, {**_headers_of(error), "content-language": locale}, extra)
+
+
+def _headers_of(error: BrokerError) -> dict[str, str]:
+    """What HTTP itself wants said (RFC 9110 sections 10.2.3 and 15.5.2)."""
+    headers: dict[str, str] = {}
+    if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)
     if error.code is Code.UNAUTHENTICATED:
         headers["www-authenticate"] = "Bearer"
-    return _problem(status or error.status, extra, headers)
+    return headers
 
 
-def _problem(
-    status: int, extra: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, **(extra or {})}
-    return JSONResponse(body, status, {**security_headers(), **(headers or {})}, media_type="application/problem+json")
+def _problem(status: int, headers: Mapping[str, str], extra: Mapping[str, Any]) -> JSONResponse:
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, **extra}
+    return JSONResponse(body, status, {**security_headers(), **headers}, media_type="application/problem+json")
 
 
 def answer(error: BrokerError, request: Request, default: Locale, *, status: int | None = None) -> Response:
@@ -65,20 +71,19 @@ def answer(error: BrokerError, request: Request, default: Locale, *, status: int
     locale = locale_of(request.headers.get("accept-language"), default)
     if not wants_page(request.headers):
         return problem(error, locale, status=status)
-    outcome = _OUTCOMES.get(error.code, "failed")
-    page = render_outcome(outcome, error.code, None, locale, status=status, reference=request_id(request.scope))
-    return page.response()
+    response = error_page(error, locale, reference=request_id(request.scope), status=status).response()
+    response.headers.update(_headers_of(error))
+    return response
 
 
 def bare_answer(status: int, request: Request, default: Locale, headers: Mapping[str, str] | None = None) -> Response:
     """An answer without a code: 404, 405 and the like, and the 500 that tells nothing but its reference."""
+    if not wants_page(request.headers):
+        return _problem(status, headers or {}, {})
     locale = locale_of(request.headers.get("accept-language"), default)
-    if wants_page(request.headers):
-        outcome: Outcome = "failed" if status >= 500 else "missing"
-        page = render_outcome(outcome, None, None, locale, status=status, reference=request_id(request.scope))
-        response: Response = page.response()
-    else:
-        response = _problem(status)
+    outcome: Outcome = "failed" if status >= 500 else "missing"
+    page = render_outcome(outcome, None, None, locale, status=status, reference=request_id(request.scope))
+    response = page.response()
     response.headers.update(headers or {})
     return response
 
