@@ -170,7 +170,7 @@ async def test_a_body_stops_at_its_limit_announced_or_not(chunks, announced, sta
         assert answer.json["code"] == "requestTooLarge"
 
 
-@pytest.mark.case("13", "87")
+@pytest.mark.case("87")
 @pytest.mark.parametrize("accept", [[], PAGE])
 @pytest.mark.parametrize(
     "method, path, host, status",
