@@ -13,6 +13,7 @@ from oauthbroker.errors import Code
 from oauthbroker.providers import presets
 
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
+_PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # What we set ourselves, or what would move the answer or the proof out of our sight (security.md case 95).
 RESERVED_OPTIONS: Final = frozenset(
@@ -55,6 +56,10 @@ def check_provider(app: Merged) -> None:
     spec, preset = app.spec, app.preset
     if spec.subject_mode is None:
         app.written.missing(("subjectMode",), "write subjectMode: global or subjectMode: user")
+    if spec.title is not None and not (spec.title.isprintable() and spec.title.strip() and len(spec.title) <= 100):
+        app.written.refuse(("title",), "not a title", "write one line of at most 100 characters")
+    if spec.provider is not None and not _PROVIDER.fullmatch(spec.provider):
+        app.written.refuse(("provider",), "not a usable name", "use letters, digits, '-', '_' and '.', at most 64")
     if spec.provider is None:
         app.written.missing(("provider",), f"write one of {', '.join(presets())}, or a name of your own and endpoints")
         return
@@ -63,7 +68,7 @@ def check_provider(app: Merged) -> None:
         if name not in known:
             close = nearest(name, known)
             todo = f"the nearest known one is {close}" if close else "remove it: this provider's endpoints need no such"
-            app.written.refuse(("params", name), "unknown parameter", todo, key=True)
+            app.written.refuse(("params", name), "unknown parameter", todo, key=True, astray=not close)
         elif not re.fullmatch(known[name].pattern, value):
             app.written.refuse(("params", name), "not a usable parameter", f"write {known[name].description}")
     for name, param in known.items():
@@ -175,7 +180,7 @@ def check_options(app: Merged) -> None:
         if group not in known:
             close = nearest(group, known)
             todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
-            app.written.refuse(("options", group), "unknown options", todo, key=True)
+            app.written.refuse(("options", group), "unknown options", todo, key=True, astray=not close)
         elif group in {"authorize", "token"}:
             _check_parameters(app, group, values, reserved)
     _check_mode(app, provider_options(app.spec))
@@ -186,9 +191,8 @@ def _check_parameters(app: Merged, group: str, values: Mapping[str, str], reserv
         if name.lower() in reserved:
             app.written.refuse(("options", group, name), "a parameter that is ours to set", "remove it", key=True)
         elif not _PARAMETER.fullmatch(name):
-            app.written.refuse(
-                ("options", group, name), "not a parameter name", "write letters, digits, _ - .", key=True
-            )
+            todo = "write letters, digits, _ - ."
+            app.written.refuse(("options", group, name), "not a parameter name", todo, key=True, astray=True)
 
 
 def _check_mode(app: Merged, values: Mapping[str, str]) -> None:
@@ -197,7 +201,7 @@ def _check_mode(app: Merged, values: Mapping[str, str]) -> None:
     for name, value in values.items():
         if modes is None or name != modes.option:
             todo = f"known here: {modes.option}" if modes else "remove it"
-            app.written.refuse(("options", provider, name), "unknown option", todo, key=True)
+            app.written.refuse(("options", provider, name), "unknown option", todo, key=True, astray=True)
         elif value not in modes.values:
             todo = f"write {' or '.join(modes.values)}"
             app.written.refuse(("options", provider, name), "not one of the words known here", todo)

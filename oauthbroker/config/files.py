@@ -24,7 +24,7 @@ def read_bundle(path: Path, problems: Problems) -> list[yaml_reader.Document]:
         text = _text(file, min(MAX_BYTES, left), problems)
         if text is not None:
             left -= len(text)
-            documents += yaml_reader.read(text, str(file), file.parent, problems)
+            documents += yaml_reader.read(text, _shown(file), file.parent, problems)
     return documents
 
 
@@ -35,7 +35,7 @@ def _files(path: Path, problems: Problems) -> list[Path]:
             return [path]
         problems.unread = True
         problems.add(
-            Place(str(path)), "", "there is no such file or folder", "name the folder that holds the YAML files"
+            Place(_shown(path)), "", "there is no such file or folder", "name the folder that holds the YAML files"
         )
         return []
     found: list[Path] = []
@@ -43,11 +43,11 @@ def _files(path: Path, problems: Problems) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
     if len(found) > MAX_FILES:
-        problems.add(Place(str(path)), "", f"more than {MAX_FILES} YAML files", "name a smaller folder")
+        problems.add(Place(_shown(path)), "", f"more than {MAX_FILES} YAML files", "name a smaller folder")
         problems.unread = True
         return []
     if not found:
-        problems.add(Place(str(path)), "", "no YAML file here", "put *.yaml files there, see docs/configuration.md")
+        problems.add(Place(_shown(path)), "", "no YAML file here", "put *.yaml files there, see docs/configuration.md")
     return sorted(found)
 
 
@@ -66,14 +66,14 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
         what = "not a readable plain file"
     todo = f"keep each file under {MAX_BYTES // 1024} kB and the bundle under {MAX_TOTAL_BYTES // 1024} kB"
     if what:
-        problems.add(Place(str(file)), "", what, todo if what == "too large" else "check its kind and permissions")
+        problems.add(Place(_shown(file)), "", what, todo if what == "too large" else "check its kind and permissions")
         problems.unread = True
         return None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         problems.unread = True
-    problems.add(Place(str(file)), "", "not UTF-8 text", "save it as UTF-8")
+    problems.add(Place(_shown(file)), "", "not UTF-8 text", "save it as UTF-8")
     return None
 
 
@@ -84,3 +84,8 @@ def _open_plain(file: Path) -> int:
         return descriptor
     os.close(descriptor)
     raise OSError("not a plain file")
+
+
+def _shown(path: Path) -> str:
+    """A file name may hold anything but a slash; a report is one line."""
+    return "".join(it if it.isprintable() else "?" for it in str(path))

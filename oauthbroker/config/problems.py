@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from oauthbroker.errors import BrokerError, Code
 
 Keys = tuple[str | int, ...]
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,9 @@ class Problems:
 
 
 def dotted(keys: Keys) -> str:
-    """`("spec", "scopes", 1)` as `spec.scopes[1]`."""
+    """`("spec", "scopes", 1)` as `spec.scopes[1]`; a key that does not look like a name is a question mark."""
     text = ""
     for key in keys:
-        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+        word = str(key) if _NAME.fullmatch(str(key)) else "?"
+        text += f"[{key}]" if isinstance(key, int) else f".{word}" if text else word
     return text

@@ -6,13 +6,16 @@ refused. So one pass finds every wrong shape, and the checks go on with what is 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from oauthbroker.apps import ANYONE, AuthMethod, Binding, Flow, IdentitySource, Link
+from oauthbroker.config.problems import Keys
 from oauthbroker.secret import Secret
 from oauthbroker.turn import SubjectMode
 
@@ -270,3 +273,28 @@ FOREIGN: Final = frozenset(
     {"Agent", "Connection", "Extension", "ExtensionHandler", "Manifest", "MCPServer", "Model", "Package", "Policy",
      "Prompt", "ResourceType", "Swarm"}
 )  # fmt: skip
+
+
+def _words(model: type[BaseModel]) -> Iterator[str]:
+    for name, info in model.model_fields.items():
+        yield info.alias or name
+        for inner in models_in(info.annotation):
+            yield from _words(inner)
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models inside an annotation: through Optional, Annotated, list and dict."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in {Annotated, Union, types.UnionType, list, dict}:
+        for inner in get_args(annotation):
+            yield from models_in(inner)
+
+
+_MODELS: tuple[type[Strict], ...] = (Header, *SPECS.values())
+_WORDS: Final = frozenset(word for model in _MODELS for word in _words(model))
+
+
+def masked(keys: Keys) -> Keys:
+    """The path with every key that is no word of ours replaced: `{s3cret}` in YAML is a key, and may be a mistake."""
+    return tuple(key if isinstance(key, int) or key in _WORDS else "?" for key in keys)

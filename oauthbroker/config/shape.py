@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import difflib
-import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from oauthbroker.config.problems import Keys, Place, Problems, dotted
-from oauthbroker.config.resources import FOREIGN, SPECS, Header, Strict
+from oauthbroker.config.resources import FOREIGN, SPECS, Header, Strict, masked, models_in
 from oauthbroker.config.yaml_reader import AMBIGUOUS, UNREADABLE, Document
 from oauthbroker.errors import Code
 
@@ -56,12 +55,19 @@ class Written(Generic[S]):
         return not any(full[: len(gone)] == gone or gone[: len(full)] == full for gone in self.refused)
 
     def refuse(
-        self, path: Sequence[str | int], what: str, todo: str, code: Code = Code.CONFIG_INVALID, *, key: bool = False
+        self,
+        path: Sequence[str | int],
+        what: str,
+        todo: str,
+        code: Code = Code.CONFIG_INVALID,
+        *,
+        key: bool = False,
+        astray: bool = False,
     ) -> None:
-        """Reports a problem at a path within `spec`: at its value, or at its key."""
+        """Reports a problem at a path within `spec`: at its value, or at its `key`, perhaps a value gone `astray`."""
         full = ("spec", *path)
         at = self.document.key_at if key else self.document.value_at
-        self.problems.add(at(full), dotted(full), what, todo, code)
+        self.problems.add(at(full), dotted((*full[:-1], "?") if astray else full), what, todo, code)
 
     def missing(self, path: Sequence[str | int], todo: str) -> None:
         """Reports an absent field, unless it is absent because its shape was refused."""
@@ -162,7 +168,7 @@ def _report(
         known = known_names(model, path)
         close = nearest(str(path[-1]), known)
         todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
-        shown = full if close else (*full[:-1], "?")  # a word like nothing we know may be a value gone astray
+        shown = (*masked(full[:-1]), path[-1] if close else "?")  # a word like nothing we know may be a value astray
         problems.add(document.key_at(full), dotted(shown), "unknown field", todo)
         return path
     if value is AMBIGUOUS:
@@ -171,7 +177,7 @@ def _report(
         what, todo = "empty", "write a value or remove the field"
     else:
         what, todo = _words(kind, context)
-    problems.add(document.value_at(full), dotted(full), what, todo)
+    problems.add(document.value_at(full), dotted(masked(full)), what, todo)
     return path
 
 
@@ -211,20 +217,11 @@ def known_names(model: type[BaseModel], path: Keys) -> list[str]:
     """The names a mapping may have at the place of `path`'s last step."""
     current: Any = model
     for step in path[:-1]:
-        models = list(_models(current))
+        models = list(models_in(current))
         if not models:
             return []
         if isinstance(step, str):
             fields = {info.alias or name: info.annotation for name, info in models[0].model_fields.items()}
             current = fields.get(step)
-    models = list(_models(current))
+    models = list(models_in(current))
     return [info.alias or name for name, info in models[0].model_fields.items()] if models else []
-
-
-def _models(annotation: Any) -> Iterable[type[BaseModel]]:
-    """The models inside an annotation: through Optional, Annotated, list and dict."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    elif get_origin(annotation) in {Annotated, Union, types.UnionType, list, dict}:
-        for inner in get_args(annotation):
-            yield from _models(inner)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from oauthbroker.config.problems import Keys, Place, Problems, dotted
+from oauthbroker.config.resources import masked
 
 MAX_DEPTH: Final = 32
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -91,7 +92,7 @@ class _Builder:
     def refuse(self, event: Any, what: str, todo: str) -> None:
         mark = event.start_mark
         place = Place(self.file, mark.line + 1, mark.column + 1)
-        self.problems.add(place, dotted(self.path()) if self.stack else "", what, todo)
+        self.problems.add(place, dotted(masked(self.path())), what, todo)
 
     def path(self) -> Keys:
         """The path of the value that comes next."""

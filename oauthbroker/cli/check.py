@@ -1,0 +1,144 @@
+"""`oauthbroker check`: is this configuration fine? Every problem at once, and nothing is started or written.
+
+Exit status: 0 fine (perhaps with warnings), 2 refused. Problems and warnings go to stderr, the overview to stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.config import ConfigRefused, Loaded, Problem, load
+from oauthbroker.config.problems import Problems
+
+REFUSED = 2
+
+
+def check_command(
+    path: Annotated[Path, typer.Argument(help="A YAML file, or a folder of them.")] = Path("config"),
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, on stdout.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="A variable that is not set is a problem too.")] = False,
+) -> None:
+    """Check a configuration and list what it configures."""
+    loaded, problems = _load(path)
+    warnings = _unset(loaded, os.environ) if loaded else []
+    if strict:
+        problems, warnings = [*problems, *warnings], []
+    if as_json:
+        typer.echo(json.dumps(_as_json(loaded, problems, warnings), ensure_ascii=False, indent=2))
+    else:
+        _tell(path, loaded, problems, warnings)
+    if problems:
+        raise typer.Exit(REFUSED)
+
+
+def _load(path: Path) -> tuple[Loaded | None, list[Problem]]:
+    try:
+        return load(path), []
+    except ConfigRefused as refused:
+        return None, list(refused.problems)
+
+
+def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[Problem]:
+    """What the environment lacks here. It may be there where the broker runs, so this is a warning."""
+    missing = Problems()
+    for source in loaded.sources:
+        if source.env and not env.get(source.env):
+            source.report_missing(missing)
+    return list(missing.found)
+
+
+def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: list[Problem]) -> None:
+    for problem in problems:
+        typer.echo(str(problem), err=True)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if problems or loaded is None:
+        count = len(problems)
+        typer.echo(f"{count} problem{'s' if count != 1 else ''}; nothing of this configuration was used.", err=True)
+        return
+    for name in sorted(loaded.settings.weaken):
+        typer.echo(f"warning: a check is off: {name}", err=True)
+    console = Console(highlight=False, markup=False, emoji=False)
+    for draft in loaded.apps.values():
+        console.print(_describe(draft.app), soft_wrap=True)
+    if loaded.tools:
+        console.print(_tools_table(loaded))
+    needed = sorted({source.described for source in loaded.sources} - {""})
+    if needed:
+        console.print(Text("\n  ".join(["\nRead at start:", *needed]) + "\n"))
+    console.print(Text(f"{path} is fine: {len(loaded.apps)} apps, {len(loaded.tools)} callers."))
+
+
+def _describe(app: OAuthApp) -> Text:
+    """One app in four lines. What has to be registered at the provider is never broken into two."""
+    lines = Text(app.name, style="bold").append(f"  {app.provider}, {app.subject_mode}\n", style="not bold")
+    for name, value in (
+        ("account", _account(app)),
+        ("redirect URI", app.redirect.uri),
+        ("scopes", " ".join(app.scopes) or "none"),
+    ):
+        lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
+    return lines
+
+
+def _tools_table(loaded: Loaded) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("caller", "OAuthApp", "scopes"):
+        table.add_column(column, overflow="fold", no_wrap=column == "caller")
+    for name, auths in loaded.tools.items():
+        for auth in auths:
+            scopes = loaded.apps[auth.app].app.scopes if auth.scopes is None else auth.scopes
+            table.add_row(Text(name), Text(auth.app), Text(" ".join(scopes) or "none"))
+    return table
+
+
+def _account(app: OAuthApp) -> str:
+    """How whose account it is gets known."""
+    rule = app.owner.global_identity if app.subject_mode == "global" else app.owner.user_identity
+    return f"{rule.template} ({rule.source})" if rule else app.owner.binding
+
+
+def _as_json(loaded: Loaded | None, problems: list[Problem], warnings: list[Problem]) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "ok": not problems,
+        "problems": [problem.to_json() for problem in problems],
+        "warnings": [warning.to_json() for warning in warnings],
+    }
+    if loaded is not None:
+        answer["apps"] = [_app_json(draft.app) for draft in loaded.apps.values()]
+        answer["callers"] = _callers_json(loaded)
+        answer["needs"] = sorted({source.described for source in loaded.sources} - {""})
+        answer["weaken"] = sorted(loaded.settings.weaken)
+    return answer
+
+
+def _app_json(app: OAuthApp) -> dict[str, Any]:
+    rules = {"global": app.owner.global_identity, "user": app.owner.user_identity}
+    return {
+        "name": app.name,
+        "provider": app.provider,
+        "subjectMode": app.subject_mode,
+        "scopes": list(app.scopes),
+        "redirectUri": app.redirect.uri,
+        "link": app.redirect.link,
+        "binding": app.owner.binding,
+        "identity": {mode: {"from": it.source, "template": it.template} for mode, it in rules.items() if it},
+    }
+
+
+def _callers_json(loaded: Loaded) -> Iterable[dict[str, Any]]:
+    return [
+        {"name": name, "app": auth.app, "scopes": None if auth.scopes is None else list(auth.scopes)}
+        for name, auths in loaded.tools.items()
+        for auth in auths
+    ]
