@@ -91,7 +91,7 @@ def unseal(
     plain = _open(keys, record, place)
     if plain is None:
         raise _misplaced_or_corrupt(keys, record, place)
-    return int.from_bytes(header[GENERATION], "big"), _unpadded(plain)
+    return int.from_bytes(header[GENERATION], "big"), _unpadded(plain, place.name)
 
 
 def _check_shape(record: bytes) -> None:
@@ -144,10 +144,12 @@ def _padded(name: str, body: bytes) -> bytes:
     return plain + bytes(-len(plain) % STEP)
 
 
-def _unpadded(plain: bytes) -> bytes:
-    """The body. Only ever called on authenticated bytes; a shape we never write is refused all the same."""
-    start = 4 + int.from_bytes(plain[:4], "big")
-    end = start + 4 + int.from_bytes(plain[start : start + 4], "big")
-    if end > len(plain) or len(plain) - end >= STEP or plain[end:] != bytes(len(plain) - end):
+def _unpadded(plain: bytes, name: str) -> bytes:
+    """The body. Only ever called on authenticated bytes; a shape that we never write is refused all the same."""
+    head = length_prefixed(name.encode())
+    start = len(head) + 4
+    end = start + int.from_bytes(plain[len(head) : start], "big")
+    padding = len(plain) - end
+    if not plain.startswith(head) or not 0 <= padding < STEP or plain[end:] != bytes(padding):
         raise BrokerError(Code.RECORD_CORRUPT, note="unknown padding")
-    return plain[start + 4 : end]
+    return plain[start:end]

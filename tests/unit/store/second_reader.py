@@ -1,0 +1,89 @@
+"""A second reader of the store's format, written from store/README.md alone: nothing of oauthbroker is imported."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+
+class RefusedError(Exception):
+    """Not a record or keyring that opens here."""
+
+
+def decode(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def lp(*parts: bytes) -> bytes:
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def hkdf(seed: bytes, salt: bytes, info: bytes) -> tuple[bytes, bytes, bytes]:
+    """RFC 5869 with SHA-256, 76 bytes: key, commitment, nonce."""
+    prk = hmac.new(salt, seed, hashlib.sha256).digest()
+    block, okm = b"", b""
+    for count in (1, 2, 3):
+        block = hmac.new(prk, block + info + bytes([count]), hashlib.sha256).digest()
+        okm += block
+    return okm[:32], okm[32:64], okm[64:76]
+
+
+def gcm(key: bytes, nonce: bytes, sealed: bytes, aad: bytes) -> bytes:
+    try:
+        return AESGCM(key).decrypt(nonce, sealed, aad)
+    except InvalidTag:
+        raise RefusedError from None
+
+
+def open_record(seeds: dict[str, str], store: str, kind: str, name: str, record: bytes) -> tuple[int, bytes]:
+    header, sealed = record[:93], record[93:]
+    if header[:5] != b"OAB1\x01" or len(sealed) < 272 or (len(sealed) - 16) % 256:
+        raise RefusedError
+    kid, generation, salt, commit = header[5:21], header[21:29], header[29:61], header[61:93]
+    if kid.hex() not in seeds:
+        raise RefusedError
+    key, expected, nonce = hkdf(decode(seeds[kid.hex()]), salt, b"oab/1/" + kind.encode())
+    if commit != expected:
+        raise RefusedError
+    plain = gcm(key, nonce, sealed, lp(header, store.encode(), kind.encode(), name.encode()))
+    size = int.from_bytes(plain[68:72], "big")
+    body, padding = plain[72 : 72 + size], plain[72 + size :]
+    if plain[:68] != lp(name.encode()) or len(body) != size or len(padding) > 255 or any(padding):
+        raise RefusedError
+    return int.from_bytes(generation, "big"), body
+
+
+def open_box(key: bytes, label: str, context: bytes, box: bytes) -> bytes:
+    message_key, commit, nonce = hkdf(key, box[:32], label.encode())
+    if box[32:64] != commit:
+        raise RefusedError
+    return gcm(message_key, nonce, box[64:], lp(box[:64], context))
+
+
+def kek_id(kek: bytes) -> str:
+    return "kek-" + hmac.new(kek, b"oab/kek/id", hashlib.sha256).hexdigest()[:16]
+
+
+def open_keyring(kek_text: str, text: str) -> dict[str, Any]:
+    kek = decode(kek_text.strip().removeprefix("oab-kek-1:"))
+    document = json.loads(text)
+    (wrapped,) = [wrap["key"] for wrap in document["wraps"] if wrap["kek"] == kek_id(kek)]
+    context = lp(b"oab/keyring/1", document["storeId"].encode())
+    data_key = open_box(kek, "oab/kek/1", context, decode(wrapped))
+    inside: dict[str, Any] = json.loads(open_box(data_key, "oab/keyring/1", context, decode(document["sealed"])))
+    return inside
+
+
+def entry_name(name_key: bytes, kind: str, *parts: str) -> str:
+    return hmac.new(name_key, lp(*(part.encode() for part in (kind, *parts))), hashlib.sha256).hexdigest()
+
+
+def mac(name_key: bytes, label: str, *parts: str) -> str:
+    own = hmac.new(name_key, b"oab/mac/1/" + label.encode(), hashlib.sha256).digest()
+    return hmac.new(own, lp(*(part.encode() for part in parts)), hashlib.sha256).hexdigest()

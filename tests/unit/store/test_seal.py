@@ -1,0 +1,128 @@
+"""One record: it opens where it belongs, and every other use is refused for the right reason."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.box import open_box, seal_box
+from oauthbroker.store.seal import HEADER, TAG, Place, seal, unseal
+
+KID, SEED = os.urandom(16), os.urandom(32)
+SEEDS = {KID: SEED}
+HERE = Place("store", "grants", "0a" * 32)
+KINDS = ("grants", "sessions", "events")
+
+
+def refusal(record: bytes, place: Place = HERE, seeds: dict[bytes, bytes] = SEEDS) -> Code:
+    with pytest.raises(BrokerError) as caught:
+        unseal(seeds, place, record, kinds=KINDS)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    return caught.value.code
+
+
+@given(st.binary(max_size=2000), st.integers(0, 2**64 - 1))
+def test_what_was_sealed_opens(body, generation):
+    assert (generation, body) == unseal(SEEDS, HERE, seal(KID, SEED, HERE, generation, body))
+
+
+@given(st.integers(0, 3000))
+def test_a_record_tells_the_size_of_its_body_only_in_steps(size):
+    record = seal(KID, SEED, HERE, 1, bytes(size))
+    assert 0 == (len(record) - HEADER - TAG) % 256
+    assert len(record) - HEADER - TAG - 256 < size + 72 <= len(record) - HEADER - TAG
+
+
+def test_the_same_body_never_looks_the_same_twice():
+    records = {seal(KID, SEED, HERE, 1, b"same") for _ in range(50)}
+    assert 50 == len(records) == len({record[HEADER:] for record in records})
+
+
+def test_nothing_of_the_place_stands_in_clear():
+    record = seal(KID, SEED, HERE, 1, b"CANARY")
+    for word in (b"CANARY", HERE.kind.encode(), HERE.name.encode(), bytes.fromhex(HERE.name), b"store"):
+        assert word not in record
+
+
+@pytest.mark.case("65")
+def test_a_cut_record_is_corrupt_at_each_length():
+    record = seal(KID, SEED, HERE, 1, bytes(700))
+    assert {Code.RECORD_CORRUPT} == {refusal(record[:length]) for length in range(len(record))}
+
+
+@pytest.mark.case("65")
+@pytest.mark.parametrize("tail", [b"\0", b"x" * 16, bytes(255), bytes(256), os.urandom(512)], ids=len)
+def test_garbage_at_the_end_is_corrupt(tail):
+    assert Code.RECORD_CORRUPT == refusal(seal(KID, SEED, HERE, 1, b"body") + tail)
+
+
+@pytest.mark.case("66")
+def test_no_flipped_bit_is_accepted():
+    record = seal(KID, SEED, HERE, 1, b"body")
+    codes = {refusal(flip(record, bit)) for bit in range(8 * len(record))}
+    assert {Code.RECORD_CORRUPT, Code.KEY_UNKNOWN} == codes
+    in_the_kid = {refusal(flip(record, bit)) for bit in range(8 * 5, 8 * 21)}
+    assert {Code.KEY_UNKNOWN} == in_the_kid
+
+
+MOVED = {
+    "another name": (Place("store", "grants", "0b" * 32), Code.RECORD_MISPLACED),
+    "another kind, same name": (Place("store", "sessions", HERE.name), Code.RECORD_MISPLACED),
+    "another kind, another name": (Place("store", "events", "0b" * 32), Code.RECORD_MISPLACED),
+    "another store with the same seeds": (Place("other", "grants", HERE.name), Code.RECORD_CORRUPT),
+}
+
+
+@pytest.mark.case("67")
+@pytest.mark.parametrize(("place", "code"), MOVED.values(), ids=MOVED)
+def test_a_record_opens_nowhere_else(place, code):
+    assert code == refusal(seal(KID, SEED, HERE, 1, b"body"), place)
+
+
+@pytest.mark.case("67")
+def test_a_record_of_another_store_has_a_key_that_is_unknown_here():
+    assert Code.KEY_UNKNOWN == refusal(seal(KID, SEED, HERE, 1, b"body"), seeds={os.urandom(16): SEED})
+
+
+def test_damage_to_a_moved_record_is_damage():
+    """Only an intact record is said to be misplaced: the claim inside must be proven."""
+    record, elsewhere = seal(KID, SEED, HERE, 1, b"body"), Place("store", "grants", "0b" * 32)
+    assert Code.RECORD_CORRUPT == refusal(flip(record, 8 * (len(record) - 1)), elsewhere)
+
+
+def test_no_record_opens_under_two_keys():
+    """The commitment: the same id with another seed is refused before anything is decrypted."""
+    assert Code.RECORD_CORRUPT == refusal(seal(KID, SEED, HERE, 1, b"body"), seeds={KID: os.urandom(32)})
+
+
+def test_a_box_opens_with_its_key_and_context():
+    key = os.urandom(32)
+    box = seal_box(key, "label", b"context", b"secret")
+    assert b"secret" == open_box(key, "label", b"context", box)
+    refusals = [
+        (os.urandom(32), "label", b"context", box, Code.KEY_MISMATCH),
+        (key, "other", b"context", box, Code.KEY_MISMATCH),
+        (key, "label", b"other", box, Code.RECORD_CORRUPT),
+        (key, "label", b"context", box[:-1], Code.RECORD_CORRUPT),
+        (key, "label", b"context", box[:70], Code.RECORD_CORRUPT),
+    ]
+    for tried, label, context, data, code in refusals:
+        with pytest.raises(BrokerError) as caught:
+            open_box(tried, label, context, data)
+        assert code == caught.value.code
+
+
+def test_no_flipped_bit_of_a_box_is_accepted():
+    key = os.urandom(32)
+    box = seal_box(key, "label", b"context", b"secret")
+    for bit in range(8 * len(box)):
+        with pytest.raises(BrokerError):
+            open_box(key, "label", b"context", flip(box, bit))
+
+
+def flip(data: bytes, bit: int) -> bytes:
+    return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
