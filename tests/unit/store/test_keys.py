@@ -41,12 +41,13 @@ def code_of(call: Callable[[], object]) -> Code:
 
 
 def tree(root: Path) -> dict[str, str]:
-    """Every file with its mode, times and contents."""
-    return {
-        str(path): f"{path.lstat()} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-        for path in root.rglob("*")
-        if path.is_file()
-    }
+    """Every file with its mode, inode, times of change and contents."""
+    found = {}
+    for path in root.rglob("*"):
+        stat = path.lstat()
+        body = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path)] = f"{stat.st_mode:o} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns} {body}"
+    return found
 
 
 def mode(path: Path) -> int:
