@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Request", "Transport", "TransportFailed", "check_url"]
 
 _MAX_URL = 8 * 1024
+_MAX_PIECES = 8 * 1024  # a body in one-byte chunks would cost seconds of our time
 _PER_ORIGIN = 64  # a slow provider fills its own row of connections, never another provider's
 _URL_TEXT = re.compile(r"[A-Za-z0-9._~:/?@!$&'()*+,;=%\[\]-]+")  # RFC 3986 without the fragment
 _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
@@ -178,10 +179,11 @@ async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
     """The decoded body. We ask for identity; a server that compresses anyway is counted after decoding."""
     if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
         raise ValueError("an encoding that was not asked for")
-    body = bytearray()
+    body, pieces = bytearray(), 0
     async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > max_bytes or response.num_bytes_downloaded > max_bytes:
+        pieces += 1
+        if len(body) > max_bytes or response.num_bytes_downloaded > max_bytes or pieces > _MAX_PIECES:
             raise _TooLarge
     return bytes(body)
 

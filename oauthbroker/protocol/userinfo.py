@@ -10,18 +10,21 @@ from oauthbroker.protocol.strict_json import decode_object
 from oauthbroker.secret import Secret
 from oauthbroker.turn import Json
 
-_OURS = frozenset({"authorization", "accept", "accept-encoding", "host", "content-length", "content-type"})
+_OURS = frozenset({"authorization", "accept-encoding", "host", "content-length", "content-type"})
 
 
 def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) -> Request:
-    """GET with the token in the header (RFC 6750 section 2.1). Raises `appMisconfigured` without an endpoint."""
+    """GET with the token in the header (RFC 6750 section 2.1) and the headers the preset adds. Raises `appMisconfigured` without an endpoint."""
     if not endpoints.user_info_url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no userinfo endpoint")
-    headers: dict[str, str | Secret] = {
-        name: value for name, value in app.habits.user_info_headers.items() if name.lower() not in _OURS
-    }
-    headers["Authorization"] = Secret(f"Bearer {access_token.reveal()}")
-    return Request("GET", endpoints.user_info_url, headers=headers)
+    headers: dict[str, str | Secret] = {"Authorization": Secret(f"Bearer {access_token.reveal()}")}
+    accept = "application/json"
+    for name, value in app.habits.user_info_headers.items():
+        if name.lower() == "accept":
+            accept = value
+        elif name.lower() not in _OURS:
+            headers[name] = value
+    return Request("GET", endpoints.user_info_url, headers=headers, accept=accept)
 
 
 def userinfo_response(answer: Answer) -> dict[str, Json]:
