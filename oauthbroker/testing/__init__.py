@@ -5,20 +5,26 @@ Documented in docs/testing.md. pytest users say `pytest_plugins = ["oauthbroker.
 
 from __future__ import annotations
 
-from oauthbroker.testing.browser import Browser, Page, connect_through
-from oauthbroker.testing.canary import Canaries, Find, SecretLeakedError
+from oauthbroker.testing.browser import Browser, Page
+from oauthbroker.testing.canary import Canaries, Find, off_the_record
 from oauthbroker.testing.clock import TestClock
-from oauthbroker.testing.provider import Account, Client, IdentityProvider
+from oauthbroker.testing.provider import Account, Client, IdentityProvider, SeenRequest
+from oauthbroker.testing.story import connect_through, leave
+from oauthbroker.testing.sweep import CanarySweep, SecretLeakedError
 
 __all__ = [
     "Account",
     "Browser",
     "Canaries",
+    "CanarySweep",
     "Client",
     "Find",
     "IdentityProvider",
     "Page",
     "SecretLeakedError",
+    "SeenRequest",
     "TestClock",
     "connect_through",
+    "leave",
+    "off_the_record",
 ]

@@ -1,29 +1,28 @@
 """Browser: a person's browser without scripts, over HTTP: cookies, forms, Origin and Sec-Fetch headers.
 
-Follows nothing by itself. Two of them are the two people of an attack.
+Follows nothing by itself. Two of them are the two people of an attack. `story.connect_through` plays a whole story.
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
-from types import TracebackType
-from typing import Any, Protocol, Self
-from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
+from functools import cache, cached_property
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlencode, urljoin, urlsplit
 
 import httpx2
 
-from oauthbroker.testing.canary import Canaries
-from oauthbroker.testing.cookies import CookieJar, same_site
+from oauthbroker.testing.canary import Canaries, off_the_record, on_the_record
+from oauthbroker.testing.cookies import Cookie, CookieJar, same_site
 from oauthbroker.testing.html import Document, Form, parse
-
-playing_the_person: ContextVar[bool] = ContextVar("playing_the_person", default=False)
-"""True while a Browser sends: HTTP libraries then log for the test, not for what is tested."""
 
 Fields = Mapping[str, str | Sequence[str]] | Sequence[tuple[str, str]]
 App = Callable[..., Any]
+
+_LONG = 16  # shorter cookies and path parts are names, not secrets
+_ONE_REQUEST = httpx2.Limits(max_keepalive_connections=0)
 
 
 @dataclass(frozen=True)
@@ -77,20 +76,33 @@ class Page:
 
 
 class Browser:
-    """One browser profile.
+    """One browser profile. It keeps no connection open, so it need not be closed.
 
     `apps` maps origins ("https://broker.test") to ASGI applications; every other URL goes over the network.
-    `history` holds every page in order. `canaries` is where tickets and the like may be registered.
+    `history` holds every page in order. Tickets of `/connect/...` and cookies that it meets become canaries,
+    and every answer is swept (`_note` says what may be in which).
     """
 
-    def __init__(self, apps: Mapping[str, App] | None = None, *, language: str = "en", timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        apps: Mapping[str, App] | None = None,
+        *,
+        language: str = "en",
+        timeout: float = 10.0,
+        canaries: Canaries | None = None,
+    ) -> None:
         self.cookies = CookieJar()
         self.history: list[Page] = []
         self.language = language
-        self.canaries = Canaries.active()
-        self._apps = {origin: httpx2.ASGITransport(app=_unmarked(app)) for origin, app in (apps or {}).items()}
-        self._network: httpx2.AsyncHTTPTransport | None = None
+        self.canaries = canaries if canaries is not None else Canaries.active()
+        self._apps: dict[str, httpx2.ASGITransport] = {}
         self._timeout = timeout
+        for origin, app in (apps or {}).items():
+            self.serve(origin, app)
+
+    def serve(self, origin: str, app: App) -> None:
+        """Let an ASGI application answer for an origin: `browser.serve("https://broker.test", broker.web)`."""
+        self._apps[origin] = httpx2.ASGITransport(app=_on_the_record(app))
 
     @property
     def page(self) -> Page:
@@ -141,20 +153,6 @@ class Browser:
         """POST a form to any URL; `initiator` is the page it comes from (None: a page of nowhere, cross-site)."""
         return await self._go("POST", url, initiator=initiator, extra=headers, body=urlencode(pairs).encode())
 
-    async def close(self) -> None:
-        """Close the connections. Cookies and history stay."""
-        if self._network is not None:
-            await self._network.aclose()
-            self._network = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def _go(
         self,
         method: str,
@@ -165,6 +163,7 @@ class Browser:
         body: bytes | None = None,
     ) -> Page:
         address = urlsplit(url)
+        self._meet(address)
         source = urlsplit(initiator.url) if initiator else None
         cross_site = (source is None and body is not None) or (source is not None and not same_site(source, address))
         headers = self._headers(initiator, source, address, is_post=body is not None, cross_site=cross_site)
@@ -173,10 +172,10 @@ class Browser:
             headers["cookie"] = sent
         headers.update({name.lower(): value for name, value in (extra or {}).items()})
         page = await self._send(method, url, headers, body)
-        for name, value in page.headers:
-            if name.lower() == "set-cookie":
-                self.cookies.take(value, address)
+        given = [value for name, value in page.headers if name.lower() == "set-cookie"]
+        taken = [self.cookies.take(value, address) for value in given]
         self.history.append(page)
+        self._note(page, address, [cookie for cookie in taken if cookie is not None])
         return page
 
     def _headers(
@@ -208,69 +207,36 @@ class Browser:
     async def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Page:
         limits = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)
         request = httpx2.Request(method, url, headers=headers, content=body, extensions={"timeout": limits})
-        marked = playing_the_person.set(True)
-        try:
-            answer = await self._transport(url).handle_async_request(request)
-            try:
-                content = await answer.aread()
-            finally:
-                await answer.aclose()
-        finally:
-            playing_the_person.reset(marked)
+        app = self._apps.get(_origin(urlsplit(url)))
+        transport = app or httpx2.AsyncHTTPTransport(trust_env=False, verify=_tls(), limits=_ONE_REQUEST)
+        with off_the_record():
+            async with transport:
+                answer = await transport.handle_async_request(request)
+                try:
+                    content = await answer.aread()
+                finally:
+                    await answer.aclose()
         pairs = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers.raw)
         return Page(url, answer.status_code, pairs, content, method)
 
-    def _transport(self, url: str) -> httpx2.AsyncBaseTransport:
-        app = self._apps.get(_origin(urlsplit(url)))
-        if app is not None:
-            return app
-        if self._network is None:
-            self._network = httpx2.AsyncHTTPTransport(trust_env=False)
-        return self._network
+    def _meet(self, address: SplitResult) -> None:
+        """A long last part of a `/connect/...` path is a ticket."""
+        parts = address.path.split("/")
+        if "connect" in parts[:-1] and len(parts[-1]) >= _LONG:
+            self.canaries.add(parts[-1], "ticket")
 
-
-class Provider(Protocol):
-    """What `connect_through` needs of a provider; `IdentityProvider` is one."""
-
-    async def agree(
-        self,
-        url: str,
-        account: str = ...,
-        *,
-        browser: Browser | None = ...,
-        deny: bool = ...,
-        scopes: Sequence[str] | None = ...,
-    ) -> str: ...
-
-
-async def connect_through(
-    browser: Browser,
-    provider: Provider,
-    authorization_url: str,
-    account: str = "alice",
-    *,
-    deny: bool = False,
-    scopes: Sequence[str] | None = None,
-) -> Page:
-    """Play the whole story: connect page, its button, the provider's pages, the callback. Returns the last page.
-
-    `authorization_url` is what the tool was told. A page that refuses (status 400 and above) ends the story
-    early and is returned. `deny` and `scopes` are as in `IdentityProvider.agree`.
-    """
-    page = await browser.open(authorization_url)
-    if page.status >= 400:
-        return page
-    page = await browser.submit()
-    if page.status >= 400:
-        return page
-    to_provider = page.next_url or (urljoin(page.url, page.document.links[0]) if page.document.links else None)
-    if to_provider is None:
-        raise LookupError(f"the page after the button leads nowhere: {page.text[:200]}")
-    callback = await provider.agree(to_provider, account, browser=browser, deny=deny, scopes=scopes)
-    page = await browser.follow(callback)
-    while page.location:
-        page = await browser.follow()
-    return page
+    def _note(self, page: Page, address: SplitResult, cookies: list[Cookie]) -> None:
+        """Have an answer swept. On the way to the provider pages carry ticket, state and nonce; after the callback
+        nothing may be left. A cookie's value belongs into Set-Cookie and nowhere else."""
+        for cookie in cookies:
+            if len(cookie.value) >= _LONG:
+                self.canaries.add(cookie.value, "cookie")
+        came_back = {"code", "state", "error"} & {name for name, _ in parse_qsl(address.query)}
+        allowed = () if came_back else ("ticket", "state", "nonce")
+        where = f"answer {len(self.history)} of a browser ({page.method}, {page.status})"
+        headers = "\n".join(f"{name}: {value}" for name, value in page.headers)
+        self.canaries.look(headers, f"headers of {where}", allow=(*allowed, "cookie"), origin=_origin(address))
+        self.canaries.look(page.body, where, allow=allowed, origin=_origin(address))
 
 
 def _filled(form: Form, fields: Fields | None) -> list[tuple[str, str]]:
@@ -290,14 +256,16 @@ def _hides_referrer(page: Page | None) -> bool:
     return page is not None and page.header("referrer-policy").strip().lower() == "no-referrer"
 
 
-def _unmarked(app: App) -> App:
-    """The application's own requests and logs are not the person's."""
+def _on_the_record(app: App) -> App:
+    """The application's own requests are what is tested, though a browser's request runs it."""
 
     async def run(scope: Any, receive: Any, send: Any) -> None:
-        marked = playing_the_person.set(False)
-        try:
+        with on_the_record():
             await app(scope, receive, send)
-        finally:
-            playing_the_person.reset(marked)
 
     return run
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()  # reading the trust store takes longer than a request

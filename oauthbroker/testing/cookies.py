@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from urllib.parse import SplitResult
@@ -38,7 +39,7 @@ class CookieJar:
     def __contains__(self, name: object) -> bool:
         return any(cookie.name == name for cookie in self.all)
 
-    def __iter__(self) -> object:
+    def __iter__(self) -> Iterator[str]:
         return iter([cookie.name for cookie in self.all])
 
     def __len__(self) -> int:

@@ -1,9 +1,10 @@
-"""The forms in which one secret may turn up: plain, URL-encoded, base64 and base64url, hex, JSON-escaped."""
+"""The forms in which one secret may turn up: plain, URL-encoded, base64 and base64url, hex, escaped for a format."""
 
 from __future__ import annotations
 
 import base64
 import json
+from html import escape
 from urllib.parse import quote, quote_plus
 
 
@@ -16,11 +17,11 @@ def disguises(text: str) -> dict[bytes, str]:
         ("URL-encoded", quote(raw, safe="").encode()),
         ("URL-encoded", quote_plus(raw, safe="").encode()),
         ("URL-encoded", quote(raw, safe="/").encode()),
-        ("JSON-escaped", json.dumps(text)[1:-1].encode()),
-        (
-            "JSON-escaped",
-            json.dumps(text, ensure_ascii=False)[1:-1].replace("/", r"\/").encode("utf-8", "surrogatepass"),
-        ),
+        *(("JSON-escaped", shape) for shape in _json_shapes(text)),
+        ("HTML-escaped", escape(text).encode("utf-8", "surrogatepass")),
+        ("Python-escaped", repr(text)[1:-1].encode("utf-8", "surrogatepass")),
+        ("Python-escaped", ascii(text)[1:-1].encode()),
+        ("Python-escaped", repr(raw)[2:-1].encode()),
         ("hex", raw.hex().encode()),
         ("hex", raw.hex().upper().encode()),
         *(("base64", piece) for piece in _base64_pieces(raw, url_safe=False)),
@@ -28,6 +29,12 @@ def disguises(text: str) -> dict[bytes, str]:
     ):
         found.setdefault(shape, form)
     return found
+
+
+def _json_shapes(text: str) -> list[bytes]:
+    """ASCII only or not, slashes escaped (as PHP and others do) or not."""
+    shapes = [json.dumps(text, ensure_ascii=only_ascii)[1:-1] for only_ascii in (True, False)]
+    return [one.encode("utf-8", "surrogatepass") for shape in shapes for one in (shape, shape.replace("/", r"\/"))]
 
 
 def _base64_pieces(raw: bytes, *, url_safe: bool) -> list[bytes]:

@@ -159,6 +159,7 @@ class HttpServer:
         self.port: int = self._socket.getsockname()[1]
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self.fault: Exception | None = None
 
     async def start(self) -> None:
         """Listen, in the running loop."""
@@ -196,11 +197,18 @@ class HttpServer:
                 return
             if request is None:
                 return
-            reply = await self._handler(request)
+            reply = await self._reply(request)
             again = await reply.send(wire, head=request.method == "HEAD")
             if not again or not inbox.may_go_on:
                 return
             left_over = inbox.left_over
+
+    async def _reply(self, request: Request) -> Reply:
+        try:
+            return await self._handler(request)
+        except Exception as exc:  # noqa: BLE001 - a test's own script may fail in any way; the test must hear of it
+            self.fault = self.fault or exc
+            return Answer(500, (("connection", "close"),))
 
 
 class _Inbox:

@@ -14,7 +14,17 @@ AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_j
 Dialect = Literal["oidc", "slack", "github"]
 
 SECRET_FIELDS = frozenset(
-    {"code", "code_verifier", "client_secret", "refresh_token", "token", "access_token", "client_assertion"}
+    {
+        "code",
+        "code_verifier",
+        "client_secret",
+        "refresh_token",
+        "token",
+        "access_token",
+        "client_assertion",
+        "state",
+        "nonce",
+    }
 )
 """Form and query fields that are kept as `Secret` in the record of requests."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -22,6 +20,7 @@ from oauthbroker.testing.provider.nouns import ALICE, BOB, MALLORY, SECRET_FIELD
 from oauthbroker.testing.provider.person import go_through
 from oauthbroker.testing.provider.script import Script
 from oauthbroker.testing.provider.state import State
+from oauthbroker.testing.provider.thread import ServerThread
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,9 @@ class IdentityProvider:
         ledger = Ledger(self.clock, self.canaries)
         self._state = State(self.clock, self.canaries, ledger, f"http://127.0.0.1:{self._server.port}")
         self._state.auto_consent = auto_consent
+        self.canaries.outside.add(self.base_url)
         self.requests: list[SeenRequest] = []
-        self._thread: _Thread | None = None
+        self._thread: ServerThread | None = None
         for account in accounts:
             self.add_account(account)
         for client in clients:
@@ -113,6 +113,11 @@ class IdentityProvider:
     def account(self, login: str) -> Account:
         """Raises KeyError."""
         return self._state.accounts[login]
+
+    @property
+    def logins(self) -> list[str]:
+        """Who has an account."""
+        return list(self._state.accounts)
 
     def register(self, client: Client) -> Client:
         """Register a client, or replace it, and return it with its secret. Existing tokens stay."""
@@ -208,9 +213,7 @@ class IdentityProvider:
         `deny` cancels, `scopes` are the ones left ticked (all by default). Raises AssertionError when the
         provider itself refuses the request with a page.
         """
-        if browser is None:
-            async with Browser() as fresh:
-                return await self.agree(url, account, browser=fresh, deny=deny, scopes=scopes, visit=visit)
+        browser = browser or Browser(canaries=self.canaries)
         callback = await go_through(browser, url, home=self.base_url, account=account, deny=deny, scopes=scopes)
         if visit:
             await browser.follow(callback)
@@ -232,9 +235,10 @@ class IdentityProvider:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+        self._own_up(exc)
 
     def __enter__(self) -> Self:
-        self._thread = _Thread(self)
+        self._thread = ServerThread(self._server)
         self._thread.start()
         return self
 
@@ -244,6 +248,12 @@ class IdentityProvider:
         if self._thread is not None:
             self._thread.stop()
             self._thread = None
+        self._own_up(exc)
+
+    def _own_up(self, under_way: BaseException | None) -> None:
+        """A script that failed in the provider fails the test, unless it fails already."""
+        if under_way is None and self._server.fault is not None:
+            raise self._server.fault
 
     async def _handle(self, request: Request) -> Reply:
         route = _ROUTES.get(request.path)
@@ -274,28 +284,3 @@ def _without_credentials(name: str, value: str) -> str:
     if name == "cookie":
         return "; ".join(part.partition("=")[0].strip() + "=***" for part in value.split(";"))
     return value
-
-
-class _Thread:
-    """The provider in a loop of its own."""
-
-    def __init__(self, provider: IdentityProvider) -> None:
-        self._provider = provider
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="identity-provider", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-        self._ready.wait()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._provider.start())
-            self._ready.set()
-            self._loop.run_forever()
-            runner.run(self._provider.stop())

@@ -23,7 +23,7 @@ from oauthbroker.testing.provider.misbehave import (
     gzip_bomb,
 )
 
-Change = Callable[[dict[str, Any]], dict[str, Any] | None]
+Change = Callable[[dict[str, Any]], object]
 T = TypeVar("T")
 
 FOREVER: int | None = None
@@ -142,7 +142,7 @@ class EndpointScript:
         return hold
 
     def alter(self, change: Change, *, times: int | None = 1) -> None:
-        """Change the document of an honest answer: the function returns the new one, or changes its own in place."""
+        """Change the document of an honest answer: the function returns a new dict, or changes its own in place."""
         self._changes.add(change, times)
 
     def next_step(self) -> Step | None:
@@ -156,7 +156,7 @@ class EndpointScript:
         document = copy.deepcopy(answer.document)
         for change in self._changes.all():
             returned = change(document)
-            document = document if returned is None else returned
+            document = returned if isinstance(returned, dict) else document
         return answer.with_document(document)
 
     def _give(self, reply: Reply, *, times: int | None, after_work: bool = False) -> None:

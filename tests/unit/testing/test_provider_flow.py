@@ -263,18 +263,18 @@ async def test_denying_and_unticking_scopes_reach_the_client(party: RelyingParty
 
 
 async def test_one_browser_can_switch_accounts(party: RelyingParty):
-    async with Browser() as browser:
-        for login in ("alice", "mallory", "mallory"):
-            callback = await party.idp.agree(party.authorization_url(), login, browser=browser)
-            token = (await party.exchange(answered(callback)["code"])).json()["access_token"]
-            assert login == (await party.get("/api/me", token)).json()["login"]
+    browser = Browser()
+    for login in ("alice", "mallory", "mallory"):
+        callback = await party.idp.agree(party.authorization_url(), login, browser=browser)
+        token = (await party.exchange(answered(callback)["code"])).json()["access_token"]
+        assert login == (await party.get("/api/me", token)).json()["login"]
     assert 2 == party.idp.count("login") - 1  # the second time mallory was signed in already; switching adds a GET
 
 
 async def test_auto_consent_asks_nobody(party: RelyingParty):
     party.idp.auto_consent = "mallory"
-    async with Browser() as browser:
-        page = await browser.open(party.authorization_url())
+    browser = Browser()
+    page = await browser.open(party.authorization_url())
     assert page.location is not None
     assert REDIRECT == page.location.partition("?")[0]
     assert 0 == party.idp.count("consent")
@@ -282,14 +282,14 @@ async def test_auto_consent_asks_nobody(party: RelyingParty):
 
 async def test_the_person_sees_who_asks_for_what(party: RelyingParty):
     party.idp.change("bot", name="<b>Planner & Co</b>")
-    async with Browser() as browser:
-        page = await browser.open(party.authorization_url())
-        assert "<b>Planner & Co</b>" in page.text
-        assert "Alice Arden" in page.text
-        page = await browser.submit({"login": "alice"})
-        assert {"openid", "email", "chat:write"} <= set(page.text.split())
-        assert "<script" not in page.source
-        assert "default-src 'none'" in page.header("content-security-policy")
+    browser = Browser()
+    page = await browser.open(party.authorization_url())
+    assert "<b>Planner & Co</b>" in page.text
+    assert "Alice Arden" in page.text
+    page = await browser.submit({"login": "alice"})
+    assert {"openid", "email", "chat:write"} <= set(page.text.split())
+    assert "<script" not in page.source
+    assert "default-src 'none'" in page.header("content-security-policy")
 
 
 async def test_two_providers_are_two_issuers():
