@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from oauthbroker.testing.provider.nouns import Account, Client, SeenRequest
 from oauthbroker.testing.provider.provider import IdentityProvider
+from oauthbroker.testing.provider.script import FOREVER
 
-__all__ = ["Account", "Client", "IdentityProvider", "SeenRequest"]
+__all__ = ["FOREVER", "Account", "Client", "IdentityProvider", "SeenRequest"]

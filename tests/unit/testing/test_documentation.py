@@ -1,0 +1,100 @@
+"""docs/testing.md names everything that can be used, and its examples run."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker import testing
+from oauthbroker.testing import Account, Browser, Canaries, Client, IdentityProvider, Page, SeenRequest, TestClock
+from oauthbroker.testing import pytest_plugin as plugin
+from oauthbroker.testing.cookies import CookieJar
+from oauthbroker.testing.provider import __main__ as command
+from oauthbroker.testing.provider.script import AuthorizeScript, EndpointScript, Script, TokenScript
+from tests.unit.testing.test_pytest_plugin import named, run
+
+PAGE = (Path(__file__).parents[3] / "docs" / "testing.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BACKSTAGE = {"next_step", "changed", "next_id_token", "of", "name"}  # the provider's side of a script
+INTERNAL = {
+    Canaries: {"active", "notes", "directories", "excused", "outside", "shown"},
+    IdentityProvider: {"canaries", "clock"},
+    CookieJar: {"all", "take", "header"},
+    Browser: {"canaries", "language"},
+    Page: {"method"},
+    Account: {"display"},
+    Client: {"display", "lifetime", "gets_refresh_tokens"},
+    TestClock: {"now", "monotonic", "random_bytes", "jitter"},  # the Clock's own
+}
+
+
+def public(thing: Any) -> set[str]:
+    names = {name for name in dir(thing) if not name.startswith("_")}
+    names |= {name for name in getattr(thing, "__annotations__", {}) if not name.startswith("_")}
+    return names - BACKSTAGE - INTERNAL.get(thing, set())
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        IdentityProvider,
+        EndpointScript,
+        TokenScript,
+        AuthorizeScript,
+        Browser,
+        Page,
+        Canaries,
+        CookieJar,
+        TestClock,
+        Account,
+        Client,
+        SeenRequest,
+    ],
+)
+def test_every_public_name_is_documented(thing: Any):
+    assert set() == {name for name in public(thing) if not re.search(rf"\b{name}\b", PAGE)}
+
+
+def test_every_exported_name_and_endpoint_script_is_documented():
+    scripts = set(vars(Script()))
+    assert set() == {name for name in {*testing.__all__, *scripts} if not re.search(rf"\b{name}\b", PAGE)}
+
+
+def test_every_fixture_is_documented():
+    fixtures = {name for name, value in vars(plugin).items() if type(value).__name__ == "FixtureFunctionDefinition"}
+    assert {"no_secret_leaks", "canaries", "test_clock", "identity_provider", "browser"} == fixtures
+    assert set() == {name for name in fixtures if f"| `{name}` |" not in PAGE}
+
+
+def test_every_option_of_the_command_is_documented(monkeypatch: pytest.MonkeyPatch):
+    parsers: list[argparse.ArgumentParser] = []
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", lambda self, given: parsers.append(self))
+    command.arguments([])
+    options = {option for action in parsers[0]._actions for option in action.option_strings if option.startswith("--")}
+    assert set() == {option for option in options - {"--help"} if option not in PAGE}
+
+
+def test_every_path_of_the_provider_is_documented():
+    from oauthbroker.testing.provider.provider import _ROUTES
+
+    assert set() == {path for path in _ROUTES if f"`{path}`" not in PAGE}
+
+
+def test_the_examples_run(tmp_path: Path):
+    runnable = [block for block in BLOCKS if "def test_" in block and "open_broker" not in block]
+    suite = "\n".join(runnable)
+    report = run(tmp_path, suite, "-o", "asyncio_mode=auto")
+    assert set(re.findall(r"def (test_\w+)", suite)) == named("PASSED", report)
+
+
+def test_every_example_is_python():
+    assert len(BLOCKS) >= 5
+    for block in BLOCKS:
+        ast.parse(block)
+        for line in block.splitlines():
+            assert len(line) <= 120
