@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from oauthbroker.errors import BrokerError, Code
 
 Keys = tuple[str | int, ...]
+MAX_PROBLEMS: Final = 500
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -78,6 +80,11 @@ class Problems:
     def add(self, place: Place, path: str, what: str, todo: str, code: Code = Code.CONFIG_INVALID) -> None:
         problem = Problem(place.file, place.line, place.column, path, what, todo, code)
         self.found.setdefault(problem)
+        if len(self.found) >= MAX_PROBLEMS:
+            self.found.setdefault(
+                Problem(place.file, 0, 0, "", f"more than {MAX_PROBLEMS} problems", "mend these first")
+            )
+            self.raise_if_any()
 
     def raise_if_any(self) -> None:
         """Raises ConfigRefused."""

@@ -292,7 +292,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 _MODELS: tuple[type[Strict], ...] = (Header, *SPECS.values())
-_WORDS: Final = frozenset(word for model in _MODELS for word in _words(model))
+_WORDS: Final = frozenset(word for model in _MODELS for word in _words(model)) | {"authorize", "token"}
 
 
 def masked(keys: Keys) -> Keys:

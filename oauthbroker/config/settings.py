@@ -75,7 +75,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
             broker.refuse(("publicBaseUrl",), *trouble)
     elif not urls.is_loopback(settings.listen_host):
         broker.missing(("publicBaseUrl",), "write the https address at which browsers reach the broker")
-    if spec.listen and spec.listen.host is not None and urls.flaw(f"http://{_bracketed(spec.listen.host)}/"):
+    if spec.listen and spec.listen.host is not None and not urls.is_host(spec.listen.host):
         broker.refuse(("listen", "host"), "not a host or address", "write 127.0.0.1, or 0.0.0.0 in a container")
     for path, empty in ((("store", "root"), spec.store), (("keys", "file"), spec.keys)):
         value: Any = getattr(empty, path[1], None)

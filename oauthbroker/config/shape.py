@@ -177,7 +177,7 @@ def _report(
         what, todo = "empty", "write a value or remove the field"
     else:
         what, todo = _words(kind, context)
-    problems.add(document.value_at(full), dotted(masked(full)), what, todo)
+    problems.add(document.key_at(full) if value is None else document.value_at(full), dotted(masked(full)), what, todo)
     return path
 
 

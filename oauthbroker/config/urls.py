@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 HTTPS_TODO: Final = "write https://"
-_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
+_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%#-]+")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
@@ -31,6 +31,11 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port: two URLs with the same ones share their cookies' reach and more."""
     parts = urlsplit(url)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+
+
+def is_host(text: str) -> bool:
+    """A host name or address without brackets, as a socket takes it."""
+    return _host_is_plain(text)
 
 
 def is_http(url: str) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oauthbroker.apps import IdentityRule, ToolAuth
+from oauthbroker.apps import Bundle, IdentityRule, ToolAuth
 from oauthbroker.config import load, resolve
 from oauthbroker.secret import Secret
 
 EXAMPLE = Path(__file__).parents[3] / "config"
 
 
-def example():
+def example() -> Bundle:
     loaded = load(EXAMPLE)
     env = dict.fromkeys(loaded.env_names, "a-client-id")
     return resolve(loaded, env, {key: Secret("a-secret") for key in loaded.secret_keys})

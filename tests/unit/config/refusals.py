@@ -1,0 +1,255 @@
+"""The table of refusals: what is written wrongly, where the problem must stand, and what it must say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.unit.config.bundles import CANARY
+
+Change = tuple[str, str]
+SECRET = "{valueFrom: {env: ACME_SECRET}}"
+IDENTITY = '{from: tokenResponse, template: "acme:user:{user.id}"}'
+OWNER = "  owner:\n    identity:\n      user: " + IDENTITY + "\n"
+LOCAL = ("https://broker.example", "http://127.0.0.1:8420")
+CALLBACK = "/oauth/callback/acme"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """`file` is changed by `changes`; one of them carries the mark of the place."""
+
+    claim: str
+    file: str
+    changes: tuple[Change, ...]
+    path: str
+    what: str
+    broker: tuple[Change, ...] = ()
+
+
+def app(claim: str, path: str, what: str, *changes: Change, broker: tuple[Change, ...] = ()) -> Refusal:
+    return Refusal(claim, "app", changes, path, what, broker)
+
+
+def shared(claim: str, path: str, what: str, *changes: Change) -> Refusal:
+    return Refusal(claim, "shared", changes, path, what)
+
+
+def broker(claim: str, path: str, what: str, *changes: Change) -> Refusal:
+    return Refusal(claim, "broker", changes, path, what)
+
+
+def tool(claim: str, path: str, what: str, *changes: Change) -> Refusal:
+    return Refusal(claim, "tool", changes, path, what)
+
+
+def connector(claim: str, path: str, what: str, *changes: Change) -> Refusal:
+    return Refusal(claim, "connector", changes, path, what)
+
+
+# fmt: off
+HEADERS = [
+    app("unknown api version", "apiVersion", "not one of the words", ("apiVersion: agents.example.io/v1alpha1", f"apiVersion: @@{CANARY}/v1")),
+    app("no api version", "apiVersion", "missing", ("apiVersion: agents.example.io/v1alpha1\n", ""), ("kind: OAuthApp", "@@kind: OAuthApp")),
+    app("no name", "metadata.name", "missing", ("metadata: {name: acme}", "@@metadata: {}")),
+    app("a name with a slash", "metadata.name", "not a usable name", ("{name: acme}", f"{{name: @@a/{CANARY}}}")),
+    app("a name that is a number", "metadata.name", "not text", ("{name: acme}", "{name: @@12}")),
+    app("an unknown field of the resource", "spek", "the nearest known name is spec", ("kind: OAuthApp\n", f"kind: OAuthApp\n@@spek: {CANARY}\n")),
+    app("a misspelt kind", "kind", "the nearest known one is OAuthApp", ("kind: OAuthApp", "kind: @@OAuthAp")),
+    app("a strange kind", "kind", "unknown kind", ("kind: OAuthApp", f"kind: @@{CANARY}")),
+    app("a Secret in YAML", "kind", "secrets are never written in YAML", ("kind: OAuthApp", "kind: @@Secret")),
+]
+SHAPES = [
+    app("an unknown field", "spec.scops", "the nearest known name is scopes", ("  scopes: [read", f"  @@scops: [{CANARY}]\n  scopes: [read")),
+    app("an unknown field like nothing known", "spec.client.?", "known here: authMethod, clientId, clientSecret", ("{value: an-id}", f"{{value: an-id}}\n    @@{CANARY}: 1")),
+    app("an octal client id", "spec.client.clientId", "YAML versions disagree", ("{value: an-id}", "@@0123")),
+    app("an octal client id in a source", "spec.client.clientId.value", "YAML versions disagree", ("{value: an-id}", "{value: @@0123}")),
+    app("a number as a client id", "spec.client.clientId.value", "not text", ("{value: an-id}", "{value: @@7070707}")),
+    app("a date as a scope", "spec.scopes[1]", "YAML versions disagree", ("[read, write]", "[read, @@2026-01-01]")),
+    app("a Norwegian scope", "spec.scopes[0]", "YAML versions disagree", ("[read, write]", "[@@no]")),
+    app("a minute as a scope", "spec.scopes[0]", "YAML versions disagree", ("[read, write]", "[@@1:20]")),
+    app("an exponent as a scope", "spec.scopes[0]", "YAML versions disagree", ("[read, write]", "[@@12e3]")),
+    app("one scope without a list", "spec.scopes", "not a list", ("[read, write]", f"@@{CANARY}")),
+    app("a list for a mapping", "spec.client", "not a mapping", ("  client:\n    clientId: {value: an-id}\n    clientSecret: " + SECRET, f"  client: @@[{CANARY}]")),
+    app("an empty field", "spec.scopes", "empty", ("scopes: [read, write]", "@@scopes:")),
+    app("an empty section", "spec.redirect", "empty", ("redirect: {callbackPath: /oauth/callback/acme}", "@@redirect: ~")),
+    app("an unknown subject mode", "spec.subjectMode", "write 'global' or 'user'", ("subjectMode: user", f"subjectMode: @@{CANARY}")),
+    app("a text of 3000 characters", "spec.provider", "too long", ("provider: acme", "provider: @@" + CANARY * 250)),
+    app("201 scopes", "spec.scopes", "too many", ("[read, write]", "@@[" + ", ".join(f"s{n}" for n in range(201)) + "]")),
+    broker("a port in quotes", "spec.listen.port", "not a whole number", ("port: 8420", 'port: @@"8420"')),
+    broker("a port out of range", "spec.listen.port", "too large", ("port: 8420", "port: @@84200")),
+    broker("a limit out of range", "spec.limits.sessionSeconds", "write at least 60", ("  listen:", "  limits: {sessionSeconds: @@5}\n  listen:")),
+    broker("yes for true", "spec.events.expired", "YAML versions disagree", ("  listen:", "  events: {expired: @@yes}\n  listen:")),
+    broker("an unknown limit", "spec.limits.sessionsPerApps", "the nearest known name is sessionsPerApp", ("  listen:", "  limits: {@@sessionsPerApps: 5}\n  listen:")),
+    broker("an unknown locale", "spec.locale", "write 'en' or 'ko'", ("  listen:", f"  locale: @@{CANARY}\n  listen:")),
+    broker("an unknown weakening", "spec.weaken[0]", "not one of the words", ("  listen:", f"  weaken: [@@{CANARY}]\n  listen:")),
+]
+PROVIDERS = [
+    app("no provider", "spec.provider", "missing", ("  provider: acme\n", ""), ("spec:\n", "@@spec:\n")),
+    app("a provider with a space", "spec.provider", "not a usable name", ("provider: acme", f"provider: @@ac {CANARY}")),
+    app("no subject mode", "spec.subjectMode", "missing", ("  subjectMode: user\n", ""), ("spec:\n", "@@spec:\n")),
+    app("a title of two lines", "spec.title", "not a title", ("  provider:", f'  title: @@"{CANARY}\\n2"\n  provider:')),
+    app("a parameter that nothing needs", "spec.params.?", "unknown parameter", ("  provider:", f"  params: {{@@{CANARY}: x}}\n  provider:")),
+    shared("a tenant that is not a host's word", "spec.params.tenant", "not a usable parameter", ("provider: slack", f"provider: microsoft\n  params: {{tenant: @@{CANARY}/x}}"), ("slack:user:T1:U1", "microsoft:user:t:u")),
+    shared("a missing tenant", "spec.params.tenant", "missing", ("  provider: slack", "  provider: microsoft"), ("slack:user:T1:U1", "microsoft:user:t:u"), ("spec:\n", "@@spec:\n")),
+    shared("a misspelt parameter", "spec.params.tenat", "the nearest known one is tenant", ("provider: slack", "provider: microsoft\n  params: {tenant: t, @@tenat: x}"), ("slack:user:T1:U1", "microsoft:user:t:u")),
+    app("an own provider without an authorization endpoint", "spec.endpoints.authorizationUrl", "missing", ("    authorizationUrl: https://acme.example/authorize\n", ""), ("  endpoints:", "  @@endpoints:")),
+    app("an own provider without a token endpoint", "spec.endpoints.tokenUrl", "missing", ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
+]
+FLOWS = [app("no flow", "spec.flow", "missing", ("  flow: authorizationCode\n", ""), ("spec:\n", "@@spec:\n")), app("client credentials", "spec.flow", "not available", ("authorizationCode", "@@clientCredentials")), app("an implicit flow", "spec.flow", "not one of the words", ("authorizationCode", "@@implicit"))]
+CLIENTS = [
+    app("no client id", "spec.client.clientId", "missing", ("    clientId: {value: an-id}\n", ""), ("  client:\n", "  @@client:\n")),
+    app("no client secret", "spec.client.clientSecret", "missing", ("    clientSecret: " + SECRET + "\n", ""), ("  client:\n", "  @@client:\n")),
+    app("a secret of a public client", "spec.client.clientSecret", "beside authMethod: none", ("    clientSecret: ", "    authMethod: none\n    @@clientSecret: ")),
+    app("an unknown way to authenticate", "spec.client.authMethod", "not one of the words", ("    clientSecret: ", f"    authMethod: @@{CANARY}\n    clientSecret: ")),
+    app("an assertion without an issuer", "spec.endpoints.issuer", "names it as its audience", ("    clientSecret: ", "    authMethod: private_key_jwt\n    clientSecret: "), ("  endpoints:", "  @@endpoints:")),
+    app("a bare secret", "spec.client.clientSecret", "a secret as plain text", (SECRET, f"@@{CANARY}")),
+    app("a plain secret", "spec.client.clientSecret.value", "a secret in plain YAML", (SECRET, f"{{value: @@{CANARY}}}")),
+    app("two sources", "spec.client.clientSecret", "exactly one of value and valueFrom", (SECRET, f"@@{{value: {CANARY}, valueFrom: {{env: ACME_SECRET}}}}")),
+    app("no source", "spec.client.clientSecret", "exactly one of value and valueFrom", (SECRET, "@@{}")),
+    app("two origins", "spec.client.clientSecret.valueFrom", "exactly one of env and secretRef", (SECRET, f"{{valueFrom: @@{{env: {CANARY}, secretRef: {{ref: Secret/a, key: b}}}}}}")),
+    app("no origin", "spec.client.clientSecret.valueFrom", "exactly one of env and secretRef", (SECRET, "{valueFrom: @@{}}")),
+    app("a file as an origin", "spec.client.clientSecret.valueFrom.?", "known here: env, secretRef", (SECRET, f"{{valueFrom: {{env: A, @@file: /{CANARY}}}}}")),
+    app("a variable's value for its name", "spec.client.clientSecret.valueFrom.env", "not the name of", (SECRET, f"{{valueFrom: {{env: @@{CANARY}-secret}}}}")),
+    app("a secret of another kind", "spec.client.clientSecret.valueFrom.secretRef.ref", "not a reference to a secret", (SECRET, f"{{valueFrom: {{secretRef: {{ref: @@Sekret/{CANARY}, key: k}}}}}}")),
+    app("a secret without a slash", "spec.client.clientSecret.valueFrom.secretRef.ref", "not a reference", (SECRET, f"{{valueFrom: {{secretRef: {{ref: @@{CANARY}, key: k}}}}}}")),
+    app("a secret without a key", "spec.client.clientSecret.valueFrom.secretRef.key", "not the key", (SECRET, "{valueFrom: {@@secretRef: {ref: Secret/a}}}")),
+    app("a secret with a strange key", "spec.client.clientSecret.valueFrom.secretRef.key", "not the key", (SECRET, f"{{valueFrom: {{secretRef: {{ref: Secret/a, key: @@{CANARY}/x}}}}}}")),
+]
+URLS = [
+    app("plain http", "spec.endpoints.tokenUrl", "http instead of https", ("https://acme.example/token", f"@@http://{CANARY}.example/token")),
+    app("plain http on loopback without the switch", "spec.endpoints.tokenUrl", "weaken: [plainHttpProvider]", ("https://acme.example/token", f"@@http://127.0.0.1/{CANARY}"), broker=(LOCAL,)),
+    app("plain http away from loopback with the switch", "spec.endpoints.tokenUrl", "http instead of https", ("https://acme.example/token", f"@@http://10.0.0.1/{CANARY}"), broker=(LOCAL, ("  listen:", "  weaken: [plainHttpProvider]\n  listen:"))),
+    app("a name that begins like loopback", "spec.endpoints.tokenUrl", "http instead of https", ("https://acme.example/token", f"@@http://127.0.0.1.{CANARY}.example"), broker=(LOCAL, ("  listen:", "  weaken: [plainHttpProvider]\n  listen:"))),
+    app("a user in a URL", "spec.endpoints.tokenUrl", "a user name in a URL", ("https://acme.example/token", f"@@https://{CANARY}:x@acme.example/token")),
+    app("a fragment", "spec.endpoints.tokenUrl", "query or fragment", ("https://acme.example/token", f'@@"https://acme.example/token#{CANARY}"')),
+    app("a query at the token endpoint", "spec.endpoints.tokenUrl", "query or fragment", ("https://acme.example/token", f"@@https://acme.example/token?a={CANARY}")),
+    app("a relative URL", "spec.endpoints.tokenUrl", "not an https URL", ("https://acme.example/token", f"@@/{CANARY}")),
+    app("a scheme of its own", "spec.endpoints.tokenUrl", "not an https URL", ("https://acme.example/token", f"@@file:///{CANARY}")),
+    app("a space in a URL", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", f"@@https://acme.example/ {CANARY}")),
+    app("a backslash in a URL", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", f"@@https://acme.example\\{CANARY}")),
+    app("a template in a URL", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", f'@@"https://{{{CANARY}}}.example/"')),
+    app("no host", "spec.endpoints.tokenUrl", "without a usable host", ("https://acme.example/token", "@@https:///token")),
+    app("port 0", "spec.endpoints.tokenUrl", "without a usable host", ("https://acme.example/token", "@@https://acme.example:0/token")),
+    app("port 99999", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", "@@https://acme.example:99999/token")),
+    app("half an IPv6 address", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", f'@@"https://[{CANARY}/token"')),
+    app("a resource that is not a URL", "spec.resource[0]", "not a URL", ("  scopes: [read", f'  resource: [@@"ur n:{CANARY}"]\n  scopes: [read')),
+]
+SCOPES = [
+    app("no scopes", "spec.scopes", "missing", ("  scopes: [read, write]\n", ""), ("spec:\n", "@@spec:\n")),
+    app("two scopes in one", "spec.scopes[1]", "not a scope", ("[read, write]", f'[read, @@"write {CANARY}"]')),
+    app("an empty scope", "spec.scopes[0]", "not a scope", ("[read, write]", '[@@""]')),
+    app("a quote in a scope", "spec.scopes[0]", "not a scope", ("[read, write]", f"[@@'a\"{CANARY}']")),
+    app("a look-alike scope", "spec.scopes[0]", "not a scope", ("[read, write]", "[@@r\u0435ad]")),
+    app("the same scope twice", "spec.scopes[2]", "the same scope twice", ("[read, write]", "[read, write, @@read]")),
+    shared("a comma for a provider that separates by commas", "spec.scopes[0]", "not a scope", ('["chat:write"]', f'[@@"chat:write,{CANARY}"]')),
+]
+REDIRECTS = [
+    app(f"a callback path {name}", "spec.redirect.callbackPath", what, (CALLBACK, path))
+    for name, what, path in (
+        ("without a slash", "not a callback path", f"@@{CANARY}"),
+        ("of the root", "not a callback path", "@@/"),
+        ("with a double slash", "not a callback path", f"@@//{CANARY}"),
+        ("with a slash at its end", "not a callback path", f"@@/{CANARY}/"),
+        ("with dots", "not a callback path", f"@@/a/../{CANARY}"),
+        ("with a percent sign", "not a callback path", f"@@/a%2f{CANARY}"),
+        ("with a query", "not a callback path", f"@@/a?{CANARY}"),
+        ("with a parameter", "not a callback path", f'@@"/a/{{{CANARY}}}"'),
+        ("that is a URL", "not a callback path", f"@@https://{CANARY}.example/cb"),
+        ("of the connect page", "a path of the broker's own", f"@@/connect/{CANARY}"),
+        ("of the API", "a path of the broker's own", f"@@/v1/{CANARY}"),
+        ("of the API in capitals", "a path of the broker's own", f"@@/V1/{CANARY}"),
+        ("of the health check", "a path of the broker's own", "@@/healthz"),
+    )
+] + [
+    app("a base URL with plain http", "spec.redirect.baseUrl", "http is for loopback only", ("{callbackPath", f"{{baseUrl: @@http://{CANARY}.example, callbackPath")),
+    app("a base URL of another origin", "spec.redirect.baseUrl", "cookie would not come back", ("{callbackPath", f"{{baseUrl: @@https://{CANARY}.example, callbackPath")),
+    app("a base URL of another port", "spec.redirect.baseUrl", "cookie would not come back", ("{callbackPath", "{baseUrl: @@https://broker.example:8443, callbackPath")),
+    shared("a direct link in global mode", "spec.redirect.link", "gives up the browser check", ("  scopes:", "  redirect: {link: @@direct}\n  scopes:")),
+]
+OPTIONS = [
+    app(f"options.{group} naming {name}", f"spec.options.{group}.{name}", "ours to set", ("  scopes: [read", f"  options: {{{group}: {{@@{name}: {CANARY}}}}}\n  scopes: [read"))
+    for group in ("authorize", "token")
+    for name in ("state", "redirect_uri", "scope", "client_id", "nonce", "code_challenge", "code_challenge_method", "response_type", "grant_type", "code", "code_verifier", "client_secret", "response_mode", "request_uri", "refresh_token", "STATE")
+] + [
+    shared("options naming the provider's own scope parameter", "spec.options.authorize.user_scope", "ours to set", ("  scopes:", f"  options: {{slack: {{tokenMode: user}}, authorize: {{@@user_scope: {CANARY}}}}}\n  scopes:")),
+    app("options of nobody", "spec.options.?", "known here: authorize, token", ("  scopes: [read", f"  options: {{@@{CANARY}: {{a: b}}}}\n  scopes: [read")),
+    app("a parameter with a space", "spec.options.authorize.?", "not a parameter name", ("  scopes: [read", f'  options: {{authorize: {{@@"a {CANARY}": b}}}}\n  scopes: [read')),
+    app("a parameter that is a list", "spec.options.authorize.?", "not text", ("  scopes: [read", f"  options: {{authorize: {{a: @@[{CANARY}]}}}}\n  scopes: [read")),
+    shared("an option the provider does not have", "spec.options.slack.?", "known here: tokenMode", ("  scopes:", f"  options: {{slack: {{@@{CANARY}: bot}}}}\n  scopes:")),
+    shared("a mode the provider does not have", "spec.options.slack.tokenMode", "write bot or user", ("  scopes:", f"  options: {{slack: {{tokenMode: @@{CANARY}}}}}\n  scopes:")),
+]
+OWNERS = [app(f"the binding {name}", "spec.owner.binding", "not available", ("  owner:\n", f"  owner:\n    binding: @@{name}\n")) for name in ("runtimeConfirm", "channelCode", "brokerLogin")] + [
+    app("localOperator with a public address", "spec.owner.binding", "away from loopback", ("  owner:\n", "  owner:\n    binding: @@localOperator\n")),
+    app("localOperator while others can connect", "spec.owner.binding", "away from loopback", ("  owner:\n", "  owner:\n    binding: @@localOperator\n"), broker=(LOCAL, ("host: 127.0.0.1", "host: 0.0.0.0"))),
+    app("user mode without an identity", "spec.owner.identity.user.from", "nothing tells whose account", (OWNER, ""), ("spec:\n", "@@spec:\n")),
+    app("an identity without a template", "spec.owner.identity.user.template", "nothing tells whose account", (IDENTITY, "{from: tokenResponse}"), ("      user:", "      @@user:")),
+    app("an identity without a source", "spec.owner.identity.user.from", "nothing tells whose account", ("from: tokenResponse, ", ""), ("      user:", "      @@user:")),
+    app("an ID token without an issuer", "spec.owner.identity.user.from", "an ID token is not to be had", ("from: tokenResponse", "from: @@idToken")),
+    app("an ID token with keys but no issuer", "spec.owner.identity.user.from", "an ID token is not to be had", ("from: tokenResponse", "from: @@idToken"), ("    tokenUrl:", "    jwksUrl: https://acme.example/keys\n    tokenUrl:")),
+    app("userinfo without an endpoint", "spec.owner.identity.user.from", "a userinfo endpoint is not to be had", ("from: tokenResponse", "from: @@userInfo")),
+    app("a template without a claim", "spec.owner.identity.user.template", "fits everybody", ('"acme:user:{user.id}"', f'@@"acme:user:{CANARY}"')),
+    app("a template with an open brace", "spec.owner.identity.user.template", "not a template", ('"acme:user:{user.id}"', f'@@"acme:user:{{{CANARY}"')),
+    app("a template with nested braces", "spec.owner.identity.user.template", "not a template", ('"acme:user:{user.id}"', f'@@"acme:user:{{{{{CANARY}}}}}"')),
+    app("a template with an empty claim", "spec.owner.identity.user.template", "not a template", ('"acme:user:{user.id}"', f'@@"{CANARY}:{{}}"')),
+    app("a template with a path that ends in a dot", "spec.owner.identity.user.template", "not a template", ('"acme:user:{user.id}"', f'@@"{CANARY}:{{user.}}"')),
+    app("a template with a format", "spec.owner.identity.user.template", "not a template", ('"acme:user:{user.id}"', f'@@"{CANARY}:{{user.id!r}}"')),
+    app("a template with a space", "spec.owner.identity.user.template", "not a template", ('"acme:user:{user.id}"', f'@@"{CANARY} :{{user.id}}"')),
+    app("two claims without a separator", "spec.owner.identity.user.template", "without a separator", ('"acme:user:{user.id}"', f'@@"{CANARY}:{{a}}{{b}}"')),
+    app("a template that is one claim", "spec.owner.identity.user.template", "without a prefix", ('"acme:user:{user.id}"', '@@"{user.id}"')),
+    app("authorizers in user mode", "spec.owner.authorizers", "are for subjectMode: global", ("  owner:\n", f"  owner:\n    @@authorizers: [{CANARY}]\n")),
+    shared("global mode without authorizers", "spec.owner.authorizers", "missing", ('  owner: {authorizers: ["slack:user:T1:U1"]}\n', ""), ("spec:\n", "@@spec:\n")),
+    shared("an empty list of authorizers", "spec.owner.authorizers", "nobody could ever connect", ('["slack:user:T1:U1"]', "@@[]")),
+    shared("another word than anyone", "spec.owner.authorizers", "not a list", ('["slack:user:T1:U1"]', f"@@{CANARY}")),
+    shared("anyone among others", "spec.owner.authorizers", "stands in a list", ('["slack:user:T1:U1"]', "@@[anyone]")),
+    shared("an authorizer that cannot come back", "spec.owner.authorizers[0]", "can never produce", ('"slack:user:T1:U1"', f'@@"slack:{CANARY}"')),
+    shared("an authorizer with another provider's prefix", "spec.owner.authorizers[0]", "can never produce", ('"slack:user:T1:U1"', f'@@"github:user:T1:{CANARY}"')),
+    shared("the same authorizer twice", "spec.owner.authorizers[1]", "the same account twice", ('"slack:user:T1:U1"', '"slack:user:T1:U1", @@"slack:user:T1:U1"')),
+    shared("a global identity the provider cannot tell", "spec.owner.identity.global.from", "GitHub's answers do not say", ("provider: slack", "provider: github"), ('["slack:user:T1:U1"]', '["github:user:1"]'), ("  owner:", "  @@owner:")),
+    shared(
+        "a list of authorizers without the person's identity",
+        "spec.owner.identity.user.from",
+        "authorizers are compared with it",
+        ("provider: slack", "provider: acme\n  endpoints: {authorizationUrl: 'https://acme.example/a', tokenUrl: 'https://acme.example/t'}"),
+        ("  owner: {", '  owner: {@@identity: {global: {from: tokenResponse, template: "acme:team:{t}"}}, '),
+    ),
+    shared("an OpenID provider without a template", "spec.owner.identity.global.template", "a prefix of your own", ("provider: slack", "provider: oidc\n  endpoints: {issuer: 'https://acme.example'}"), ('["slack:user:T1:U1"]', "anyone"), ("  owner:", "  @@owner:")),
+]
+BROKERS = [
+    broker("a public address with plain http", "spec.publicBaseUrl", "http is for loopback only", ("https://broker.example", f"@@http://{CANARY}.example")),
+    broker("a public address with a query", "spec.publicBaseUrl", "query or fragment", ("https://broker.example", f"@@https://broker.example?{CANARY}")),
+    broker("a public address with a user", "spec.publicBaseUrl", "a user name in a URL", ("https://broker.example", f"@@https://{CANARY}@broker.example")),
+    broker("no public address while others can connect", "spec.publicBaseUrl", "missing", ("  publicBaseUrl: https://broker.example\n", ""), ("host: 127.0.0.1", "host: 0.0.0.0"), ("spec:\n", "@@spec:\n")),
+    broker("a host with a path", "spec.listen.host", "not a host or address", ("host: 127.0.0.1", f"host: @@a/{CANARY}")),
+    broker("a weakening away from loopback", "spec.weaken", "a check is off away from loopback", ("  listen:", "  @@weaken: [plainHttpProvider]\n  listen:")),
+    broker("plain secrets away from loopback", "spec.allowPlainSecrets", "away from loopback", ("  listen:", "  @@allowPlainSecrets: dev\n  listen:")),
+    broker("plain secrets in production", "spec.allowPlainSecrets", "write 'dev'", ("  listen:", "  allowPlainSecrets: @@production\n  listen:")),
+    broker("an empty store path", "spec.store.root", "not a path", ("  listen:", '  store: {root: @@" "}\n  listen:')),
+    broker("a path with a NUL", "spec.keys.file", "not a path", ("  listen:", f'  keys: {{file: @@"{CANARY}\\0"}}\n  listen:')),
+    broker("the key in the store", "spec.keys.file", "lie in the store", ("  listen:", f"  store: {{root: data}}\n  keys: {{file: @@data/sub/{CANARY}}}\n  listen:")),
+]
+TOOLS = [
+    tool("an unknown app", "spec.auth.oauthAppRef", "the nearest known one is OAuthApp/acme", ("OAuthApp/acme", "@@OAuthApp/acmee")),
+    tool("an unknown app like no other", "spec.auth.oauthAppRef", "no such OAuthApp", ("OAuthApp/acme", f"@@OAuthApp/{CANARY}")),
+    tool("a reference to another kind", "spec.auth.oauthAppRef", "not a reference to an OAuthApp", ("OAuthApp/acme", f"@@Model/{CANARY}")),
+    tool("a reference without a kind", "spec.auth.oauthAppRef", "not a reference", ("OAuthApp/acme", f"@@{CANARY}")),
+    tool("a reference with another api version", "spec.auth.oauthAppRef.apiVersion", "not one of the words", ("OAuthApp/acme", f"{{kind: OAuthApp, name: acme, apiVersion: @@{CANARY}}}")),
+    tool("no reference", "spec.auth.oauthAppRef", "missing", ("oauthAppRef: OAuthApp/acme, ", ""), ("  auth: {scopes", "  @@auth: {scopes")),
+    tool("a scope the app does not have", "spec.auth.scopes[1]", "the OAuthApp does not have", ("scopes: [read, write]", f"scopes: [read, @@{CANARY}]")),
+    tool("a scope in another case", "spec.auth.scopes[1]", "the OAuthApp does not have", ("scopes: [read, write]", "scopes: [read, @@Write]")),
+    tool("a scope twice", "spec.auth.scopes[1]", "the same scope twice", ("scopes: [read, write]", "scopes: [read, @@read]")),
+    tool("an export that widens", "spec.exports[0].auth.scopes[1]", "the tool does not declare", ("scopes: [read, write]", "scopes: [read]"), ("{scopes: [read]}}", "{scopes: [read, @@write]}}")),
+    tool("an export with a scope of nobody", "spec.exports[0].auth.scopes[0]", "the tool does not declare", ("{scopes: [read]}}", f"{{scopes: [@@{CANARY}]}}}}")),
+    tool("an export with an app of its own", "spec.exports[0].auth.?", "known here: scopes", ("auth: {scopes: [read]}", "auth: {@@oauthAppRef: OAuthApp/acme}")),
+    tool("an export with auth but no name", "spec.exports[0].name", "missing", ("{name: hit, auth", "@@{auth")),
+    tool("two exports of one name", "spec.exports[1].name", "the same export twice", ("{name: hold}", "{name: @@hit}")),
+    tool("an export's auth without its tool's", "spec.exports[0].auth", "without its tool's", ("  auth: {oauthAppRef: OAuthApp/acme, scopes: [read, write]}\n", ""), ("{name: hit, auth", "{name: hit, @@auth")),
+    tool("an unknown field of auth", "spec.auth.oauthAppref", "the nearest known name is oauthAppRef", ("scopes: [read, write]", "scopes: [read, write], @@oauthAppref: x")),
+    connector("both ways to authenticate", "spec.auth", "exactly one of oauthAppRef and staticToken", ("auth: {", "auth: @@{oauthAppRef: OAuthApp/acme, ")),
+    connector("no way to authenticate", "spec.auth", "exactly one of oauthAppRef and staticToken", ("{staticToken: {valueFrom: {env: CHAT_TOKEN}}}", "@@{}")),
+    connector("a plain token", "spec.auth.staticToken.value", "a secret in plain YAML", ("{valueFrom: {env: CHAT_TOKEN}}", f"{{value: @@{CANARY}}}")),
+    connector("a bare token", "spec.auth.staticToken", "a secret as plain text", ("{valueFrom: {env: CHAT_TOKEN}}", f"@@{CANARY}")),
+    connector("scopes beside a token", "spec.auth.scopes", "scopes beside a static token", ("auth: {", "auth: {@@scopes: [read], ")),
+    connector("an unknown app of a connector", "spec.auth.oauthAppRef", "no such OAuthApp", ("{staticToken: {valueFrom: {env: CHAT_TOKEN}}}", f"{{oauthAppRef: @@OAuthApp/{CANARY}}}")),
+]
+# fmt: on
+MISTAKES = [*HEADERS, *SHAPES, *PROVIDERS, *FLOWS, *URLS, *SCOPES, *REDIRECTS, *OPTIONS, *BROKERS, *TOOLS]
