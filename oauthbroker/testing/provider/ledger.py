@@ -156,14 +156,14 @@ class Ledger:
 
     def revoke_all(self, client_id: str, account: Account | None = None) -> None:
         """Kill everything a client got, of one person or of everybody."""
-        for token in self.tokens.values():
+        for token in list(self.tokens.values()):  # asked from other threads too
             agreement = token.agreement
             if agreement.client_id == client_id and account in {None, agreement.account}:
                 agreement.revoked = True
 
     def expire_access(self, client_id: str) -> None:
         """Let every access token of a client be over now; refresh tokens stay."""
-        for token in self.tokens.values():
+        for token in list(self.tokens.values()):  # asked from other threads too
             if token.kind == "access" and token.agreement.client_id == client_id:
                 token.until = self._clock.now()
 

@@ -1,0 +1,93 @@
+"""The server below the provider, on raw sockets: what arrives is read by the rules, what leaves is what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from oauthbroker.testing import IdentityProvider
+
+
+async def talk(idp: IdentityProvider, *parts: bytes) -> bytes:
+    """Send parts one after the other, read until the provider hangs up (or says nothing for a while)."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(idp.base_url.rpartition(":")[2]))
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        writer.write_eof()
+        return await asyncio.wait_for(reader.read(), 5)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def get(path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
+
+
+async def test_a_connection_serves_one_request_after_another(idp: IdentityProvider):
+    answer = await talk(idp, get("/jwks"), get("/nowhere"), get("/jwks"))
+    assert [b"200", b"404", b"200"] == re.findall(rb"HTTP/1\.1 (\d+)", answer)
+
+
+async def test_pipelined_requests_are_answered_in_order(idp: IdentityProvider):
+    answer = await talk(idp, get("/nowhere") + get("/jwks") + get("/nowhere"))
+    assert 3 == answer.count(b"HTTP/1.1 ")
+    assert (2, 1) == (idp.count("unknown"), idp.count("jwks"))
+
+
+async def test_close_means_close(idp: IdentityProvider):
+    answer = await talk(idp, get("/nowhere", "Connection: close") + get("/nowhere"))
+    assert 1 == answer.count(b"HTTP/1.1 ") == idp.count("unknown")
+
+
+async def test_head_gets_no_body(idp: IdentityProvider):
+    answer = await talk(idp, get("/jwks").replace(b"GET", b"HEAD"))
+    assert answer.endswith(b"\r\n\r\n")
+    assert b"content-length: 0" not in answer
+
+
+async def test_a_request_may_come_in_pieces_and_chunks(idp: IdentityProvider):
+    head = b"POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    answer = await talk(
+        idp, head[:20], head[20:] + b"Transfer-Encoding: chunked\r\n\r\n", b"5\r\na=b&c\r\n", b"2\r\n=d\r\n0\r\n\r\n"
+    )
+    assert b"401" == answer[9:12]
+    assert (("a", "b"), ("c", "d")) == idp.seen("token")[0].fields
+
+
+async def test_a_client_may_ask_before_sending_a_body(idp: IdentityProvider):
+    head = b"POST /revoke HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+    answer = await talk(idp, head, b"a=b")
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 401")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"hello\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"),  # no Host
+        (b"POST /token HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n" + b"x" * 1_100_000, b"413"),
+    ],
+)
+async def test_what_is_not_http_or_too_large_is_refused(idp: IdentityProvider, sent: bytes, status: bytes):
+    assert status == (await talk(idp, sent))[9:12]
+    assert [] == idp.requests
+
+
+async def test_a_client_that_leaves_harms_nobody(idp: IdentityProvider):
+    assert b"" == await talk(idp, b"")
+    assert b"400" == (await talk(idp, b"POST /token HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc"))[9:12]
+    assert b"200" == (await talk(idp, get("/jwks")))[9:12]
+
+
+async def test_a_port_can_be_chosen():
+    async with IdentityProvider() as first:
+        port = int(first.base_url.rpartition(":")[2])
+    async with IdentityProvider(port=port) as again:
+        assert first.base_url == again.base_url
+        assert b"200" == (await talk(again, get("/jwks")))[9:12]
