@@ -9,6 +9,7 @@ from urllib.parse import quote_plus
 
 from authlib.oauth2.auth import ClientAuth
 from authlib.oauth2.rfc7523 import private_key_jwt_sign
+from joserfc.errors import InvalidKeyTypeError
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
 
 from oauthbroker.apps import Endpoints, OAuthApp
@@ -112,7 +113,7 @@ def _from_pem(text: str) -> SigningKey | None:
     for kind in ("EC", "RSA"):
         try:
             return _usable(import_key(text, kind))
-        except ValueError:  # joserfc's word for "a key, but of another kind"
+        except InvalidKeyTypeError:  # a key, but of the other kind
             continue
     return None
 

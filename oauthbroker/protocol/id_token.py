@@ -32,6 +32,7 @@ MAX_SUB = 255
 _HASHES = {f"{family}{bits}": f"sha{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)}
 _HASHES |= {"EdDSA": "sha512", "Ed25519": "sha512"}
 _KEYS_OF_ITS_OWN = frozenset({"jwk", "jku", "x5u", "x5c"})
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 _ISSUER_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
@@ -77,9 +78,12 @@ def verify_id_token(
     header = _header(id_token)  # (1)
     if "crit" in header or "b64" in header or _KEYS_OF_ITS_OWN & header.keys():
         raise _invalid("header")
-    registry = _Registry(algorithms=[name for name in app.habits.id_token_algorithms if name in _HASHES])
+    listed = [name for name in app.habits.id_token_algorithms if name in _HASHES]
+    registry = _Registry(
+        algorithms=listed, strict_check_header=False
+    )  # unknown members are ignored (RFC 7515 section 4)
     algorithm = header.get("alg")
-    if not isinstance(algorithm, str) or algorithm not in (registry.allowed or ()):  # (2)
+    if not isinstance(algorithm, str) or algorithm not in listed:  # (2)
         raise _invalid("alg")
     key = _key_for(algorithm, key_id_of(id_token), keys, registry)  # (3)
     claims = decode_object(_signed_payload(id_token, key, registry), Code.ID_TOKEN_INVALID)  # (4)
@@ -100,7 +104,7 @@ def verify_id_token(
 def _header(id_token: Secret) -> dict[str, Json]:
     text = id_token.reveal()
     segment = text.partition(".")[0]
-    if len(text) > MAX_LENGTH or text.count(".") != 2 or not re.fullmatch(r"[A-Za-z0-9_-]+", segment):
+    if len(text) > MAX_LENGTH or text.count(".") != 2 or not _BASE64URL.fullmatch(segment) or len(segment) % 4 == 1:
         raise _invalid("form")
     return decode_object(base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4)), Code.ID_TOKEN_INVALID)
 

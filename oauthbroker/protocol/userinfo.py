@@ -14,7 +14,10 @@ _OURS = frozenset({"authorization", "accept-encoding", "host", "content-length",
 
 
 def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) -> Request:
-    """GET with the token in the header (RFC 6750 section 2.1) and the headers the preset adds. Raises `appMisconfigured` without an endpoint."""
+    """GET with the token in the header (RFC 6750 section 2.1) and the headers the preset adds.
+
+    Raises `appMisconfigured` without an endpoint.
+    """
     if not endpoints.user_info_url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no userinfo endpoint")
     headers: dict[str, str | Secret] = {"Authorization": Secret(f"Bearer {access_token.reveal()}")}

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+from oauthbroker.apps import Client, Endpoints, Habits, IdentityRule, Limits, OAuthApp, Owner
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.identity import OwnerFacts, OwnerReader, render
+from oauthbroker.protocol.messages import reveal
+from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
+from oauthbroker.secret import Secret
+from oauthbroker.testing.clock import TestClock
+from tests.unit.protocol.kit import (
+    APP,
+    CANARY,
+    CLIENT_ID,
+    RawServer,
+    answer,
+    assert_clean,
+    code_of,
+    hits,
+    site,
+    with_endpoints,
+    with_habits,
+)
+
+FACTS: dict[str, Any] = {
+    "id": 42, "team": {"id": "T1", "name": ""}, "authed_user": {"id": "U1"}, "yes": True, "no": None, "list": ["a"], "float": 1.5,
+    "odd": "a:b", "line": "a\nb", "zero": 0, "text": "team", "https://x.example/team_id": "T9", "email": "A@x.example", "big": "x" * 513,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "template, identity",
+    [
+        ("slack:user:{team.id}:{authed_user.id}", "slack:user:T1:U1"),
+        ("github:user:{id}", "github:user:42"),
+        ("n:{zero}", "n:0"),
+        ("x:{https://x.example/team_id}", "x:T9"),
+        ("{id}{id}", "4242"),
+        ("mail:{email}", "mail:A@x.example"),
+    ],
+)
+def test_a_template_is_filled_from_the_facts_and_nothing_is_folded(template, identity):
+    assert identity == render(template, FACTS)
+
+
+@pytest.mark.case("40")
+@pytest.mark.parametrize(
+    "name", ["missing", "no", "team.name", "team", "list", "yes", "float", "odd", "line", "big", "team.id.x", "text.id", "team.missing", "id.x", ".", "team."]
+)  # fmt: skip
+def test_a_fact_that_is_missing_or_ambiguous_makes_no_identity(name):
+    assert Code.SUBJECT_UNVERIFIABLE == code_of(lambda: render(f"a:{{{name}}}:{{id}}", FACTS))
+
+
+@pytest.mark.parametrize("template", ["slack:team:T1", "", "{}", "a{"])
+def test_a_template_that_names_no_fact_would_make_everybody_one_person(template):
+    assert Code.APP_MISCONFIGURED == code_of(lambda: render(template, FACTS))
+
+
+@pytest.mark.case("39", "45")
+@given(st.text(), st.text(), st.text(), st.text())
+def test_two_pairs_of_facts_never_render_the_same(a, b, c, d):
+    """`a:b` + `c` is not `a` + `b:c`, and near misses stay apart: no case folding, no normalisation, no trimming."""
+    try:
+        same = render("x:{a}:{b}", {"a": a, "b": b}) == render("x:{a}:{b}", {"a": c, "b": d})
+    except BrokerError:
+        return
+    assert same == ((a, b) == (c, d))
+
+
+@pytest.mark.case("39")
+@pytest.mark.parametrize("other", ["u1", "U1 ", " U1", "\uff351", "U1\u200d"])
+def test_a_near_miss_is_another_identity_or_none(other):
+    try:
+        assert render("x:{sub}", {"sub": other}) != render("x:{sub}", {"sub": "U1"})
+    except BrokerError as error:
+        assert Code.SUBJECT_UNVERIFIABLE == error.code  # noqa: PT017 - unprintable ones make no identity
+
+
+# --- userinfo
+
+
+def test_userinfo_is_asked_with_the_token_in_the_header_and_the_presets_headers():
+    app = with_habits(
+        user_info_headers={
+            "X-Version": "3",
+            "authorization": "evil",
+            "Host": "evil",
+            "Accept": "application/vnd.x+json",
+        }
+    )
+    request = userinfo_request(app, app.endpoints, Secret(f"{CANARY}-at"))
+    assert ("GET", APP.endpoints.user_info_url, "application/vnd.x+json", None) == (
+        request.method,
+        request.url,
+        request.accept,
+        request.form,
+    )
+    assert {"X-Version": "3", "Authorization": f"Bearer {CANARY}-at"} == {
+        name: reveal(value) for name, value in request.headers.items()
+    }
+    assert CANARY not in f"{request!r} {request.headers}"
+
+
+def test_userinfo_needs_an_endpoint():
+    app = with_endpoints(user_info_url="")
+    assert Code.APP_MISCONFIGURED == code_of(lambda: userinfo_request(app, app.endpoints, Secret("t")))
+
+
+def test_userinfo_facts_are_a_json_object():
+    assert {"sub": "a", "n": 1} == userinfo_response(answer({"sub": "a", "n": 1}))
+
+
+@pytest.mark.case("34")
+@pytest.mark.parametrize(
+    "body, status, label, code",
+    [
+        ({"error": "invalid_token"}, 401, "application/json", Code.SUBJECT_UNVERIFIABLE),
+        ({"sub": "a"}, 401, "application/json", Code.SUBJECT_UNVERIFIABLE),
+        ({"sub": "a"}, 403, "application/json", Code.SUBJECT_UNVERIFIABLE),
+        ({"sub": "a"}, 302, "application/json", Code.SUBJECT_UNVERIFIABLE),
+        (f"<html>{CANARY}".encode(), 200, "text/html", Code.SUBJECT_UNVERIFIABLE),
+        (f"<html>{CANARY}".encode(), 200, "application/json", Code.SUBJECT_UNVERIFIABLE),
+        ({"sub": "a"}, 200, "text/html", Code.SUBJECT_UNVERIFIABLE),
+        (b"eyJ.eyJ.x", 200, "application/jwt", Code.SUBJECT_UNVERIFIABLE),
+        (["a"], 200, "application/json", Code.SUBJECT_UNVERIFIABLE),
+        (b'{"sub":"a","sub":"b"}', 200, "application/json", Code.SUBJECT_UNVERIFIABLE),
+        ({"ok": False, "sub": "a"}, 200, "application/json", Code.SUBJECT_UNVERIFIABLE),
+        ({"error": "x", "sub": "a"}, 200, "application/json", Code.SUBJECT_UNVERIFIABLE),
+        ({}, 500, "application/json", Code.PROVIDER_UNREACHABLE),
+        ({}, 429, "application/json", Code.PROVIDER_RATE_LIMITED),
+    ],
+)
+def test_userinfo_that_does_not_tell_who_is_refused(body, status, label, code):
+    assert code == code_of(lambda: userinfo_response(answer(body, status, label)))
+
+
+# --- the reader
+
+KEY = RSAKey.import_key({**RSAKey.generate_key(2048).as_dict(private=True), "kid": "k1"})
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NONCE = Secret("n-1")
+
+
+def rule(source: Any, template: str) -> IdentityRule:
+    return IdentityRule(source, template)
+
+
+def app_at(server: RawServer, *, mode: Any = "user", owner: Owner | None = None, **endpoints: str) -> OAuthApp:
+    base = server.url
+    known = {"issuer": base, "jwks_url": f"{base}/jwks", "user_info_url": f"{base}/me"} | endpoints
+    return OAuthApp(
+        name="a", provider="p", flow="authorizationCode", subject_mode=mode, client=Client(CLIENT_ID),
+        endpoints=Endpoints(authorization_url=f"{base}/authorize", token_url=f"{base}/token", **known),
+        scopes=("openid",), redirect=APP.redirect, owner=owner or Owner(user_identity=rule("idToken", "x:{sub}")),
+    )  # fmt: skip
+
+
+def id_token(server: RawServer, **claims: Any) -> Secret:
+    moment = int(NOW.timestamp())
+    payload = {
+        "iss": server.url,
+        "aud": CLIENT_ID,
+        "sub": "s-1",
+        "exp": moment + 60,
+        "iat": moment,
+        "nonce": "n-1",
+    } | claims
+    return Secret(jwt.encode({"alg": "RS256", "kid": "k1"}, payload, KEY, algorithms=["RS256"]))
+
+
+def tokens(token: Secret | None = None, facts: Mapping[str, Any] | None = None) -> TokenResponse:
+    return TokenResponse(Secret("at"), "bearer", None, None, None, token, facts or {})
+
+
+PAGES = {"/jwks": {"keys": [KEY.as_dict(private=False)]}, "/me": {"sub": "s-1", "org": "o-1"}}
+
+
+async def read(app: OAuthApp, response: TokenResponse, nonce: Secret | None = NONCE) -> OwnerFacts:
+    transport, clock = Transport(plain_http_loopback=True), TestClock(NOW)
+    reader = OwnerReader(transport, Discovery(transport, clock, Limits()), clock, Limits())
+    try:
+        return await reader.read(app, response, nonce, NOW)
+    finally:
+        await transport.close()
+
+
+async def read_refused(app: OAuthApp, response: TokenResponse, nonce: Secret | None = NONCE) -> Code:
+    with pytest.raises(BrokerError) as caught:
+        await read(app, response, nonce)
+    assert_clean(caught.value)
+    return caught.value.code
+
+
+async def test_an_id_token_tells_the_account_and_userinfo_is_not_asked():
+    async with site(PAGES) as server:
+        facts = await read(app_at(server), tokens(id_token(server)))
+        assert OwnerFacts(None, "x:s-1", (server.url, "s-1")) == facts
+        assert 0 == hits(server, "/me")
+
+
+async def test_userinfo_is_asked_with_the_token_when_a_rule_reads_it():
+    owner = Owner(user_identity=rule("userInfo", "x:{org}:{sub}"))
+    async with site(PAGES) as server:
+        facts = await read(app_at(server, owner=owner), tokens(id_token(server)))
+        assert ("x:o-1:s-1", (server.url, "s-1")) == (facts.user_identity, facts.account)
+        assert b"authorization: bearer at" in next(r for r in server.requests if b"/me" in r).lower()
+
+
+async def test_a_provider_without_id_tokens_is_read_by_userinfo_alone():
+    owner = Owner(user_identity=rule("userInfo", "x:{org}"))
+    async with site(PAGES) as server:
+        facts = await read(app_at(server, owner=owner, issuer="", jwks_url=""), tokens())
+    assert OwnerFacts(None, "x:o-1", None) == facts
+
+
+async def test_the_token_response_tells_without_any_further_request():
+    owner = Owner(global_identity=rule("tokenResponse", "t:{team.id}"), user_identity=rule("tokenResponse", "u:{user}"))
+    async with site(PAGES) as server:
+        response = tokens(None, {"team": {"id": "T1"}, "user": "U1"})
+        facts = await read(app_at(server, owner=owner, mode="global", issuer=""), response)
+        assert (OwnerFacts("t:T1", "u:U1", None), 0) == (facts, server.connections)
+
+
+@pytest.mark.case("34")
+@pytest.mark.parametrize(
+    "sub, code",
+    [
+        ("s-2", Code.SUBJECT_MISMATCH),
+        ("S-1", Code.SUBJECT_MISMATCH),
+        ("", Code.SUBJECT_UNVERIFIABLE),
+        (None, Code.SUBJECT_UNVERIFIABLE),
+        (1, Code.SUBJECT_UNVERIFIABLE),
+    ],
+)
+async def test_userinfo_about_another_person_than_the_id_token_is_refused(sub, code):
+    owner = Owner(user_identity=rule("userInfo", "x:{org}"))
+    async with site(PAGES | {"/me": {"sub": sub, "org": "o-1"}}) as server:
+        assert code == await read_refused(app_at(server, owner=owner), tokens(id_token(server)))
+
+
+@pytest.mark.case("34")
+@pytest.mark.parametrize("page", [(401, {}), b"<html>", (404, {})])
+async def test_userinfo_that_answers_nothing_useful_leaves_the_owner_unknown(page):
+    owner = Owner(user_identity=rule("userInfo", "x:{org}"))
+    async with site(PAGES | {"/me": page}) as server:
+        assert Code.SUBJECT_UNVERIFIABLE == await read_refused(app_at(server, owner=owner), tokens())
+
+
+@pytest.mark.case("32")
+@pytest.mark.parametrize("claims", [{"aud": "x"}, {"iss": "https://evil.example"}, {"nonce": "x"}, {"exp": 1}])
+async def test_a_bad_id_token_is_refused_even_if_no_rule_reads_it(claims):
+    owner = Owner(user_identity=rule("tokenResponse", "u:{user}"))
+    async with site(PAGES) as server:
+        response = tokens(id_token(server, **claims), {"user": "U1"})
+        assert Code.ID_TOKEN_INVALID == await read_refused(app_at(server, owner=owner), response)
+
+
+@pytest.mark.case("40")
+async def test_a_rule_that_reads_the_id_token_needs_one_that_was_verified():
+    async with site(PAGES) as server:
+        assert Code.SUBJECT_UNVERIFIABLE == await read_refused(app_at(server), tokens())
+        unknown_issuer = app_at(server, issuer="")
+        assert Code.SUBJECT_UNVERIFIABLE == await read_refused(unknown_issuer, tokens(id_token(server)))
+
+
+async def test_in_global_mode_who_agreed_is_required_only_where_authorizers_are_listed():
+    owner = Owner(
+        global_identity=rule("tokenResponse", "t:{team}"), user_identity=rule("userInfo", "u:{missing}"), authorizers="anyone"
+    )  # fmt: skip
+    async with site(PAGES) as server:
+        app = app_at(server, mode="global", owner=owner, issuer="")
+        assert OwnerFacts("t:T1", None, None) == await read(app, tokens(None, {"team": "T1"}))
+        assert 0 == server.connections
+        listed = dataclasses.replace(app, owner=dataclasses.replace(owner, authorizers=("u:1",)))
+        assert Code.SUBJECT_UNVERIFIABLE == await read_refused(listed, tokens(None, {"team": "T1"}))
+        assert 1 == hits(server, "/me")
+
+
+async def test_in_user_mode_the_global_identity_is_told_if_it_is_at_hand():
+    owner = Owner(global_identity=rule("tokenResponse", "t:{team}"), user_identity=rule("tokenResponse", "u:{user}"))
+    async with site(PAGES) as server:
+        app = app_at(server, owner=owner, issuer="")
+        assert OwnerFacts(None, "u:U1", None) == await read(app, tokens(None, {"user": "U1"}))
+        assert OwnerFacts("t:T1", "u:U1", None) == await read(app, tokens(None, {"user": "U1", "team": "T1"}))
+        assert Code.SUBJECT_UNVERIFIABLE == await read_refused(app, tokens(None, {"team": "T1"}))
+
+
+async def test_the_account_of_a_tenant_carries_the_tenants_own_issuer():
+    async with site(PAGES) as server:
+        app = dataclasses.replace(
+            app_at(server, issuer=""), habits=Habits(issuer_template=f"{server.url}/{{tid}}/v2.0")
+        )
+        facts = await read(app, tokens(id_token(server, iss=f"{server.url}/t-1/v2.0", tid="t-1")))
+        assert (f"{server.url}/t-1/v2.0", "s-1") == facts.account
+        assert Code.ID_TOKEN_INVALID == await read_refused(
+            app, tokens(id_token(server, iss=f"{server.url}/t-1/v2.0", tid="t-2"))
+        )
