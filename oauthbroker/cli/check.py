@@ -75,8 +75,8 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: 
         console.print(_tools_table(loaded))
     needed = sorted({source.described for source in loaded.sources} - {""})
     if needed:
-        console.print(Text("\n  ".join(["\nRead at start:", *needed]) + "\n"))
-    console.print(Text(f"{path} is fine: {len(loaded.apps)} apps, {len(loaded.tools)} callers."))
+        console.print(Text("\n  ".join(["\nRead at start:", *needed]) + "\n"), soft_wrap=True)
+    console.print(Text(f"{path} is fine: {len(loaded.apps)} apps, {len(loaded.tools)} callers."), soft_wrap=True)
 
 
 def _describe(app: OAuthApp) -> Text:

@@ -1,0 +1,125 @@
+"""`oauthbroker check`: what it prints where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from oauthbroker.cli.check import check_command
+from tests.unit.config.bundles import APP, BROKER, CANARY, CONNECTOR, GLOBAL, TOOL, edited, write
+
+APPLICATION = typer.Typer()
+APPLICATION.command("check")(check_command)
+EXAMPLE = Path(__file__).parents[3] / "config"
+PLAIN = {"NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
+
+
+def check(*arguments: str | Path, **env: str | None) -> Result:
+    return CliRunner().invoke(APPLICATION, [str(it) for it in arguments], env={**PLAIN, **env})
+
+
+def test_a_fine_configuration_is_described(tmp_path: Path):
+    folder = write(tmp_path / "b", app=APP, shared=GLOBAL, tool=TOOL, connector=CONNECTOR)
+    result = check(folder, ACME_SECRET="x", CHAT_TOKEN="y")
+    assert (0, "") == (result.exit_code, result.stderr)
+    for line in (
+        "acme  acme, user",
+        "  account      acme:user:{user.id} (tokenResponse)",
+        "  redirect URI http://127.0.0.1:8420/oauth/callback/acme",
+        "  scopes       read write",
+        "shared  slack, global",
+        "Read at start:",
+        "  Secret/slack client_secret",
+        "  environment ACME_SECRET",
+    ):
+        assert line in result.stdout.splitlines()
+    assert ["Tool/hammer:hit", "acme", "read"] in [line.split() for line in result.stdout.splitlines()]
+    assert f"{folder} is fine: 2 apps, 3 callers." in result.stdout
+
+
+def test_a_redirect_uri_is_never_broken_into_two(tmp_path: Path):
+    path = "/oauth/callback/" + "a-rather-long-name-" * 8 + "x"
+    result = check(write(tmp_path / "b", app=edited(APP, ("/oauth/callback/acme", path))))
+    assert f"  redirect URI http://127.0.0.1:8420{path}" in result.stdout.splitlines()
+
+
+@pytest.mark.case("95")
+def test_every_problem_is_printed_and_the_status_is_two(tmp_path: Path):
+    bad = edited(APP, ("[read, write]", f"[read, '{CANARY} x']"), ("  flow: authorizationCode", "  flow: deviceCode"))
+    folder = write(tmp_path / "b", app=bad)
+    instead = "write flow: authorizationCode"
+    result = check(folder)
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert [
+        f"{folder}/app.yaml:6:9 spec.flow: deviceCodeUnsupported: the device code flow is not available, {instead}",
+        f"{folder}/app.yaml:14:18 spec.scopes[1]: not a scope, write one scope an item, no spaces, quotes or commas",
+        "2 problems; nothing of this configuration was used.",
+    ] == result.stderr.splitlines()
+    assert CANARY not in result.output
+
+
+def test_a_variable_that_is_not_set_is_a_warning_and_with_strict_a_problem(tmp_path: Path):
+    folder = write(tmp_path / "b", app=APP)
+    said = f"{folder}/app.yaml:10:19 spec.client.clientSecret: environment ACME_SECRET is not set"
+    lenient, strict = check(folder, ACME_SECRET=None), check(folder, "--strict", ACME_SECRET="")
+    assert 0 == lenient.exit_code
+    assert lenient.stderr.startswith(f"warning: {said}")
+    assert 2 == strict.exit_code
+    assert strict.stderr.startswith(said)
+    assert 0 == check(folder, "--strict", ACME_SECRET="x").exit_code
+
+
+def test_a_check_that_is_off_is_said_aloud(tmp_path: Path):
+    weak = edited(
+        BROKER,
+        ("https://broker.example", "http://127.0.0.1:8420"),
+        ("  listen:", "  weaken: [plainHttpProvider]\n  allowPlainSecrets: dev\n  listen:"),
+    )
+    plain = edited(APP, ("{valueFrom: {env: ACME_SECRET}}", f"{{value: {CANARY}}}"))
+    result = check(write(tmp_path / "b", app=plain, broker=weak))
+    assert [
+        "warning: a check is off: allowPlainSecrets",
+        "warning: a check is off: plainHttpProvider",
+    ] == result.stderr.splitlines()
+    assert CANARY not in result.output
+
+
+def test_json_says_the_same(tmp_path: Path):
+    fine = check(write(tmp_path / "a", app=APP, tool=TOOL), "--json", ACME_SECRET=None)
+    answer: Any = json.loads(fine.stdout)
+    assert (0, "", True, []) == (fine.exit_code, fine.stderr, answer["ok"], answer["problems"])
+    assert "http://127.0.0.1:8420/oauth/callback/acme" == answer["apps"][0]["redirectUri"]
+    assert {"from": "tokenResponse", "template": "acme:user:{user.id}"} == answer["apps"][0]["identity"]["user"]
+    assert {"name": "Tool/hammer:hit", "app": "acme", "scopes": ["read"]} in answer["callers"]
+    assert ["environment ACME_SECRET"] == answer["needs"]
+    assert "spec.client.clientSecret" == answer["warnings"][0]["path"]
+
+    bad = check(write(tmp_path / "b", app=edited(APP, ("authorizationCode", "deviceCode"))), "--json")
+    answer = json.loads(bad.stdout)
+    assert (2, "", False) == (bad.exit_code, bad.stderr, answer["ok"])
+    assert [("deviceCodeUnsupported", 6, 9)] == [(it["code"], it["line"], it["column"]) for it in answer["problems"]]
+
+
+def test_nothing_to_read_is_a_problem_too(tmp_path: Path):
+    result = check(tmp_path / "nowhere")
+    assert 2 == result.exit_code
+    assert "there is no such file or folder" in result.stderr
+
+
+def test_the_example_is_what_it_checks_by_default(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(EXAMPLE.parent)
+    result = check()
+    assert 0 == result.exit_code
+    assert "config is fine: 6 apps, 4 callers." in result.stdout
+
+
+def test_checking_leaves_nothing_behind(tmp_path: Path):
+    folder = write(tmp_path / "b", app=APP, broker=edited(BROKER, ("  listen:", "  store: {root: here}\n  listen:")))
+    before = sorted(tmp_path.rglob("*"))
+    assert 0 == check(folder).exit_code
+    assert before == sorted(tmp_path.rglob("*"))

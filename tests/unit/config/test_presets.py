@@ -1,0 +1,213 @@
+"""Presets: data that says where it comes from, and an app that overrides it where it wants."""
+
+from __future__ import annotations
+
+from string import Formatter
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from oauthbroker.apps import IdentityRule, OAuthApp
+from oauthbroker.config import load, urls
+from oauthbroker.config.checks_client import RESERVED_OPTIONS, SCOPE
+from oauthbroker.config.checks_owner import template_flaw
+from oauthbroker.providers import Preset, presets
+from tests.unit.config.bundles import APP, GLOBAL, edited, write
+
+UNSOURCED = {"name", "title", "evidence"}
+ALL = [
+    pytest.param(preset.in_mode(mode) if preset.modes else preset, id=f"{preset.name} {mode}".strip())
+    for preset in presets().values()
+    for mode in (preset.modes.values if preset.modes else [""])
+]
+ENDPOINTS = (
+    "  endpoints:\n    authorizationUrl: https://acme.example/authorize\n    tokenUrl: https://acme.example/token\n"
+)
+OWNER = '  owner:\n    identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}\n'
+
+
+def app_of(folder: Any, *changes: tuple[str, str], base: str = APP) -> OAuthApp:
+    [draft] = load(write(folder / "b", app=edited(base, *changes))).apps.values()
+    return draft.app
+
+
+def preset_app(folder: Any, provider: str, *changes: tuple[str, str], scopes: str = "[read]") -> OAuthApp:
+    """A user-mode app of a preset that writes nothing the preset knows."""
+    named = ("provider: acme", f"provider: {provider}")
+    return app_of(folder, named, (ENDPOINTS, ""), (OWNER, ""), ("[read, write]", scopes), *changes)
+
+
+def test_the_first_set_is_there():
+    assert ["github", "google", "microsoft", "oidc", "slack"] == list(presets())
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_every_fact_says_where_it_was_learnt(preset: Preset):
+    written = {field.alias or name for name, field in Preset.model_fields.items() if name in preset.model_fields_set}
+    from_modes = {"scopeParam", "tokenPath", "tokenTypeAliases"} if preset.modes else set()
+    assert written - UNSOURCED - from_modes == set(preset.evidence)
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
+    for name, url in preset.endpoints:
+        filled = url.format(**dict.fromkeys(preset.params, "word"))
+        assert not url or (urls.flaw(filled) is None and filled.startswith("https://")), name
+    for rule in (preset.identity.global_, preset.identity.user):
+        assert rule is None or not rule.template or template_flaw(rule.template) is None
+    for parameters in (preset.authorize_params, preset.token_params):
+        assert not RESERVED_OPTIONS & set(parameters)
+    for scope in (
+        *preset.always_scopes,
+        *preset.unlisted_scopes,
+        *preset.scope_aliases,
+        *preset.scope_aliases.values(),
+    ):
+        assert SCOPE.fullmatch(scope)
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_a_preset_has_exactly_the_parameters_its_endpoints_need(preset: Preset):
+    used = {name for _, url in preset.endpoints for _, name, _, _ in Formatter().parse(url) if name}
+    assert used == set(preset.params)
+
+
+def test_a_preset_with_an_unknown_field_or_without_a_source_is_no_preset():
+    good = {"name": "a", "title": "A", "evidence": {}}
+    Preset.model_validate(good)
+    for bad in (
+        {**good, "scopeSeperator": ","},
+        {"name": "a", "title": "A"},
+        {**good, "evidence": {"revoke": "somebody said"}},
+    ):
+        with pytest.raises(ValidationError):
+            Preset.model_validate(bad)
+
+
+def test_what_the_app_writes_wins_over_the_preset(tmp_path: Any):
+    app = app_of(
+        tmp_path,
+        (
+            "provider: acme",
+            "provider: google\n  title: Ours\n  options: {authorize: {prompt: select_account, hd: acme.example}, token: {x: y}}",
+        ),
+        ("    clientSecret:", "    authMethod: client_secret_basic\n    clientSecret:"),
+    )
+    assert ("https://acme.example/token", "https://oauth2.googleapis.com/revoke") == (
+        app.endpoints.token_url,
+        app.endpoints.revoke_url,
+    )
+    assert {"access_type": "offline", "prompt": "select_account", "hd": "acme.example"} == app.habits.authorize_params
+    assert {"x": "y"} == app.habits.token_params
+    assert ("Ours", "client_secret_basic") == (app.display_name, app.client.auth_method)
+    assert IdentityRule("tokenResponse", "acme:user:{user.id}") == app.owner.user_identity
+
+
+def test_google_knows_a_person_by_sub_and_a_domain_by_hd(tmp_path: Any):
+    person = preset_app(tmp_path, "google")
+    shared = app_of(
+        tmp_path, ("provider: slack", "provider: google"), ("slack:user:T1:U1", "google:user:1"), base=GLOBAL
+    )
+    assert IdentityRule("idToken", "google:user:{sub}") == person.owner.user_identity
+    assert IdentityRule("idToken", "google:domain:{hd}") == shared.owner.global_identity
+    assert ("https://accounts.google.com", ("openid",)) == (person.endpoints.issuer, person.habits.always_scopes)
+
+
+def test_github_knows_a_person_by_number(tmp_path: Any):
+    app = preset_app(tmp_path, "github", scopes="[repo, gist]")
+    assert IdentityRule("userInfo", "github:user:{id}") == app.owner.user_identity
+    assert ("none", "none") == (app.revocation.kind, app.revocation.reach)
+    assert None is app.habits.default_lifetime_seconds
+
+
+def test_microsoft_fills_in_the_tenant_and_takes_both_spellings_of_a_scope(tmp_path: Any):
+    params = ("  flow:", "  params: {tenant: contoso.onmicrosoft.com}\n  flow:")
+    app = preset_app(tmp_path, "microsoft", params, scopes="[Mail.Read, 'https://graph.microsoft.com/User.Read']")
+    assert "https://login.microsoftonline.com/contoso.onmicrosoft.com/oauth2/v2.0/token" == app.endpoints.token_url
+    assert "https://login.microsoftonline.com/{tid}/v2.0" == app.habits.issuer_template
+    assert {
+        "https://graph.microsoft.com/Mail.Read": "Mail.Read",
+        "User.Read": "https://graph.microsoft.com/User.Read",
+    } == app.habits.scope_aliases
+
+
+def test_an_openid_provider_needs_its_issuer_and_a_prefix_and_gets_openid(tmp_path: Any):
+    app = preset_app(
+        tmp_path,
+        "oidc",
+        (
+            "  redirect:",
+            '  endpoints: {issuer: "https://login.acme.example"}\n  owner: {identity: {user: {template: "acme:user:{sub}"}}}\n  redirect:',
+        ),
+    )
+    assert IdentityRule("idToken", "acme:user:{sub}") == app.owner.user_identity
+    assert ("openid",) == app.habits.always_scopes
+
+
+def test_an_own_provider_that_reads_an_id_token_asks_for_openid_too(tmp_path: Any):
+    app = app_of(
+        tmp_path,
+        ("from: tokenResponse", "from: idToken"),
+        ("    tokenUrl:", "    issuer: https://acme.example\n    tokenUrl:"),
+    )
+    assert ("openid",) == app.habits.always_scopes
+
+
+def test_an_alias_never_hides_a_scope_that_the_app_spells_out(tmp_path: Any):
+    long = "https://www.googleapis.com/auth/userinfo.email"
+    short = preset_app(tmp_path, "google", scopes="[email]")
+    spelt = app_of(tmp_path, ("provider: acme", "provider: google"), ("[read, write]", f'["{long}", email]'))
+    assert {long: "email"} == short.habits.scope_aliases
+    assert {} == spelt.habits.scope_aliases
+
+
+@pytest.mark.parametrize(
+    "mode, written, param",
+    [("global", "", "scope"), ("user", "", "user_scope"), ("global", "user", "user_scope"), ("user", "bot", "scope")],
+)
+def test_slacks_token_follows_the_subject_mode_unless_the_app_says_otherwise(
+    mode: str, written: str, param: str, tmp_path: Any
+):
+    option = f"  options: {{slack: {{tokenMode: {written}}}}}\n" if written else ""
+    owner = "  owner: {authorizers: anyone}\n" if mode == "global" else ""
+    app = preset_app(tmp_path, "slack", ("subjectMode: user\n", f"subjectMode: {mode}\n{option}{owner}"))
+    assert (param, ",") == (app.habits.scope_param, app.habits.scope_separator)
+
+
+def test_anyone_is_a_word_and_needs_no_identity_of_a_person(tmp_path: Any):
+    app = app_of(tmp_path, ('["slack:user:T1:U1"]', "anyone"), base=GLOBAL)
+    assert ("anyone", None) == (app.owner.authorizers, app.owner.user_identity)
+
+
+def test_a_named_authorizer_brings_the_identity_it_is_compared_with(tmp_path: Any):
+    owner = app_of(tmp_path, base=GLOBAL).owner
+    assert ("slack:user:T1:U1",) == owner.authorizers
+    assert IdentityRule("tokenResponse", "slack:user:{team.id}:{authed_user.id}") == owner.user_identity
+
+
+def test_a_callback_path_and_a_base_url_have_defaults(tmp_path: Any):
+    app = app_of(tmp_path, ("  redirect: {callbackPath: /oauth/callback/acme}\n", ""))
+    assert "http://127.0.0.1:8420/oauth/callback/acme" == app.redirect.uri
+
+
+def test_a_resource_may_be_one_or_many(tmp_path: Any):
+    one = app_of(tmp_path, ("  scopes: [read", "  resource: https://api.acme.example\n  scopes: [read"))
+    two = app_of(
+        tmp_path, ("  scopes: [read", "  resource: ['https://a.example/', 'https://b.example/']\n  scopes: [read")
+    )
+    assert (("https://api.acme.example",), ("https://a.example/", "https://b.example/")) == (one.resource, two.resource)
+
+
+def test_references_may_be_written_in_both_forms_and_both_api_versions(tmp_path: Any):
+    tool = (
+        "apiVersion: goondan.ai/v1\nkind: Tool\nmetadata: {name: t, labels: {a: ~}}\nspec:\n  anything: [no, 0123]\n"
+        "  auth: {oauthAppRef: {kind: OAuthApp, name: acme, apiVersion: goondan.ai/v1}}\n"
+    )
+    loaded = load(write(tmp_path / "b", app=edited(APP, ("agents.example.io/v1alpha1", "goondan.ai/v1")), tool=tool))
+    assert "acme" == loaded.tools["Tool/t"][0].app
+
+
+def test_resources_of_others_are_left_alone(tmp_path: Any):
+    other = "apiVersion: agents.example.io/v1alpha1\nkind: Agent\nmetadata: {name: a}\nspec: {tools: [1, ~], x: yes}\n"
+    assert {"acme"} == set(load(write(tmp_path / "b", app=APP, agent=other)).apps)

@@ -1,0 +1,127 @@
+"""`kind: Broker`: defaults, paths, and switches that are allowed on one machine only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+
+from oauthbroker.apps import Limits, Settings
+from oauthbroker.config import ConfigRefused, load, resolve
+from tests.unit.config.bundles import APP, BROKER, edited, write
+
+HEAD = "apiVersion: agents.example.io/v1alpha1\nkind: Broker\nmetadata: {name: broker}\nspec:\n"
+
+
+def settings(folder: Path, spec: str, env: dict[str, str] | None = None) -> Settings:
+    loaded = load(write(folder, broker=HEAD + spec))
+    return resolve(loaded, env or {}, {}).settings
+
+
+def test_a_bundle_without_a_broker_has_defaults(tmp_path: Any):
+    loaded = load(write(tmp_path / "config", app=APP))
+    assert Settings(store_root=str(tmp_path / "store")) == loaded.settings
+
+
+def test_what_the_broker_says_is_taken(tmp_path: Any):
+    found = settings(
+        tmp_path / "config",
+        "  publicBaseUrl: https://broker.example/oauth/\n"
+        "  listen: {host: 0.0.0.0, port: 80}\n"
+        "  locale: ko\n"
+        "  events: {expired: true}\n"
+        "  limits: {sessionsPerApp: 7, providerSeconds: 3, sessionSeconds: 120}\n",
+    )
+    assert "https://broker.example/oauth" == found.public_base_url
+    assert ("0.0.0.0", 80, "ko", True) == (found.listen_host, found.listen_port, found.locale, found.expired_events)
+    assert Limits(sessions_per_app=7, provider_seconds=3, session_seconds=120) == found.limits
+
+
+def test_every_limit_can_be_written(tmp_path: Any):
+    names = {slot.split("_")[0] + "".join(map(str.title, slot.split("_")[1:])): slot for slot in Limits.__slots__}
+    values = {name: int(getattr(Limits(), slot)) for name, slot in names.items()}
+    assert (
+        Limits()
+        == settings(tmp_path / "c", f"  limits: {{{', '.join(f'{k}: {v}' for k, v in values.items())}}}\n").limits
+    )
+
+
+@pytest.mark.parametrize(
+    "host, url",
+    [("127.0.0.1", "http://127.0.0.1:8420"), ("localhost", "http://localhost:8420"), ("::1", "http://[::1]:8420")],
+)
+def test_a_loopback_listener_needs_no_public_address(host: str, url: str, tmp_path: Any):
+    assert url == settings(tmp_path / "c", f'  listen: {{host: "{host}"}}\n').public_base_url
+
+
+def test_written_paths_are_relative_to_their_file_and_become_absolute(tmp_path: Any):
+    found = settings(tmp_path / "c", "  store: {root: ../data/./store}\n  keys: {file: keys/kek}\n")
+    assert str(tmp_path / "data" / "store") == found.store_root
+    assert str(tmp_path / "c" / "keys" / "kek") == found.key_file
+
+
+def test_an_absolute_path_stays(tmp_path: Any):
+    assert "/srv/oauth" == settings(tmp_path / "c", "  store: {root: /srv/oauth}\n").store_root
+
+
+def test_the_key_file_is_the_written_one_else_the_environments_else_the_users(tmp_path: Any):
+    env = {"OAUTHBROKER_KEY_FILE": str(tmp_path / "from-env.kek")}
+    written = settings(tmp_path / "a", "  keys: {file: mine.kek}\n", env)
+    from_env = settings(tmp_path / "b", "  locale: en\n", env)
+    default = settings(tmp_path / "c", "  locale: en\n")
+    assert str(tmp_path / "a" / "mine.kek") == written.key_file
+    assert str(tmp_path / "from-env.kek") == from_env.key_file
+    assert Path(platformdirs.user_data_dir("oauthbroker"), "keys") == Path(default.key_file).parent
+
+
+def test_two_stores_have_two_default_keys(tmp_path: Any):
+    one = settings(tmp_path / "c", "  store: {root: /srv/one}\n").key_file
+    assert one != settings(tmp_path / "c", "  store: {root: /srv/two}\n").key_file
+    assert one == settings(tmp_path / "d", "  store: {root: /srv/./one}\n").key_file
+
+
+def test_the_environment_cannot_put_the_key_into_the_store(tmp_path: Any):
+    loaded = load(write(tmp_path / "c", broker=HEAD + "  store: {root: data}\n"))
+    with pytest.raises(ConfigRefused) as caught:
+        resolve(loaded, {"OAUTHBROKER_KEY_FILE": str(tmp_path / "c" / "data" / "kek")}, {})
+    assert "the key would lie in the store that it opens" == caught.value.problems[0].what
+
+
+def test_a_link_does_not_hide_that_the_key_lies_in_the_store(tmp_path: Any):
+    tmp_path.joinpath("c", "data").mkdir(parents=True)
+    tmp_path.joinpath("c", "elsewhere").symlink_to("data")
+    with pytest.raises(ConfigRefused) as caught:
+        load(write(tmp_path / "c", broker=HEAD + "  store: {root: data}\n  keys: {file: elsewhere/kek}\n"))
+    assert "spec.keys.file" == caught.value.problems[0].path
+
+
+def test_http_to_a_provider_on_this_machine_needs_the_loud_switch_and_keeps_it(tmp_path: Any):
+    weak = edited(
+        BROKER,
+        ("https://broker.example", "http://127.0.0.1:8420"),
+        ("  listen:", "  weaken: [plainHttpProvider]\n  listen:"),
+    )
+    plain = edited(
+        APP,
+        ("https://acme.example/token", "http://127.0.0.1:9000/token"),
+        ("https://acme.example/authorize", "http://[::1]:9000/authorize"),
+    )
+    loaded = load(write(tmp_path / "c", broker=weak, app=plain))
+    assert {"plainHttpProvider"} == loaded.settings.weaken
+    assert "http://127.0.0.1:9000/token" == loaded.apps["acme"].app.endpoints.token_url
+
+
+def test_a_local_operator_is_one_who_can_only_be_reached_locally(tmp_path: Any):
+    local = edited(BROKER, ("https://broker.example", "http://localhost:8420"))
+    own = edited(
+        APP,
+        (
+            '  owner:\n    identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}\n',
+            "  owner: {binding: localOperator}\n",
+        ),
+        ("{callbackPath", "{link: direct, callbackPath"),
+    )
+    app = load(write(tmp_path / "c", broker=local, app=own)).apps["acme"].app
+    assert ("localOperator", None, "direct") == (app.owner.binding, app.owner.user_identity, app.redirect.link)
