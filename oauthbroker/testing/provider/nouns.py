@@ -87,6 +87,12 @@ class Client:
         """The name on the consent page."""
         return self.name or self.client_id
 
+    def reveal_secret(self) -> str:
+        """The client secret as text, for the environment variable or the form it belongs into. Raises LookupError."""
+        if self.client_secret is None:
+            raise LookupError(f"{self.client_id} has no secret: it is not registered yet, or authenticates without")
+        return self.client_secret.reveal()
+
     @property
     def lifetime(self) -> int | None:
         """Seconds an access token lives; None for ever."""

@@ -50,10 +50,10 @@ class RelyingParty:
 
     async def post(self, path: str, **form: Any) -> httpx2.Response:
         client = self.idp.client(self.client_id)
-        secret = client.client_secret.reveal() if client.client_secret else ""
         if client.auth_method == "client_secret_basic":
-            return await self.http.post(self.idp.url(path), data=form, auth=(self.client_id, secret))
-        extra = {"client_secret": secret} if client.auth_method == "client_secret_post" else {}
+            credentials = (self.client_id, client.reveal_secret())
+            return await self.http.post(self.idp.url(path), data=form, auth=credentials)
+        extra = {"client_secret": client.reveal_secret()} if client.auth_method == "client_secret_post" else {}
         return await self.http.post(self.idp.url(path), data={**form, "client_id": self.client_id, **extra})
 
     async def exchange(self, code: str, **changes: Any) -> httpx2.Response:

@@ -147,14 +147,13 @@ async def test_only_the_registered_client_authentication_is_accepted(party: Rely
         "code_verifier": party.verifier,
     }
     party.idp.change("bot", auth_method="client_secret_basic")  # so that there is a secret to try with
-    secret = party.idp.client("bot").client_secret
-    assert secret is not None
+    secret = party.idp.client("bot").reveal_secret()
     party.idp.change("bot", auth_method=registered)
     if used != "client_secret_basic":
         form["client_id"] = "bot"
     if used == "client_secret_post":
-        form["client_secret"] = secret.reveal()
-    credentials = httpx2.BasicAuth("bot", secret.reveal()) if used == "client_secret_basic" else httpx2.Auth()
+        form["client_secret"] = secret
+    credentials = httpx2.BasicAuth("bot", secret) if used == "client_secret_basic" else httpx2.Auth()
     answer = await party.http.post(party.idp.url("/token"), data=form, auth=credentials)
 
     if used == registered:
@@ -324,13 +323,11 @@ async def test_requests_are_recorded_without_secrets(party: RelyingParty):
 
 async def test_everything_secret_is_a_canary(party: RelyingParty):
     tokens = await party.connect()
-    secret = party.idp.client("bot").client_secret
-    assert secret is not None
     for kind, text in {
         "access token": tokens["access_token"],
         "refresh token": tokens["refresh_token"],
         "ID token": tokens["id_token"],
-        "client secret": secret.reveal(),
+        "client secret": party.idp.client("bot").reveal_secret(),
         "code verifier": party.verifier,
         "state": party.state,
         "nonce": party.nonce,
@@ -360,3 +357,8 @@ async def test_client_credentials_give_a_machine_token(party: RelyingParty):
     assert "refresh_token" not in answer
     assert "id_token" not in answer
     assert "bot" == (await party.get("/api/me", answer["access_token"])).json()["login"]
+
+
+def test_a_client_without_a_secret_says_so():
+    with pytest.raises(LookupError, match="not registered yet"):
+        Client("bot").reveal_secret()

@@ -229,9 +229,8 @@ async def test_a_forged_signature_does_not_verify(party: RelyingParty, lie: dict
 async def test_a_forgery_with_the_secret_is_what_it_claims(party: RelyingParty):
     party.idp.script.token.alter_id_token(header={"alg": "HS256"}, key="secret")
     answer = await party.connect()
-    secret = party.idp.client("bot").client_secret
-    assert secret is not None
-    token = jwt.decode(answer["id_token"], OctKey.import_key(secret.reveal()), algorithms=["HS256"])
+    key = OctKey.import_key(party.idp.client("bot").reveal_secret())
+    token = jwt.decode(answer["id_token"], key, algorithms=["HS256"])
     assert "U234567" == token.claims["sub"]
 
 
