@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.files import check_file, create_whole, quietly, read_file, temp_name, write_file
+from oauthbroker.store.files import close, create_whole, drop_temp, new_temp, read_file, write_file
 from oauthbroker.store.folders import Folders
 from oauthbroker.store.fs import Fs
 from oauthbroker.store.keys import Keyring
@@ -61,11 +61,12 @@ class Entries:
     def prepare(self, key: Key, generation: int, body: bytes) -> Prepared:
         """Seals and writes the next version beside the current one, durably."""
         record = self._ring.seal(key.kind, key.name, generation, body)
-        temp, fd = self._new_temp(key)
+        folder = self._folders.by_kind[key.kind]
+        temp, fd = new_temp(self._fs, folder, key.name)
         try:
             write_file(self._fs, fd, record)
         except BaseException:
-            self._drop(key, temp, fd)
+            drop_temp(self._fs, folder, temp, fd)
             raise
         return Prepared(key, temp, fd, generation, body, record[:HEADER])
 
@@ -81,15 +82,15 @@ class Entries:
             stat = self._fs.fstat(prepared.fd)
         finally:
             if renamed:
-                self._fs.close(prepared.fd)
+                close(self._fs, prepared.fd)
             else:
-                self._drop(key, prepared.temp, prepared.fd)
+                drop_temp(self._fs, folder, prepared.temp, prepared.fd)
         stamp = Stamp(stat, prepared.header, self._fs.monotonic())
         return Entry(key, prepared.generation, prepared.body, stamp)
 
     def discard(self, prepared: Prepared) -> None:
         """Gives up a prepared version that no lock could be had for."""
-        self._drop(prepared.key, prepared.temp, prepared.fd)
+        drop_temp(self._fs, self._folders.by_kind[prepared.key.kind], prepared.temp, prepared.fd)
 
     def remove(self, key: Key, expect: int, held: Held) -> None:
         """Removes an entry durably, under its lock. Raises Conflict when the generation moved."""
@@ -115,8 +116,6 @@ class Entries:
 
         A damaged entry counts as generation 0, once it is kept aside: whoever was told of the damage can write anew.
         """
-        if not held.still_named():
-            raise BrokerError(Code.STORE_LOCKED, note="the lock file was removed while it was held")
         missing, current = False, 0
         try:
             entry = self.read(key)
@@ -127,25 +126,6 @@ class Entries:
             self.keep_aside(key)
         if current != generation:
             raise Conflict
+        if not held.still_named():
+            raise BrokerError(Code.STORE_LOCKED, note="the lock file was removed while it was held")
         return missing
-
-    def _new_temp(self, key: Key) -> tuple[str, int]:
-        """A new locked temporary file. A store that starts right now may take it for left over: then once more."""
-        folder = self._folders.by_kind[key.kind]
-        for _ in range(8):
-            temp = temp_name(key.name)
-            fd = self._fs.create_file(folder, temp)
-            try:
-                ours = self._fs.try_lock(fd) and check_file(self._fs.fstat(fd)).st_nlink == 1
-            except BaseException:
-                self._drop(key, temp, fd)
-                raise
-            if ours:
-                return temp, fd
-            self._drop(key, temp, fd)
-        raise BrokerError(Code.STORE_UNAVAILABLE, note="temporary files do not stay")
-
-    def _drop(self, key: Key, temp: str, fd: int) -> None:
-        folder = self._folders.by_kind[key.kind]
-        quietly(lambda: self._fs.unlink(folder, temp))
-        quietly(lambda: self._fs.close(fd))

@@ -50,49 +50,77 @@ def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.sta
         found = check_file(fs.fstat(fd))
         return fs.read(fd, min(found.st_size, limit) + 1), found
     finally:
-        fs.close(fd)
+        close(fs, fd)
 
 
 def write_file(fs: Fs, fd: int, data: bytes) -> None:
     """All of `data`, durably. After a failure the descriptor is of no use: the kernel may call the lost page clean."""
-    fs.reserve(fd, len(data))
+    if data:
+        fs.reserve(fd, len(data))
     rest = memoryview(data)
     while rest:
         rest = rest[fs.write(fd, bytes(rest) if len(rest) < len(data) else data) :]
     fs.fsync(fd)
 
 
+def new_temp(fs: Fs, folder: int, name: str) -> tuple[str, int]:
+    """A new temporary file beside `name`, which no entry can be called, and its descriptor.
+
+    It is locked, which says that its writer lives. A store that starts right now may still have taken it for left
+    over: then once more.
+    """
+    for _ in range(8):
+        temp = f".{name}.{os.urandom(8).hex()}.tmp"
+        fd = fs.create_file(folder, temp)
+        try:
+            if fs.try_lock(fd) and fs.fstat(fd).st_nlink == 1:
+                return temp, fd
+        except BaseException:
+            drop_temp(fs, folder, temp, fd)
+            raise
+        drop_temp(fs, folder, temp, fd)
+    raise BrokerError(Code.STORE_UNAVAILABLE, note="temporary files do not stay")
+
+
+def drop_temp(fs: Fs, folder: int, temp: str, fd: int) -> None:
+    """Gives up a temporary file."""
+    quietly(lambda: fs.unlink(folder, temp))
+    close(fs, fd)
+
+
 def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
     """`data` under a name that is free, durably: a crash leaves the whole file or none."""
-    temp = temp_name(name)
-    fd = fs.create_file(folder, temp)
+    temp, fd = new_temp(fs, folder, name)
     try:
         write_file(fs, fd, data)
         fs.rename(folder, temp, name)
     except BaseException:
-        quietly(lambda: fs.unlink(folder, temp))
+        drop_temp(fs, folder, temp, fd)
         raise
-    finally:
-        fs.close(fd)
+    close(fs, fd)
     fs.fsync(folder)
 
 
 def own_folder(fs: Fs, parent: int, name: str) -> int:
-    """A folder of ours below `parent`, opened; made where missing (`parent` is not synced)."""
+    """A folder of ours below `parent`, opened; made where missing, durably."""
     with suppress(FileExistsError):
         fs.make_folder(parent, name)
+        fs.fsync(parent)
     fd = fs.open_folder(parent, name)
     try:
         check_folder(fs.fstat(fd))
     except BaseException:
-        fs.close(fd)
+        close(fs, fd)
         raise
     return fd
 
 
-def temp_name(name: str) -> str:
-    """A name that no entry can have, unique to one write."""
-    return f".{name}.{os.urandom(8).hex()}.tmp"
+def close(fs: Fs, fd: int) -> None:
+    """Gives a descriptor back. What was written is synced before, so a failing close loses nothing."""
+    try:  # noqa: SIM105 - on the way of every read
+        fs.close(fd)
+    except OSError:
+        pass
 
 
 def quietly(step: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.files import check_file, check_root, own_folder
+from oauthbroker.store.files import check_file, check_root, close, own_folder
 from oauthbroker.store.fs import Fs, at_border
 
 DATA, LOCKS, CORRUPT = "data", "locks", "corrupt"
@@ -26,7 +26,7 @@ class Folders:
 
     def close(self) -> None:
         while self._all:
-            self._fs.close(self._all.pop())
+            close(self._fs, self._all.pop())
 
 
 def open_folders(fs: Fs, root: Path, kinds: Sequence[str]) -> Folders:
@@ -46,15 +46,15 @@ def _open_all(fs: Fs, root: Path, names: Iterable[str]) -> Folders:
         try:
             for name in names:
                 opened[name] = own_folder(fs, data, name)
-            fs.fsync(data)
+            _collect(fs, data)
         finally:
-            fs.close(data)
+            close(fs, data)
         _probe_locks(fs, opened[LOCKS])
         for folder in opened.values():
             _collect(fs, folder)
     except BaseException:
         for fd in opened.values():
-            fs.close(fd)
+            close(fs, fd)
         raise
     return Folders(fs, opened)
 
@@ -64,11 +64,9 @@ def _open_data(fs: Fs, root: Path) -> int:
     fd = fs.open_root(root)
     try:
         check_root(fs.fstat(fd))
-        data = own_folder(fs, fd, DATA)
-        fs.fsync(fd)
+        return own_folder(fs, fd, DATA)
     finally:
-        fs.close(fd)
-    return data
+        close(fs, fd)
 
 
 def _probe_locks(fs: Fs, folder: int) -> None:
@@ -82,9 +80,9 @@ def _probe_locks(fs: Fs, folder: int) -> None:
         check_file(fs.fstat(first))
         excludes = not fs.try_lock(first) or not fs.try_lock(second)
     finally:
-        fs.close(first)
+        close(fs, first)
         if second >= 0:
-            fs.close(second)
+            close(fs, second)
     if not excludes:
         raise BrokerError(Code.STORE_UNAVAILABLE, note="file locks do not exclude each other here")
 
@@ -108,4 +106,4 @@ def _collect_one(fs: Fs, folder: int, name: str) -> None:
     except FileNotFoundError:
         pass  # its writer finished it first
     finally:
-        fs.close(fd)
+        close(fs, fd)

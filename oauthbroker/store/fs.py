@@ -25,6 +25,7 @@ _LOCK = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _SAFE
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _REAL = SystemClock()
+_NO_RESERVE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # this file system cannot, so the write tells
 
 # What a planted link, FIFO or folder, or a foreign owner, answers; the rest is a disk that does not work right now.
 _PLANTED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.EPERM})
@@ -68,7 +69,11 @@ class Fs:
 
     def reserve(self, fd: int, size: int) -> None:
         """Takes the disk space now, so that a full disk is noticed before anything depends on it."""
-        os.posix_fallocate(fd, 0, size)
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError as exc:
+            if exc.errno not in _NO_RESERVE:
+                raise
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.store.box import open_box, seal_box
-from oauthbroker.store.files import check_root, quietly, write_file
+from oauthbroker.store.files import check_root, close, create_whole
 from oauthbroker.store.fs import Fs, at_border
 
 _PREFIX = "oab-kek-1:"
@@ -119,25 +119,18 @@ def _check_outside(path: Path, store_root: Path | None) -> None:
 
 
 def _write_key(fs: Fs, path: Path, text: bytes) -> bool:
-    """False when something is already there."""
+    """False when something is already there. A lock on the folder makes sure of one winner."""
     folder = fs.open_root(path.parent)
     try:
         check_root(fs.fstat(folder))
-        try:
-            fd = fs.create_file(folder, path.name)
-        except FileExistsError:
+        if not fs.try_lock(folder):
+            raise BrokerError(Code.STORE_LOCKED)
+        if path.name in fs.listdir(folder):
             return False
-        try:
-            write_file(fs, fd, text)
-        except BaseException:
-            quietly(lambda: fs.unlink(folder, path.name))
-            raise
-        finally:
-            fs.close(fd)
-        fs.fsync(folder)
-        return True
+        create_whole(fs, folder, path.name, text)
     finally:
-        fs.close(folder)
+        close(fs, folder)
+    return True
 
 
 def _read_key(fs: Fs, path: Path) -> str | None:
@@ -151,12 +144,12 @@ def _read_key(fs: Fs, path: Path) -> str | None:
     except FileNotFoundError:
         return None
     finally:
-        fs.close(folder)
+        close(fs, folder)
     try:
         _check_key_file(fs.fstat(fd))
         return fs.read(fd, _LIMIT).decode("ascii", "replace")
     finally:
-        fs.close(fd)
+        close(fs, fd)
 
 
 def _check_key_file(found: os.stat_result) -> None:

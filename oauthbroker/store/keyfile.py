@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.files import check_folder, check_root, create_whole, own_folder, read_file
+from oauthbroker.store.files import check_folder, check_root, close, create_whole, own_folder, read_file
 from oauthbroker.store.folders import CORRUPT, LOCKS
 from oauthbroker.store.fs import Fs
 
@@ -23,7 +23,7 @@ def read_keyring(fs: Fs, path: Path) -> bytes | None:
         check_folder(fs.fstat(folder))
         found = read_file(fs, folder, path.name, _LIMIT)
     finally:
-        fs.close(folder)
+        close(fs, folder)
     return found[0] if found else None
 
 
@@ -34,9 +34,8 @@ def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:
     try:
         check_root(fs.fstat(root))
         folder = own_folder(fs, root, path.parent.name)
-        fs.fsync(root)
     finally:
-        fs.close(root)
+        close(fs, root)
     try:
         if not fs.try_lock(folder):
             raise BrokerError(Code.STORE_LOCKED)
@@ -44,7 +43,7 @@ def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:
             return False
         create_whole(fs, folder, path.name, text)
     finally:
-        fs.close(folder)
+        close(fs, folder)
     return True
 
 
@@ -60,4 +59,4 @@ def _has_entries(fs: Fs, folder: int, name: str) -> bool:
     try:
         return bool(fs.listdir(fd))
     finally:
-        fs.close(fd)
+        close(fs, fd)

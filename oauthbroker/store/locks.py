@@ -16,7 +16,7 @@ from functools import cache
 
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.files import check_file, quietly
+from oauthbroker.store.files import check_file, close, quietly
 from oauthbroker.store.fs import Fs, at_border
 
 _SHORTEST, _LONGEST = 0.001, 0.005  # seconds between two tries; an unfair lock needs short ones
@@ -37,7 +37,7 @@ class Held:
     def release(self) -> None:
         """Unlocks by word, not only by closing: a child that was forked meanwhile may still share the descriptor."""
         quietly(lambda: self._fs.unlock(self._fd))
-        quietly(lambda: _close(self._fs, self._fd))
+        _close(self._fs, self._fd)
 
 
 class _Gate:
@@ -138,7 +138,7 @@ def _names(fs: Fs, folder: int, name: str, fd: int) -> bool:
 def _close(fs: Fs, fd: int) -> None:
     with _forking:
         _open_here.discard(fd)
-        fs.close(fd)
+        close(fs, fd)
 
 
 # A forked child shares the lock's descriptor, and the lock lives as long as any copy of it. So a child closes them

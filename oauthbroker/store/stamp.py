@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from oauthbroker.store.files import close
 from oauthbroker.store.fs import Fs
 from oauthbroker.store.seal import HEADER
 
@@ -40,7 +41,7 @@ class Stamp:
         try:
             same = _identity(fs.fstat(fd)) == self._file and fs.read(fd, HEADER) == self._header
         finally:
-            fs.close(fd)
+            close(fs, fd)
         self._settled = same and now - self._first_seen >= _TICK
         return same
 

@@ -1,0 +1,283 @@
+"""What is particular to files: growth, descriptors, what lies on disk, how stamps settle, how waiting writers behave."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.clock import SystemClock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.fs import Fs
+from oauthbroker.store.port import Conflict, Key, Store
+from oauthbroker.testing.crashfs import CountingFs
+from oauthbroker.testing.stores import KINDS, LEASE_KINDS, open_file_store, open_keyring
+
+
+@pytest.fixture
+async def store(tmp_path):
+    store = open_file_store(tmp_path)
+    yield store
+    await store.close()
+
+
+async def body_of(store: Store, key: Key) -> bytes | None:
+    entry = await store.get(key)
+    return entry.body if entry else None
+
+
+def fill(folder: Path, count: int) -> None:
+    """Puts so many grants on disk, without the price of syncing each."""
+    ring = open_keyring(folder)
+    grants = folder / "store" / "data" / "grants"
+    grants.mkdir(mode=0o700)
+    for number in range(count):
+        name = ring.name("grants", str(number))
+        path = grants / name
+        path.touch(mode=0o600)
+        path.write_bytes(ring.seal("grants", name, 1, b"grant %d" % number))
+
+
+async def calls_of(folder: Path, count: int) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """File calls of a start, of a point read and of a write, among so many grants."""
+    folder.mkdir()
+    fill(folder, count)
+    await open_file_store(folder).close()
+    fs = CountingFs()
+    store = open_file_store(folder, fs=fs)
+    start = Counter(fs.calls)
+    fs.calls.clear()
+    await store.get(store.key("grants", "7"))
+    read = Counter(fs.calls)
+    fs.calls.clear()
+    await store.put(store.key("grants", "7"), b"next", expect=1)
+    write = Counter(fs.calls)
+    assert count == await store.count("grants")
+    await store.close()
+    return start, read, write
+
+
+@pytest.mark.slow
+@pytest.mark.case("77")
+async def test_start_read_and_write_do_not_depend_on_how_many_grants_there_are(tmp_path):
+    few, many = await calls_of(tmp_path / "few", 10), await calls_of(tmp_path / "many", 10_000)
+    assert few == many
+    _, read, write = many
+    assert {"open_file": 1, "fstat": 1, "read": 1, "close": 1} == read
+    assert (2, 1, 0) == (write["fsync"], write["rename"], write["listdir"])
+
+
+async def test_names_on_disk_say_nothing_of_what_they_name(store, tmp_path):
+    await store.put(store.key("grants", "slack-bot", "slack:team:T111"), b"CANARY", expect=0)
+    async with store.lease(store.key("flight", "slack-bot", "slack:team:T111"), wait=1):
+        pass
+    for path in (tmp_path / "store").rglob("*"):
+        assert not any(word in str(path.relative_to(tmp_path)) for word in ("slack", "T111"))
+        assert path.is_dir() or b"CANARY" not in path.read_bytes()
+
+
+async def test_write_locks_do_not_grow_with_entries(store, tmp_path):
+    for number in range(200):
+        await store.put(store.key("events", str(number)), b"", expect=0)
+    locks = {path.name for path in (tmp_path / "store" / "data" / "locks").iterdir()}
+    assert locks <= {f"write-{number:02d}" for number in range(64)} | {"probe"}
+
+
+async def test_descriptors_do_not_grow(store):
+    async def work() -> None:
+        key = store.key("grants", "a")
+        entry = await store.get(key)
+        await store.put(key, b"x", expect=entry.generation if entry else 0)
+        async with store.lease(store.key("flight", "a"), wait=1):
+            pass
+        for call in (store.put(key, b"late", expect=0), store.delete(key, expect=0)):
+            with pytest.raises(Conflict):
+                await call
+        assert 1 == len([entry async for entry in store.scan("grants")])
+
+    await work()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        await work()
+    assert before == len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_opening_and_closing_leaves_no_descriptor_and_no_thread(tmp_path):
+    await open_file_store(tmp_path).close()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    store = open_file_store(tmp_path)
+    await store.put(store.key("grants", "a"), b"", expect=0)
+    await store.close()
+    assert before == len(list(Path("/proc/self/fd").iterdir()))
+    assert [] == [thread for thread in store._pool._threads if thread.is_alive()]
+
+
+class Clockwork(CountingFs):
+    """Real time that moves when the test says so."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_a_young_version_is_compared_by_its_header_and_a_settled_one_by_a_stat(tmp_path):
+    fs = Clockwork()
+    store = open_file_store(tmp_path, fs=fs)
+    entry = await store.put(store.key("grants", "a"), b"x", expect=0)
+    prices = []
+    for later in (0, 0.019, 0.021, 0.021, 1):
+        fs.now = 100.0 + later
+        fs.calls.clear()
+        assert store.unchanged(entry)
+        prices.append("stat" if fs.calls == {"stat": 1} else "header")
+    assert ["header", "header", "header", "stat", "stat"] == prices
+    await store.put(entry.key, b"y", expect=1)
+    assert not store.unchanged(entry)
+    await store.close()
+
+
+async def test_a_version_that_only_looks_the_same_to_a_stat_is_noticed_while_young(store, tmp_path):
+    """The worst that inode reuse and a coarse clock can do: same inode, size and times, other contents."""
+
+    class SameStat(Fs):
+        frozen: os.stat_result | None = None
+
+        def fstat(self, fd: int) -> os.stat_result:
+            self.frozen = self.frozen or super().fstat(fd)
+            return self.frozen
+
+    broker = open_file_store(tmp_path, fs=Fs())
+    entry = await store.put(store.key("grants", "a"), b"x", expect=0)
+    fs = SameStat()
+    broker._entries._fs = fs
+    read = await broker.get(entry.key)
+    assert read
+    assert broker.unchanged(read)
+    await store.put(entry.key, b"y", expect=1)
+    assert not broker.unchanged(read)
+    broker._entries._fs = Fs()
+    await broker.close()
+
+
+async def test_an_entry_of_another_backend_is_never_unchanged(store):
+    entry = await store.put(store.key("grants", "a"), b"x", expect=0)
+    foreign = type(entry)(entry.key, entry.generation, entry.body, stamp=None)
+    assert not store.unchanged(foreign)
+
+
+class SlowRename(Fs):
+    """A disk on which replacing takes its time, so that writers meet."""
+
+    def __init__(self, gate: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+        self.gate, self.loop, self.waiting = gate, loop, asyncio.Event()
+
+    def rename(self, folder: int, old: str, new: str) -> None:
+        if len(new) == 64:
+            self.loop.call_soon_threadsafe(self.waiting.set)
+            asyncio.run_coroutine_threadsafe(self.gate.wait(), self.loop).result(10)
+        super().rename(folder, old, new)
+
+
+async def test_a_writer_waits_for_the_lock_without_holding_a_thread(tmp_path):
+    """Many writers of one stripe at once: the pool stays free for the others."""
+    gate = asyncio.Event()
+    fs = SlowRename(gate, asyncio.get_running_loop())
+    store = open_file_store(tmp_path, fs=fs)
+    key = store.key("grants", "a")
+    slow = asyncio.create_task(store.put(key, b"slow", expect=0))
+    await fs.waiting.wait()
+    waiting = [asyncio.create_task(store.put(key, b"late", expect=0)) for _ in range(30)]
+    await asyncio.sleep(0.02)
+    assert 0 == await asyncio.wait_for(store.count("sessions"), 2)
+    assert not any(task.done() for task in [slow, *waiting])
+    gate.set()
+    results = await asyncio.gather(slow, *waiting, return_exceptions=True)
+    assert 30 == sum(isinstance(result, Conflict) for result in results)
+    assert b"slow" == await body_of(store, key)
+    await store.close()
+
+
+async def test_a_writer_that_waited_too_long_gives_up_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("oauthbroker.store.file._PATIENCE", 0.05)
+    store, other = open_file_store(tmp_path), open_file_store(tmp_path)
+    key = store.key("grants", "a")
+    async with other._locks.hold(f"write-{int(key.name[:4], 16) % 64:02d}", 1):
+        for call in (store.put(key, b"x", expect=0), store.delete(key, expect=1)):
+            with pytest.raises(BrokerError) as caught:
+                await call
+            assert Code.STORE_LOCKED == caught.value.code
+    assert [] == list((tmp_path / "store").rglob("*.tmp"))
+    assert None is await store.get(key)
+    await store.close()
+    await other.close()
+
+
+async def test_a_put_cancelled_while_it_waits_is_stored_all_the_same(tmp_path):
+    store, other = open_file_store(tmp_path), open_file_store(tmp_path)
+    key = store.key("grants", "a")
+    async with other._locks.hold(f"write-{int(key.name[:4], 16) % 64:02d}", 1):
+        caller = asyncio.create_task(store.put(key, b"paid for", expect=0))
+        await asyncio.sleep(0.01)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+    await store.close()
+    assert b"paid for" == await body_of(other, key)
+    await other.close()
+
+
+async def test_a_start_beside_a_writer_does_not_take_his_temporary_file(tmp_path):
+    store = open_file_store(tmp_path)
+    key = store.key("grants", "a")
+    prepared = store._entries.prepare(key, 1, b"x")
+    await open_file_store(tmp_path).close()
+    async with store._locks.hold("write-00", 1) as held:
+        assert b"x" == store._entries.install(prepared, held).body
+    await store.close()
+
+
+async def test_what_a_dead_writer_left_is_collected_at_the_next_start(tmp_path):
+    store = open_file_store(tmp_path)
+    left = store._entries.prepare(store.key("grants", "a"), 1, b"x")
+    os.close(left.fd)
+    await store.close()
+    assert 1 == len(list((tmp_path / "store").rglob("*.tmp")))
+    await open_file_store(tmp_path).close()
+    assert [] == list((tmp_path / "store").rglob("*.tmp"))
+
+
+class NoLocks(Fs):
+    """A mount where every flock succeeds."""
+
+    def try_lock(self, fd: int) -> bool:
+        return True
+
+
+@pytest.mark.case("76")
+async def test_a_file_system_whose_locks_do_not_exclude_is_refused(tmp_path):
+    await open_file_store(tmp_path).close()
+    with pytest.raises(BrokerError) as caught:
+        open_file_store(tmp_path, fs=NoLocks())
+    assert Code.STORE_UNAVAILABLE == caught.value.code
+    assert "locks" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["", "Grants", "a/b", "..", "locks", "corrupt", "keyring", "a" * 33, "a b"])
+async def test_a_kind_that_would_be_no_plain_folder_is_refused(tmp_path, kind):
+    ring = open_keyring(tmp_path)
+    for kinds, lease_kinds in (([kind], []), (["grants"], [kind])):
+        with pytest.raises(ValueError):
+            FileStore.open(tmp_path / "store", ring, kinds=kinds, lease_kinds=lease_kinds, clock=SystemClock())
+
+
+async def test_the_kinds_of_a_store_may_grow(tmp_path):
+    ring = open_keyring(tmp_path)
+    for kinds in (["grants"], KINDS):
+        store = FileStore.open(tmp_path / "store", ring, kinds=kinds, lease_kinds=LEASE_KINDS, clock=SystemClock())
+        await store.close()
+    assert set(KINDS) <= {path.name for path in (tmp_path / "store" / "data").iterdir()}
