@@ -203,19 +203,19 @@ async def test_one_deadline_bounds_the_whole_exchange(transport, handler):
     async with RawServer(handler) as server:
         started = time.monotonic()
         error = await failure(transport, server.url, seconds=0.25)
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 1.5
     assert error.sent
 
 
 @pytest.mark.case("23")
 async def test_a_slow_provider_does_not_slow_another_one(transport):
     async with RawServer(_silent) as slow, RawServer(says(200)) as quick:
-        waiting = [asyncio.create_task(failure(transport, slow.url, seconds=1.0)) for _ in range(20)]
+        waiting = [asyncio.create_task(failure(transport, slow.url, seconds=0.9)) for _ in range(20)]
         await asyncio.sleep(0.1)
         assert 20 == slow.connections
         started = time.monotonic()
         assert 200 == (await get(transport, quick.url)).status
-        assert time.monotonic() - started < 0.5
+        assert time.monotonic() - started < 0.7
         assert {True} == {error.sent for error in await asyncio.gather(*waiting)}
 
 
