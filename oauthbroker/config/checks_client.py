@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker.config import urls
 from oauthbroker.config.merge import Merged, params_in, provider_options
@@ -105,6 +106,8 @@ def check_endpoints(app: Merged, *, plain_http: bool) -> None:
         trouble = urls.flaw(said, query=slot == "authorization_url")
         if trouble is None and urls.is_http(said):
             trouble = _plain_http(said, allowed=plain_http)
+        if trouble is None and RESERVED_OPTIONS & _query_names(said):
+            trouble = "a query that names a parameter of ours", "remove it from the URL"
         if trouble:
             app.written.refuse(("endpoints", name), *trouble)
     if app.endpoints.issuer:
@@ -116,6 +119,10 @@ def check_endpoints(app: Merged, *, plain_http: bool) -> None:
     for slot in ("authorization_url", "token_url"):
         if not getattr(app.endpoints, slot) and app.spec.provider is not None:
             app.written.missing(("endpoints", _ENDPOINT_NAMES[slot]), todo)
+
+
+def _query_names(url: str) -> set[str]:
+    return {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
 
 
 def _plain_http(url: str, *, allowed: bool) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from oauthbroker.turn import SubjectMode
 
 # Until the others exist. What they would need is a page or a channel of the runtime's, which nobody serves yet.
 BINDINGS: Final = frozenset({"providerIdentity", "localOperator"})
-_STEP = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}")
+_CLAIM = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}|https://[A-Za-z0-9._~/-]{1,200}")
 _LITERAL = re.compile(r"[A-Za-z0-9._:@/+-]*")
 _ACCOUNT = re.compile(r"[^\x00-\x20\x7f]{1,1024}")
 _ANSWERS: Final[dict[IdentitySource, str]] = {
@@ -88,7 +88,7 @@ def template_flaw(template: str) -> tuple[str, str] | None:
     """(what, what to do) for a template that is malformed or cannot tell accounts apart, else None."""
     rest = re.sub(r"\{[^{}]*\}", "", template)
     names = params_in(template)
-    if not _LITERAL.fullmatch(rest) or not all(_STEP.fullmatch(name) for name in names):
+    if not _LITERAL.fullmatch(rest) or not all(_CLAIM.fullmatch(name) for name in names):
         return "not a template", "write words and {path.to.claim}, such as slack:user:{team.id}:{authed_user.id}"
     if not names:
         return "a template without a {claim} fits everybody", "name the claim that tells accounts apart"

@@ -35,7 +35,9 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
         public_base_url=(spec.public_base_url or f"http://{_bracketed(host)}:{port}").rstrip("/"),
         listen_host=host,
         listen_port=port,
-        store_root=_absolute(folder, root) if root else _absolute(bundle.absolute().parent, "store"),
+        store_root=_absolute(folder, root)
+        if root
+        else _absolute(Path(_absolute(Path.cwd(), str(bundle))).parent, "store"),
         key_file=_absolute(folder, key_file) if key_file else "",
         locale=spec.locale or _DEFAULT.locale,
         limits=Limits(**said),

@@ -132,6 +132,7 @@ URLS = [
     app("port 0", "spec.endpoints.tokenUrl", "without a usable host", ("https://acme.example/token", "@@https://acme.example:0/token")),
     app("port 99999", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", "@@https://acme.example:99999/token")),
     app("half an IPv6 address", "spec.endpoints.tokenUrl", "not a URL", ("https://acme.example/token", f'@@"https://[{CANARY}/token"')),
+    app("an authorization endpoint that brings its own state", "spec.endpoints.authorizationUrl", "names a parameter of ours", ("https://acme.example/authorize", f"@@https://acme.example/authorize?State={CANARY}")),
     app("a resource that is not a URL", "spec.resource[0]", "not a URL", ("  scopes: [read", f'  resource: [@@"ur n:{CANARY}"]\n  scopes: [read')),
 ]
 SCOPES = [

@@ -186,6 +186,12 @@ def test_a_named_authorizer_brings_the_identity_it_is_compared_with(tmp_path: An
     assert IdentityRule("tokenResponse", "slack:user:{team.id}:{authed_user.id}") == owner.user_identity
 
 
+def test_a_claim_may_be_a_url_as_some_providers_name_theirs(tmp_path: Any):
+    template = "acme:user:{https://acme.example/team_id}:{sub}"
+    app = app_of(tmp_path, ("acme:user:{user.id}", template))
+    assert IdentityRule("tokenResponse", template) == app.owner.user_identity
+
+
 def test_a_callback_path_and_a_base_url_have_defaults(tmp_path: Any):
     app = app_of(tmp_path, ("  redirect: {callbackPath: /oauth/callback/acme}\n", ""))
     assert "http://127.0.0.1:8420/oauth/callback/acme" == app.redirect.uri

@@ -25,6 +25,13 @@ def test_a_bundle_without_a_broker_has_defaults(tmp_path: Any):
     assert Settings(store_root=str(tmp_path / "store")) == loaded.settings
 
 
+def test_the_default_store_lies_beside_the_bundle_however_it_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
+    write(write(tmp_path / "config") / "apps", app=APP)
+    monkeypatch.chdir(tmp_path / "config" / "apps")
+    for name in ("..", "../../config", tmp_path / "config"):
+        assert str(tmp_path / "store") == load(name).settings.store_root
+
+
 def test_what_the_broker_says_is_taken(tmp_path: Any):
     found = settings(
         tmp_path / "config",
