@@ -96,6 +96,7 @@ class Browser:
         self.language = language
         self.canaries = canaries if canaries is not None else Canaries.active()
         self._apps: dict[str, httpx2.ASGITransport] = {}
+        self._came_back: set[str] = set()
         self._timeout = timeout
         for origin, app in (apps or {}).items():
             self.serve(origin, app)
@@ -220,10 +221,13 @@ class Browser:
         return Page(url, answer.status_code, pairs, content, method)
 
     def _meet(self, address: SplitResult) -> None:
-        """A long last part of a `/connect/...` path is a ticket."""
+        """A long last part of a `/connect/...` path is a ticket, and a story begins; a callback ends it."""
         parts = address.path.split("/")
         if "connect" in parts[:-1] and len(parts[-1]) >= _LONG:
             self.canaries.add(parts[-1], "ticket")
+            self._came_back.discard(_origin(address))
+        elif {"code", "state", "error"} & {name for name, _ in parse_qsl(address.query)}:
+            self._came_back.add(_origin(address))
 
     def _note(self, page: Page, address: SplitResult, cookies: list[Cookie]) -> None:
         """Have an answer swept. On the way to the provider pages carry ticket, state and nonce; after the callback
@@ -231,8 +235,7 @@ class Browser:
         for cookie in cookies:
             if len(cookie.value) >= _LONG:
                 self.canaries.add(cookie.value, "cookie")
-        came_back = {"code", "state", "error"} & {name for name, _ in parse_qsl(address.query)}
-        allowed = () if came_back else ("ticket", "state", "nonce")
+        allowed = () if _origin(address) in self._came_back else ("ticket", "state", "nonce")
         where = f"answer {len(self.history)} of a browser ({page.method}, {page.status})"
         headers = "\n".join(f"{name}: {value}" for name, value in page.headers)
         self.canaries.look(headers, f"headers of {where}", allow=(*allowed, "cookie"), origin=_origin(address))
