@@ -1,0 +1,63 @@
+"""docs/configuration.md is complete, and what it shows loads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from oauthbroker.apps import Limits, Settings
+from oauthbroker.config import files, load
+from oauthbroker.config.resources import SPECS, LimitsSpec, models_in
+from oauthbroker.config.settings import KEY_FILE_ENV
+from oauthbroker.config.yaml_reader import MAX_DEPTH
+from oauthbroker.providers import presets
+
+PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text("utf-8")
+
+
+def fields(model: type[BaseModel]) -> set[str]:
+    found: set[str] = set()
+    for name, info in model.model_fields.items():
+        found |= {info.alias or name}.union(*(fields(inner) for inner in models_in(info.annotation)))
+    return found
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_every_field_is_documented(kind: str):
+    prose = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
+    words = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
+    assert set() == fields(SPECS[kind]) - words
+
+
+def test_every_limit_is_documented_with_its_default():
+    for name, info in LimitsSpec.model_fields.items():
+        assert re.search(rf"^\| `{info.alias}` \|.*\| {getattr(Limits(), name):g} \|$", PAGE, re.MULTILINE), name
+
+
+def test_every_preset_is_documented_with_its_accounts():
+    for name, preset in presets().items():
+        [row] = re.findall(rf"^\| `{name}` \|.*$", PAGE, re.MULTILINE)
+        for rule in (preset.identity.global_, preset.identity.user):
+            assert rule is None or (rule.template or rule.source) in row
+
+
+def test_the_numbers_on_the_page_are_the_numbers_in_the_code():
+    assert (
+        f"over {files.MAX_BYTES // 2**20} MB, bundles over {files.MAX_TOTAL_BYTES // 2**20} MB or {files.MAX_FILES}"
+        in PAGE
+    )
+    assert f"deeper than {MAX_DEPTH} levels" in PAGE
+    assert f"`{Settings().listen_host}`, `{Settings().listen_port}`" in PAGE
+    assert f"`{KEY_FILE_ENV}`" in PAGE
+
+
+def test_what_the_page_shows_loads(tmp_path: Any):
+    for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)):
+        tmp_path.joinpath(f"{number}.yaml").write_text(block, "utf-8")
+    loaded = load(tmp_path)
+    assert {"slack-bot", "company-sso"} == set(loaded.apps)
+    assert {"Tool/slack", "Tool/slack:post"} == set(loaded.tools)
