@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ Damage = Callable[[str, Code], None]
 _THREADS = 8
 _STRIPES = 64  # lock files for writing: their number does not grow with the entries
 _PATIENCE = 10.0  # seconds that a write waits for its entry's lock, which is held for milliseconds
+_KEYS = 4096  # names that are remembered instead of hashed again
 _BREATH = 64  # entries that a scan reads before it lets others run
 _DAMAGED = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN, Code.STORE_PERMISSIONS}
 
@@ -56,9 +58,11 @@ class FileStore:
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
         self._entries = Entries(fs, folders, keyring, tuple(folders.by_kind))
         self._locks = Locks(fs, folders.locks, clock)
+        self._key = lru_cache(maxsize=_KEYS)(self._new_key)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="oauthbroker-store")
         self._writing: set[asyncio.Task[Any]] = set()
         self._closed = False
+        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return f"FileStore({self._ring!r}, {len(self._kinds)} kinds)"
@@ -85,9 +89,7 @@ class FileStore:
         return cls(fs, open_folders(fs, root, kinds), keyring, lease_kinds, clock, on_damage)
 
     def key(self, kind: str, *parts: str) -> Key:
-        if kind not in self._kinds and kind not in self._lease_kinds:
-            raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, self._ring.name(kind, *parts))
+        return self._key(kind, *parts)
 
     def mac(self, label: str, *parts: str) -> bytes:
         """32 bytes that only brokers with this store's keyring can make (for CSRF tokens and the like)."""
@@ -131,6 +133,7 @@ class FileStore:
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
         check_key(key, self._lease_kinds)
+        self._check_usable()
         async with self._locks.hold(f"{key.kind}-{key.name}", wait):
             yield
 
@@ -140,13 +143,24 @@ class FileStore:
         self._closed = True
         while self._writing:
             await asyncio.wait(self._writing)
+        self._locks.close()
         self._pool.shutdown()
         self._folders.close()
 
     def _check_open(self, key: Key) -> None:
         check_key(key, self._kinds)
+        self._check_usable()
+
+    def _check_usable(self) -> None:
         if self._closed:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
+        if os.getpid() != self._pid:  # threads and locks stay with the parent
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
+
+    def _new_key(self, kind: str, *parts: str) -> Key:
+        if kind not in self._kinds and kind not in self._lease_kinds:
+            raise ValueError(f"this store keeps no {kind!r}")
+        return Key(kind, self._ring.name(kind, *parts))
 
     async def _put(self, key: Key, body: bytes, expect: int) -> Entry:
         done = await self._run(partial(self._put_at_once, key, body, expect))
@@ -181,7 +195,13 @@ class FileStore:
             await self._run(partial(self._entries.remove, key, expect, held))
 
     async def _run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, at_border, work)
+        """`work` on a thread. A cancelled task waits for it all the same: its locks must outlast its work."""
+        working = asyncio.get_running_loop().run_in_executor(self._pool, at_border, work)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await asyncio.wait([working])
+            raise
 
     async def _see_through(self, work: Coroutine[Any, Any, T]) -> T:
         """A write that began ends, whether or not its caller stays: what a provider burnt must be stored."""
@@ -198,8 +218,7 @@ class FileStore:
     async def _keys(self, kind: str) -> list[Key]:
         if kind not in self._kinds:
             raise ValueError(f"this store keeps no {kind!r}")
-        if self._closed:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
+        self._check_usable()
         names = await self._run(partial(self._entries.names, kind))
         return [Key(kind, name) for name in names if is_name(name)]
 

@@ -55,8 +55,12 @@ class Locks:
     def __init__(self, fs: Fs, folder: int, clock: Clock) -> None:
         self._fs, self._folder, self._clock = fs, folder, clock
         self._gates: dict[str, _Gate] = {}
-        self._pid = os.getpid()
+        self._closed = False
         _watch_forks()
+
+    def close(self) -> None:
+        """From now on nobody gets a lock: the folder's descriptor is about to name something else."""
+        self._closed = True
 
     @asynccontextmanager
     async def hold(self, name: str, wait: float) -> AsyncIterator[Held]:
@@ -95,8 +99,8 @@ class Locks:
         return held
 
     def _try(self, name: str) -> Held | None:
-        if os.getpid() != self._pid:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
+        if self._closed:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
         fd = at_border(lambda: _try(self._fs, self._folder, name))
         return None if fd is None else Held(self._fs, self._folder, name, fd)
 

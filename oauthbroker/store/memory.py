@@ -69,6 +69,7 @@ class MemoryStore:
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
         check_key(key, self._lease_kinds)
+        self._check_open()
         lock = self._leases.setdefault(key, asyncio.Lock())
         try:
             async with asyncio.timeout(wait):
@@ -93,6 +94,9 @@ class MemoryStore:
     def _named(self, kind: str) -> dict[str, Entry]:
         if kind not in self._entries:
             raise ValueError(f"this store keeps no {kind!r}")
+        self._check_open()
+        return self._entries[kind]
+
+    def _check_open(self) -> None:
         if self._closed:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
-        return self._entries[kind]

@@ -309,6 +309,7 @@ class StoreContract:
         await store.close()
         for call in (store.get(key), store.put(key, b"", expect=1), store.delete(key, expect=1), store.count("grants")):
             assert Code.STORE_UNAVAILABLE.value == await outcome(call)
+        assert Code.STORE_UNAVAILABLE.value == await outcome(self.take(store, store.key("flight", "a"), 0))
         assert not store.unchanged(entry)
 
     async def test_no_repr_shows_a_body(self, store, key):

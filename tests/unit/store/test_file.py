@@ -231,6 +231,53 @@ async def test_a_put_cancelled_while_it_waits_is_stored_all_the_same(tmp_path):
     await other.close()
 
 
+async def test_closing_waits_for_running_writes_and_sends_lease_waiters_away(tmp_path):
+    gate = asyncio.Event()
+    fs = SlowRename(gate, asyncio.get_running_loop())
+    store, other = open_file_store(tmp_path, fs=fs), open_file_store(tmp_path)
+    key, lease = store.key("grants", "a"), store.key("flight", "a")
+
+    async def take() -> None:
+        async with store.lease(lease, wait=10):
+            raise AssertionError
+
+    async with other.lease(lease, wait=0):
+        writer, waiter = asyncio.create_task(store.put(key, b"x", expect=0)), asyncio.create_task(take())
+        await fs.waiting.wait()
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0.01)
+        assert not closing.done()
+        gate.set()
+        await closing
+        assert b"x" == (await writer).body
+        with pytest.raises(BrokerError) as caught:
+            await waiter
+        assert Code.STORE_UNAVAILABLE == caught.value.code
+    await other.close()
+
+
+async def test_a_lock_outlasts_the_work_of_a_cancelled_writer(tmp_path):
+    """When a loop ends it cancels every task; the thread that renames must still hold its lock meanwhile."""
+    gate = asyncio.Event()
+    fs = SlowRename(gate, asyncio.get_running_loop())
+    store, other = open_file_store(tmp_path, fs=fs), open_file_store(tmp_path)
+    key = store.key("grants", "a")
+    lock = f"write-{int(key.name[:4], 16) % 64:02d}"
+    async with other._locks.hold(lock, 1):
+        caller = asyncio.create_task(store.put(key, b"x", expect=0))
+        await asyncio.sleep(0.01)
+    await fs.waiting.wait()
+    (writer,) = store._writing
+    writer.cancel()
+    await asyncio.sleep(0.01)
+    assert None is other._locks.try_now(lock)
+    gate.set()
+    await asyncio.gather(caller, return_exceptions=True)
+    assert b"x" == await body_of(other, key)
+    await store.close()
+    await other.close()
+
+
 async def test_a_start_beside_a_writer_does_not_take_his_temporary_file(tmp_path):
     store = open_file_store(tmp_path)
     key = store.key("grants", "a")
