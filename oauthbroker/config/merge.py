@@ -98,7 +98,7 @@ def _preset(spec: OAuthAppSpec) -> Preset | None:
     if preset is None or preset.modes is None:
         return preset
     mode = provider_options(spec).get(preset.modes.option) or preset.modes.default[spec.subject_mode or "user"]
-    return preset.in_mode(mode) if mode in preset.modes.values else preset
+    return preset.in_mode(mode)
 
 
 def _auth_method(spec: OAuthAppSpec, preset: Preset | None) -> AuthMethod:

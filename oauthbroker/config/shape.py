@@ -217,11 +217,7 @@ def known_names(model: type[BaseModel], path: Keys) -> list[str]:
     """The names a mapping may have at the place of `path`'s last step."""
     current: Any = model
     for step in path[:-1]:
-        models = list(models_in(current))
-        if not models:
-            return []
         if isinstance(step, str):
-            fields = {info.alias or name: info.annotation for name, info in models[0].model_fields.items()}
-            current = fields.get(step)
-    models = list(models_in(current))
-    return [info.alias or name for name, info in models[0].model_fields.items()] if models else []
+            fields = {info.alias or name: info for it in models_in(current) for name, info in it.model_fields.items()}
+            current = fields[step].annotation
+    return [info.alias or name for it in list(models_in(current))[:1] for name, info in it.model_fields.items()]

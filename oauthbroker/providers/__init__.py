@@ -102,10 +102,8 @@ class Preset(_Data):
     evidence: dict[str, Evidence]
 
     def in_mode(self, mode: str) -> Preset:
-        """The preset as one of its modes has it. Raises KeyError for a mode it does not have."""
-        if self.modes is None:
-            return self
-        changes = self.modes.values[mode]
+        """The preset as one of its modes has it, or as it is if it has no such mode."""
+        changes = self.modes.values.get(mode, {}) if self.modes else {}
         return Preset.model_validate({**self.model_dump(by_alias=True, exclude_unset=True), **changes})
 
     def habits(self) -> Habits:

@@ -93,6 +93,7 @@ PROVIDERS = [
     shared("a missing tenant", "spec.params.tenant", "missing", ("  provider: slack", "  provider: microsoft"), ("slack:user:T1:U1", "microsoft:user:t:u"), ("spec:\n", "@@spec:\n")),
     shared("a misspelt parameter", "spec.params.tenat", "the nearest known one is tenant", ("provider: slack", "provider: microsoft\n  params: {tenant: t, @@tenat: x}"), ("slack:user:T1:U1", "microsoft:user:t:u")),
     app("an own provider without an authorization endpoint", "spec.endpoints.authorizationUrl", "missing", ("    authorizationUrl: https://acme.example/authorize\n", ""), ("  endpoints:", "  @@endpoints:")),
+    app("a provider in another case, without endpoints", "spec.endpoints.tokenUrl", "if you meant the provider slack, write that", ("provider: acme", "provider: Slack"), ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
     app("an own provider without a token endpoint", "spec.endpoints.tokenUrl", "missing", ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
 ]
 FLOWS = [app("no flow", "spec.flow", "missing", ("  flow: authorizationCode\n", ""), ("spec:\n", "@@spec:\n")), app("client credentials", "spec.flow", "not available", ("authorizationCode", "@@clientCredentials")), app("an implicit flow", "spec.flow", "not one of the words", ("authorizationCode", "@@implicit"))]
@@ -197,6 +198,8 @@ OWNERS = [app(f"the binding {name}", "spec.owner.binding", "not available", ("  
     app("a template with a space", "spec.owner.identity.user.template", "not a template", ('"acme:user:{user.id}"', f'@@"{CANARY} :{{user.id}}"')),
     app("two claims without a separator", "spec.owner.identity.user.template", "without a separator", ('"acme:user:{user.id}"', f'@@"{CANARY}:{{a}}{{b}}"')),
     app("a template that is one claim", "spec.owner.identity.user.template", "without a prefix", ('"acme:user:{user.id}"', '@@"{user.id}"')),
+    app("a template that is a number", "spec.owner.identity.user.template", "not text", ('"acme:user:{user.id}"', "@@12")),
+    app("a source of its own", "spec.owner.identity.user.from", "not one of the words", ("from: tokenResponse", f"from: @@{CANARY}")),
     app("authorizers in user mode", "spec.owner.authorizers", "are for subjectMode: global", ("  owner:\n", f"  owner:\n    @@authorizers: [{CANARY}]\n")),
     shared("global mode without authorizers", "spec.owner.authorizers", "missing", ('  owner: {authorizers: ["slack:user:T1:U1"]}\n', ""), ("spec:\n", "@@spec:\n")),
     shared("an empty list of authorizers", "spec.owner.authorizers", "nobody could ever connect", ('["slack:user:T1:U1"]', "@@[]")),
@@ -220,6 +223,7 @@ BROKERS = [
     broker("a public address with a query", "spec.publicBaseUrl", "query or fragment", ("https://broker.example", f"@@https://broker.example?{CANARY}")),
     broker("a public address with a user", "spec.publicBaseUrl", "a user name in a URL", ("https://broker.example", f"@@https://{CANARY}@broker.example")),
     broker("no public address while others can connect", "spec.publicBaseUrl", "missing", ("  publicBaseUrl: https://broker.example\n", ""), ("host: 127.0.0.1", "host: 0.0.0.0"), ("spec:\n", "@@spec:\n")),
+    broker("a host that is half an IPv6 address", "spec.listen.host", "not a host or address", ("host: 127.0.0.1", 'host: @@"1::2::3"')),
     broker("a host with a path", "spec.listen.host", "not a host or address", ("host: 127.0.0.1", f"host: @@a/{CANARY}")),
     broker("a weakening away from loopback", "spec.weaken", "a check is off away from loopback", ("  listen:", "  @@weaken: [plainHttpProvider]\n  listen:")),
     broker("plain secrets away from loopback", "spec.allowPlainSecrets", "away from loopback", ("  listen:", "  @@allowPlainSecrets: dev\n  listen:")),
@@ -243,6 +247,7 @@ TOOLS = [
     tool("an export with an app of its own", "spec.exports[0].auth.?", "known here: scopes", ("auth: {scopes: [read]}", "auth: {@@oauthAppRef: OAuthApp/acme}")),
     tool("an export with auth but no name", "spec.exports[0].name", "missing", ("{name: hit, auth", "@@{auth")),
     tool("two exports of one name", "spec.exports[1].name", "the same export twice", ("{name: hold}", "{name: @@hit}")),
+    tool("an auth that is a list", "spec.auth", "not a mapping", ("{oauthAppRef: OAuthApp/acme, scopes: [read, write]}", f"@@[{CANARY}]")),
     tool("an export's auth without its tool's", "spec.exports[0].auth", "without its tool's", ("  auth: {oauthAppRef: OAuthApp/acme, scopes: [read, write]}\n", ""), ("{name: hit, auth", "{name: hit, @@auth")),
     tool("an unknown field of auth", "spec.auth.oauthAppref", "the nearest known name is oauthAppRef", ("scopes: [read, write]", "scopes: [read, write], @@oauthAppref: x")),
     connector("both ways to authenticate", "spec.auth", "exactly one of oauthAppRef and staticToken", ("auth: {", "auth: @@{oauthAppRef: OAuthApp/acme, ")),

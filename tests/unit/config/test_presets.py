@@ -17,7 +17,7 @@ from tests.unit.config.bundles import APP, GLOBAL, edited, write
 
 UNSOURCED = {"name", "title", "evidence"}
 ALL = [
-    pytest.param(preset.in_mode(mode) if preset.modes else preset, id=f"{preset.name} {mode}".strip())
+    pytest.param(preset.in_mode(mode), id=f"{preset.name} {mode}".strip())
     for preset in presets().values()
     for mode in (preset.modes.values if preset.modes else [""])
 ]
@@ -158,6 +158,10 @@ def test_an_alias_never_hides_a_scope_that_the_app_spells_out(tmp_path: Any):
     long = "https://www.googleapis.com/auth/userinfo.email"
     short = preset_app(tmp_path, "google", scopes="[email]")
     spelt = app_of(tmp_path, ("provider: acme", "provider: google"), ("[read, write]", f'["{long}", email]'))
+    graph = "https://graph.microsoft.com/"
+    params = ("  flow:", "  params: {tenant: common}\n  flow:")
+    both = preset_app(tmp_path, "microsoft", params, scopes=f'["{graph}Mail.Read", Mail.Read]')
+    assert {} == both.habits.scope_aliases
     assert {long: "email"} == short.habits.scope_aliases
     assert {} == spelt.habits.scope_aliases
 
