@@ -6,6 +6,8 @@ import pytest
 
 from tests import machine
 
+pytest_plugins = ["oauthbroker.testing.pytest_plugin"]  # no test may leak a secret, asked or not
+
 SKIPPED = "e2e skipped, this machine lacks: "
 
 
