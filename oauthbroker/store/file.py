@@ -16,7 +16,7 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.store.entries import Entries, Prepared
 from oauthbroker.store.folders import Folders, open_folders
-from oauthbroker.store.fs import Fs, at_border
+from oauthbroker.store.fs import Fs, at_border, failure
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.locks import Locks
 from oauthbroker.store.names import check_key, check_kinds, is_name
@@ -97,9 +97,11 @@ class FileStore:
 
     async def get(self, key: Key) -> Entry | None:
         self._check_open(key)
-        failed: BrokerError | None = None
+        failed: BrokerError
         try:
-            return at_border(partial(self._entries.read, key))
+            return self._entries.read(key)
+        except OSError as exc:
+            failed = failure(exc)
         except BrokerError as exc:
             failed = exc
         if failed.code is Code.RECORD_CORRUPT:

@@ -15,7 +15,7 @@ _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
 
 def length_prefixed(*parts: bytes) -> bytes:
     """Each part behind its length (4 bytes, big-endian): two different lists never become the same bytes."""
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
 
 
 def text_bytes(*parts: str) -> bytes:

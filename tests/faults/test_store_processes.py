@@ -16,6 +16,7 @@ import pytest
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.store.file import FileStore
+from oauthbroker.store.fs import Fs
 from oauthbroker.store.port import Conflict, Key
 from oauthbroker.testing.stores import open_file_store
 
@@ -223,6 +224,29 @@ async def test_a_lease_whose_file_was_removed_while_waiting_is_taken_on_the_new_
         async with other.lease(key, wait=1):
             assert Code.STORE_LOCKED == await take(store, key, 0.02)
     assert None is await take(store, key, 0)
+    await other.close()
+
+
+@pytest.mark.case("75")
+async def test_a_lock_file_removed_between_opening_and_locking_is_not_held(tmp_path):
+    """What was locked has no name any more; holding it would exclude nobody."""
+
+    class Removing(Fs):
+        victim: Path | None = None
+
+        def try_lock(self, fd: int) -> bool:
+            if self.victim:
+                self.victim.unlink()
+                self.victim = None
+            return super().try_lock(fd)
+
+    fs = Removing()
+    store, other = open_file_store(tmp_path, fs=fs), open_file_store(tmp_path)
+    key = store.key("flight", "a")
+    fs.victim = tmp_path / "store" / "data" / "locks" / f"flight-{key.name}"
+    async with store.lease(key, wait=1):
+        assert Code.STORE_LOCKED == await take(other, key, 0.02)
+    await store.close()
     await other.close()
 
 
