@@ -142,10 +142,14 @@ class AuditList:
     """Entries kept in memory, for embedding without a disk and for tests."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.lines: list[tuple[datetime, Entry]] = []
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [entry for _, entry in self.lines]
 
     def write(self, entry: Entry, at: datetime) -> None:
-        self.entries.append(entry)
+        self.lines.append((at, entry))
 
     def close(self) -> None:
         """Nothing to let go of."""

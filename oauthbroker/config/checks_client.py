@@ -26,7 +26,21 @@ RESERVED_OPTIONS: Final = frozenset(
 _CALLBACK = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 # First steps of paths that are the broker's own.
 OWN_PATHS: Final = frozenset(
-    {"admin", "api", "connect", "connections", "device", "healthz", "livez", "metrics", "readyz", "static", "v1"}
+    {
+        "admin",
+        "api",
+        "connect",
+        "connected",
+        "connections",
+        "declined",
+        "device",
+        "healthz",
+        "livez",
+        "metrics",
+        "readyz",
+        "static",
+        "v1",
+    }
 )
 _ENDPOINT_NAMES: Final = {
     "authorization_url": "authorizationUrl",

@@ -15,7 +15,7 @@ from oauthbroker.secret import Secret
 
 LOCATOR_LENGTH = 22
 STATE = re.compile(r"[A-Za-z0-9_-]{65}")
-MAX_QUERY = 8 * 1024
+MAX_QUERY = 32 * 1024  # room for a chatty error_description, which is never read (case 8); what we read is far smaller
 MAX_CODE = 4 * 1024
 MAX_ERROR = 128
 
@@ -89,7 +89,7 @@ def validate_callback(
         raise BrokerError(Code.STATE_USED)
     if now >= session.expires_at:  # (5)
         raise BrokerError(Code.STATE_EXPIRED)
-    if session.link != "direct" and not cookie_fits(session, cookie):  # (6)
+    if needs_cookie(session) and not cookie_fits(session, cookie):  # (6)
         raise BrokerError(Code.OWNER_BINDING_FAILED)
     if params.issuer is None:  # (7)
         if issuer_promised:
@@ -99,6 +99,11 @@ def validate_callback(
     if params.code is None:  # (8)
         raise BrokerError(Code.PROVIDER_DENIED)
     return ValidCallback(params.code)
+
+
+def needs_cookie(session: AuthSession) -> bool:
+    """All but a direct link that nobody has taken through the connect page."""
+    return session.link != "direct" or session.attempt.cookie is not None
 
 
 def cookie_fits(session: AuthSession, cookie: str | None) -> bool:

@@ -1,7 +1,7 @@
-"""AuthSessionRecord (specification 12.5.5): one authorization under way, and its legal transitions.
+r"""AuthSessionRecord (specification 12.5.5): one authorization under way, and its legal transitions.
 
     pending --claimed()--> pending with a claim --completed()--> completed
-       |                           \\--failed()--> failed
+       |                           \--failed()--> failed
        |--failed()--> failed     |--lapsed()--> expired
 Every transition returns the next record; the one-time secrets end with the session.
 """
@@ -18,6 +18,7 @@ from oauthbroker.clock import from_iso, to_iso
 from oauthbroker.errors import Code
 from oauthbroker.records import codec
 from oauthbroker.records.event import AgentEvent
+from oauthbroker.results import Reason
 from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget, SubjectMode
 
@@ -68,6 +69,7 @@ class AuthSession:
     config_digest: str
     link: Link = "connect"
     switch_account: bool = False
+    reason: Reason = "noGrant"
     status: SessionStatus = "pending"
     claim: Claim | None = None
     failure: Code | None = None
@@ -144,6 +146,7 @@ class AuthSession:
             "configDigest": self.config_digest,
             "link": self.link,
             "switchAccount": self.switch_account,
+            "reason": self.reason,
             "claim": {"by": claim.by, "until": to_iso(claim.until)} if claim else None,
             "failure": self.failure.value if self.failure else None,
             "finishedAt": codec.iso(self.finished_at),
@@ -170,6 +173,7 @@ class AuthSession:
             config_digest=status["configDigest"],
             link=status["link"],
             switch_account=status["switchAccount"],
+            reason=status["reason"],
             status=spec["status"],
             claim=Claim(status["claim"]["by"], from_iso(status["claim"]["until"])) if status["claim"] else None,
             failure=Code(status["failure"]) if status["failure"] else None,

@@ -1,0 +1,73 @@
+"""Broker: the object that `open_broker` gives, and all that an embedding runtime needs (design 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from oauthbroker.apps import Bundle
+from oauthbroker.audit import AuditWriter
+from oauthbroker.clock import Clock
+from oauthbroker.consent import Consent
+from oauthbroker.context import OAuthContext
+from oauthbroker.context import app_name as name_of
+from oauthbroker.inventory import Grants, Secrets
+from oauthbroker.manager import Caller, OAuthManager
+from oauthbroker.metrics import Metrics
+from oauthbroker.pending import Pending
+from oauthbroker.queues import Delivery
+from oauthbroker.resume import Events, Outcomes, SessionOutcome
+from oauthbroker.turn import Turn
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Broker:
+    """A running broker. Everything a runtime does goes through here; tools get `oauth(turn, tool=...)`."""
+
+    bundle: Bundle
+    manager: OAuthManager
+    consent: Consent
+    events: Events
+    grants: Grants
+    secrets: Secrets
+    outcomes: Outcomes
+    waiting: Pending
+    clock: Clock
+    audit: AuditWriter
+    metrics: Metrics
+    web: ASGIApp
+
+    def oauth(self, turn: Turn, tool: str | None = None) -> OAuthContext:
+        """`ctx.oauth` for one turn. `tool` is `Tool/name` or `Tool/name:export` and narrows to what it declared;
+        without it, it is the runtime's own view of all apps."""
+        declared = None if tool is None else self.bundle.tools.get(tool, ())
+        return OAuthContext(self.manager, Caller(turn, tool, declared), self.bundle.settings.locale)
+
+    async def pending(self, turn: Turn) -> dict[str, Any] | None:
+        """The `auth.pending` block of a turn, or None when nothing waits for a person."""
+        return await self.waiting.block(turn)
+
+    async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
+        """Waits until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout` s."""
+        return await self.outcomes.wait(auth_session_id, timeout)
+
+    async def cancel(self, auth_session_id: str) -> bool:
+        """The person said no in the conversation: the link dies, no event. False when there was nothing to cancel."""
+        return await self.waiting.cancel(auth_session_id)
+
+    async def revoke(self, app: str, *, subject: str) -> bool:
+        """Ends a grant: here at once, at the provider as soon as it answers. False when none was alive."""
+        return await self.grants.revoke(name_of(app), subject)
+
+    def on_granted(
+        self, agent: str, callback: Callable[[Delivery], Awaitable[None]]
+    ) -> AbstractAsyncContextManager[None]:
+        """Calls back for every event of an agent while the `async with` block runs."""
+        return self.events.on_granted(agent, callback)
+
+    def __repr__(self) -> str:
+        return f"Broker({len(self.bundle.apps)} apps)"

@@ -1,0 +1,207 @@
+"""From need to link to provider: open a session, show its page, and send one browser off (design 5.1 to 5.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from oauthbroker.apps import Limits, OAuthApp
+from oauthbroker.audit import AuditWriter, AuthorizationRequested, ConnectStarted
+from oauthbroker.clock import Clock, random_text
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.flows.finish import Finish
+from oauthbroker.protocol.authorize import authorization_url, code_challenge
+from oauthbroker.protocol.callback import LOCATOR_LENGTH, cookie_hash
+from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.quota import OpenSessions
+from oauthbroker.records import Attempt, AuthSession, Grant, grant_id
+from oauthbroker.repository import Conflict, Held, Repository
+from oauthbroker.results import Reason
+from oauthbroker.secret import Secret
+from oauthbroker.turn import ResumeTarget
+
+TICKET = re.compile(r"[A-Za-z0-9_-]{65}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an authorization is for. Two wishes that are equal share one session."""
+
+    subject: str
+    scopes: tuple[str, ...]
+    resume: ResumeTarget
+    reason: Reason = "noGrant"
+    switch_account: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Where a browser goes now, and the cookie it takes along."""
+
+    url: Secret
+    cookie: Secret
+    session: AuthSession
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Opens sessions and starts browsers on their way."""
+
+    repository: Repository
+    discovery: Discovery
+    finish: Finish
+    quota: OpenSessions
+    clock: Clock
+    audit: AuditWriter
+    limits: Limits
+
+    async def open(self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]) -> AuthSession | None:
+        """The session to send a person to: the pending one of the same wish while more than half its life is left,
+        else a new one. None when a grant arrived meanwhile: decide again.
+
+        Raises `rateLimited`, and store codes.
+        """
+        found = self._reusable(app, wish, await self.repository.waiting(app.name, wish.subject))
+        if found is not None:
+            return found
+        async with self.repository.pair(app.name, wish.subject):
+            grant = await self.repository.grant(app.name, wish.subject)
+            if not still_needed(grant.record if grant is not None else None):
+                return None
+            waiting = await self.repository.waiting(app.name, wish.subject)
+            found = self._reusable(app, wish, waiting)
+            return found if found is not None else await self._open_new(app, wish, waiting)
+
+    def _reusable(self, app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]]) -> AuthSession | None:
+        half = timedelta(seconds=self.limits.session_seconds / 2)
+        for held in waiting:
+            session = held.record
+            fits = _same_wish(session, wish) and session.claim is None and session.config_digest == app.digest()
+            if fits and session.expires_at - self.clock.now() > half:
+                return session
+        return None
+
+    async def _open_new(self, app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]]) -> AuthSession:
+        now = self.clock.now()
+        alive = [held for held in waiting if held.record.expires_at > now]
+        if len(alive) >= self.limits.sessions_per_subject:
+            raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
+        self.quota.admit(app.name, now)
+        session = self._new_session(app, wish)
+        await self.repository.save_session(session, expect=0)
+        superseded = [held for held in alive if _same_wish(held.record, wish) and held.record.attempt.cookie is None]
+        for held in superseded:
+            await self.finish.lapse_locked(held)
+            self.quota.ended(held.record.locator)
+        left = [held.record.locator for held in alive if held not in superseded]
+        await self.repository.save_waiting(app.name, wish.subject, [*left, session.locator])
+        self.quota.opened(session.locator, app.name, session.expires_at)
+        grant = grant_id(app.name, wish.subject)
+        entry = AuthorizationRequested(app.name, grant, session.id, wish.resume.agent_name, wish.reason)
+        self.audit.write(entry, now)
+        return session
+
+    def _new_session(self, app: OAuthApp, wish: Wish) -> AuthSession:
+        now, locator = self.clock.now(), random_text(self.clock, 128)
+        return AuthSession(
+            locator=locator,
+            app=app.name,
+            provider=app.provider,
+            subject_mode=app.subject_mode,
+            subject=wish.subject,
+            scopes=wish.scopes,
+            resume=wish.resume,
+            ticket=Secret(locator + random_text(self.clock, 256)),
+            attempt=self._new_attempt(locator, cookie=None),
+            created_at=now,
+            expires_at=now + timedelta(seconds=self.limits.session_seconds),
+            config_digest=app.digest(),
+            link=app.redirect.link,
+            switch_account=wish.switch_account,
+            reason=wish.reason,
+        )
+
+    def _new_attempt(self, locator: str, *, cookie: Secret | None) -> Attempt:
+        """RFC 7636 section 4.1: 256 bits of verifier, S256; a state and a nonce of their own for every browser."""
+        verifier = Secret(random_text(self.clock, 256))
+        return Attempt(
+            state=Secret(locator + random_text(self.clock, 256)),
+            challenge=code_challenge(verifier),
+            verifier=verifier,
+            nonce=Secret(random_text(self.clock, 256)),
+            cookie=cookie_hash(cookie.reveal()) if cookie is not None else None,
+        )
+
+    async def look(self, ticket: str) -> Held[AuthSession]:
+        """The open session of a ticket; changes nothing, because chat applications fetch links before people do.
+
+        Raises `stateUnknown` for whatever is not an open session: which of the reasons it is stays ours.
+        """
+        held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if TICKET.fullmatch(ticket) else None
+        if held is None or held.record.ticket is None or not held.record.ticket.matches(ticket):
+            raise BrokerError(Code.STATE_UNKNOWN)
+        session = held.record
+        if not session.open or session.claim is not None or session.expires_at <= self.clock.now():
+            raise BrokerError(Code.STATE_UNKNOWN)
+        return held
+
+    async def start(self, app: OAuthApp, ticket: str) -> Departure:
+        """The person pressed the button: new state, verifier, nonce and cookie in one write; the last browser wins.
+
+        Raises `stateUnknown`, and what discovery raises before anything is written.
+        """
+        await self.discovery.endpoints(app)
+        for _ in range(8):
+            held = await self.look(ticket)
+            if held.record.config_digest != app.digest():
+                await self.finish.lapse(held)
+                raise BrokerError(Code.STATE_UNKNOWN)
+            cookie = Secret(random_text(self.clock, 256))
+            session = held.record.attempted(self._new_attempt(held.record.locator, cookie=cookie))
+            try:
+                await self.repository.save_session(session, expect=held.generation)
+            except Conflict:
+                continue
+            self.audit.write(ConnectStarted(app.name, session.id), self.clock.now())
+            return Departure(await self.provider_url(app, session), cookie, session)
+        raise BrokerError(Code.STORE_LOCKED)
+
+    async def provider_url(self, app: OAuthApp, session: AuthSession) -> Secret:
+        """The provider's authorization URL of the session's present attempt. It carries the state: a Secret."""
+        attempt = session.attempt
+        url = authorization_url(
+            app,
+            await self.discovery.endpoints(app),
+            state=attempt.state,
+            code_challenge=attempt.challenge,
+            nonce=attempt.nonce.reveal() if attempt.nonce is not None else None,
+            scopes=session.scopes,
+        )
+        return Secret(url)
+
+    async def decline(self, ticket: str) -> AuthSession:
+        """The person said no on our own page. Raises `stateUnknown`."""
+        held = await self.look(ticket)
+        await self.finish.fail(held, Code.PROVIDER_DENIED, event="auth.denied")
+        self.quota.ended(held.record.locator)
+        return held.record
+
+    async def cancel(self, locator: str) -> bool:
+        """The runtime withdraws the request; no event. False when there is nothing left to withdraw."""
+        held = await self.repository.session(locator)
+        if held is None or not held.record.open or held.record.claim is not None:
+            return False
+        await self.finish.lapse(held)
+        self.quota.ended(locator)
+        return True
+
+
+def _same_wish(session: AuthSession, wish: Wish) -> bool:
+    return (
+        session.scopes == wish.scopes
+        and session.resume == wish.resume
+        and session.switch_account == wish.switch_account
+        and session.subject == wish.subject
+    )

@@ -1,0 +1,237 @@
+"""The end of every flow: whose tokens are these, may they be kept, and then one commit of grant and event.
+
+Order of the commit (design 5.8): grant with its event -> session terminal -> every other session that the grant
+satisfies. A crash after the first write is finished by `recover`, so no acknowledged grant and no event is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.audit import AuditWriter, Connected, ConnectFailed, TokensDropped
+from oauthbroker.binding import OwnerVerdict, check_pin, judge_owner
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Token
+from oauthbroker.repository import Conflict, Held, Repository
+from oauthbroker.scope import granted_scopes
+from oauthbroker.secret import Secret
+
+
+class Revoker(Protocol):
+    """Tells a provider that tokens have had their day; True when it took note of all of them."""
+
+    async def __call__(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Tokens that passed every check, with what to store beside them. Only `verify` makes one."""
+
+    tokens: TokenResponse
+    owner: OwnerVerdict
+    scopes: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Verifies and commits for every flow that ends in a grant; ends sessions that do not."""
+
+    repository: Repository
+    owners: OwnerReader
+    clock: Clock
+    audit: AuditWriter
+    metrics: Metrics
+    wake: Callable[[], None]
+
+    async def verify(self, app: OAuthApp, session: AuthSession, tokens: TokenResponse, sent_at: datetime) -> Verified:
+        """(1) who agreed (2) is it the session's subject, or one of its authorizers (3) is every scope the app's.
+
+        Raises idTokenInvalid, subjectMismatch, subjectForbidden, subjectUnverifiable, scopeExceeded, and what a
+        provider call raises.
+        """
+        facts = await self.owners.read(app, tokens, session.attempt.nonce, sent_at)  # (1)
+        owner = judge_owner(app, session.subject, facts)  # (2)
+        scopes, missing = granted_scopes(app, session.scopes, tokens.scopes)  # (3)
+        return Verified(tokens, owner, scopes, missing)
+
+    async def commit(
+        self, app: OAuthApp, held: Held[AuthSession], verified: Verified, sent_at: datetime
+    ) -> Held[Grant]:
+        """Stores the grant with its event, ends the session and every other one that waits for no more than this.
+
+        Raises `subjectMismatch` when another account is pinned, `exchangeUncertain` when the claim ran out and
+        somebody ended the session meanwhile; then nothing is stored.
+        """
+        session = held.record
+        async with self.repository.pair(session.app, session.subject):
+            now_there = await self.repository.session(session.locator)
+            if now_there is None or now_there.generation != held.generation:
+                raise BrokerError(Code.EXCHANGE_UNCERTAIN, note="the session was ended meanwhile")
+            before = await self.repository.grant(session.app, session.subject)
+            old = before.record if before is not None else None
+            if old is not None:
+                check_pin(old.account, verified.owner.account, switch_account=session.switch_account)
+            grant = self._next_grant(app, session, verified, old, sent_at)
+            stored = await self.repository.save_grant(grant, expect=before.generation if before else 0)
+            await self._complete(held)
+            await self._complete_others(stored.record, session)
+        self.audit.write(Connected(app.name, grant.id, session.id), self.clock.now())
+        self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
+        self.wake()
+        return stored
+
+    async def fail(self, held: Held[AuthSession], code: Code, *, event: EventType | None = "auth.failed") -> None:
+        """Ends a session without a grant, in one write with its own event. A session that ended meanwhile stays."""
+        session, now = held.record, self.clock.now()
+        notice = self._event(session, event, {"code": code.value}) if event is not None else None
+        async with self.repository.pair(session.app, session.subject):
+            try:
+                await self.repository.save_session(session.failed(now, code, notice), expect=held.generation)
+            except (Conflict, ValueError):
+                return
+            await self._forget_waiting(session.app, session.subject, {session.locator})
+        self.audit.write(ConnectFailed(session.app, session.id, code.value), now)
+        self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
+        self.wake()
+
+    async def lapse(self, held: Held[AuthSession], *, event: EventType | None = None) -> None:
+        """Ends an unclaimed session: it expired, was superseded or cancelled. Under no lock of the caller's."""
+        session = held.record
+        async with self.repository.pair(session.app, session.subject):
+            await self.lapse_locked(held, event=event)
+            await self._forget_waiting(session.app, session.subject, {session.locator})
+        if event is not None:
+            self.wake()
+
+    async def lapse_locked(self, held: Held[AuthSession], *, event: EventType | None = None) -> None:
+        """The same for a caller that holds the pair's lease and mends the waiting list itself."""
+        session = held.record
+        notice = self._event(session, event, {}) if event is not None else None
+        try:
+            await self.repository.save_session(session.lapsed(self.clock.now(), notice), expect=held.generation)
+        except (Conflict, ValueError):
+            return
+
+    async def recover(self, held: Held[AuthSession]) -> bool:
+        """Ends a claimed session whose claimer is gone: completed if the grant carries its id, else failed.
+
+        False while the claim is still somebody's.
+        """
+        session = held.record
+        if session.claim is None or session.claim.until > self.clock.now():
+            return False
+        async with self.repository.pair(session.app, session.subject):
+            grant = await self.repository.grant(session.app, session.subject)
+            granted = grant is not None and _carries(grant.record, session)
+            if granted and grant is not None:
+                await self._complete(held)
+                await self._complete_others(grant.record, session)
+        if not granted:
+            await self.fail(held, Code.EXCHANGE_UNCERTAIN)
+        self.wake()
+        return True
+
+    async def drop(
+        self, app: OAuthApp, session: AuthSession, code: Code, tokens: tuple[Secret, ...], revoke: Revoker
+    ) -> None:
+        """Tokens that we will not keep: revoked where that reaches no further than themselves (design 5.6)."""
+        revoked = False
+        if app.revocation.reach == "token" and tokens:
+            revoked = await revoke(app, tokens)
+        self.audit.write(TokensDropped(app.name, session.id, code.value, revoked), self.clock.now())
+
+    def _next_grant(
+        self, app: OAuthApp, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime
+    ) -> Grant:
+        now, tokens = self.clock.now(), verified.tokens
+        refresh = tokens.refresh_token or _kept_refresh(old, verified)
+        lifetime = tokens.lifetime_seconds
+        expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
+        grant = Grant(
+            app=app.name,
+            provider=app.provider,
+            subject=session.subject,
+            flow="authorization_code",
+            scopes=verified.scopes,
+            token=Token(tokens.access_token, tokens.token_type, refresh, expires, lifetime),
+            created_at=old.created_at if old is not None and not old.revoked else now,
+            updated_at=now,
+            account=verified.owner.account,
+            authorized_by=verified.owner.authorized_by,
+            auth_session_id=session.id,
+            resume=session.resume,
+            provider_data={name: tokens.facts[name] for name in app.habits.keeps if name in tokens.facts},
+        )
+        missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
+        event = self._granted(session, grant, missing)
+        return replace(grant, outbox=(*(old.outbox if old is not None else ()), event))
+
+    async def _complete(self, held: Held[AuthSession]) -> None:
+        done = held.record.completed(self.clock.now())
+        await self.repository.save_session(done, expect=held.generation)
+
+    async def _complete_others(self, grant: Grant, first: AuthSession) -> None:
+        """Every other session of the pair that this grant satisfies; its event lives in its own record."""
+        gone = {first.locator}
+        for other in await self.repository.waiting(grant.app, grant.subject):
+            if other.record.locator != first.locator and await self._complete_other(grant, other):
+                gone.add(other.record.locator)
+        await self._forget_waiting(grant.app, grant.subject, gone)
+
+    async def _complete_other(self, grant: Grant, held: Held[AuthSession] | None) -> bool:
+        """A browser may press the button at this very moment: read again and complete what is there then."""
+        for _ in range(8):
+            if held is None or not held.record.open or held.record.claim is not None:
+                return False
+            session = held.record
+            if session.switch_account or not set(session.scopes) <= set(grant.scopes):
+                return False
+            done = session.completed(self.clock.now(), self._granted(session, grant, {}))
+            try:
+                await self.repository.save_session(done, expect=held.generation)
+            except Conflict:
+                held = await self.repository.session(session.locator)
+                continue
+            return True
+        return False
+
+    async def _forget_waiting(self, app: str, subject: str, gone: set[str]) -> None:
+        left = [held.record.locator for held in await self.repository.waiting(app, subject)]
+        await self.repository.save_waiting(app, subject, [locator for locator in left if locator not in gone])
+
+    def _granted(self, session: AuthSession, grant: Grant, more: dict[str, Any]) -> AgentEvent:
+        facts = {"scopesGranted": list(grant.scopes), "grantId": grant.id, **more}
+        return self._event(session, "auth.granted", facts)
+
+    def _event(self, session: AuthSession, kind: EventType, facts: dict[str, Any]) -> AgentEvent:
+        """What every event says of its session, and the facts of its kind. Never a secret."""
+        payload = {
+            "oauthAppRef": {"kind": "OAuthApp", "name": session.app},
+            "provider": session.provider,
+            "subject": session.subject,
+            "authSessionId": session.id,
+            **facts,
+        }
+        return AgentEvent.about(session.id, kind, session.resume, payload, self.clock.now())
+
+
+def _carries(grant: Grant, session: AuthSession) -> bool:
+    """Whether this session's commit reached the grant, even if a later one came on top."""
+    granted = f"evt-{session.id}-auth.granted"
+    return grant.auth_session_id == session.id or any(event.id == granted for event in grant.outbox)
+
+
+def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:
+    """Connecting the same account again never loses a refresh token that the provider did not send again."""
+    if old is None or old.revoked or old.token is None or old.account is None:
+        return None
+    return old.token.refresh_token if old.account == verified.owner.account else None

@@ -1,0 +1,108 @@
+"""What operators see and do: the grants there are, and the runtime's own sealed secrets. Never a token or a value."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.audit import AuditWriter, SecretChanged
+from oauthbroker.clock import Clock, to_iso
+from oauthbroker.flows.revoke import Revoke
+from oauthbroker.records import Grant
+from oauthbroker.repository import Repository
+from oauthbroker.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class GrantSummary:
+    """One grant without its tokens."""
+
+    grantId: str
+    app: str
+    provider: str
+    subject: str
+    scopes: tuple[str, ...]
+    state: str
+    expiresAt: str | None
+    refreshable: bool
+    createdAt: str
+    updatedAt: str
+    authorizedBy: str | None
+    eventsToSend: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, grant: Grant) -> GrantSummary:
+        token = grant.token
+        return cls(
+            grantId=grant.id,
+            app=grant.app,
+            provider=grant.provider,
+            subject=grant.subject,
+            scopes=grant.scopes,
+            state="revoked" if grant.revoked else "live",
+            expiresAt=to_iso(token.expires_at) if token is not None and token.expires_at is not None else None,
+            refreshable=token is not None and token.refresh_token is not None,
+            createdAt=to_iso(grant.created_at),
+            updatedAt=to_iso(grant.updated_at),
+            authorizedBy=grant.authorized_by,
+            eventsToSend=len(grant.outbox),
+        )
+
+
+class Grants:
+    """`broker.grants`: list, find, revoke."""
+
+    def __init__(self, apps: Mapping[str, OAuthApp], repository: Repository, revoke: Revoke) -> None:
+        self._apps = apps
+        self._repository = repository
+        self._revoke = revoke
+
+    async def list(self, *, app: str | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
+        """Every readable grant, revoked ones included, in no order."""
+        async for held in self._repository.grants():
+            grant = held.record
+            if app in {None, grant.app} and subject in {None, grant.subject}:
+                yield GrantSummary.of(grant)
+
+    async def find(self, grant_id: str) -> GrantSummary | None:
+        """By grantId; a scan."""
+        async for summary in self.list():
+            if summary.grantId == grant_id:
+                return summary
+        return None
+
+    async def revoke(self, app: str, subject: str) -> bool:
+        """Ends a grant here at once and at the provider as soon as it answers. False when none was alive."""
+        return await self._revoke.grant(self._apps.get(app), app, subject)
+
+
+class Secrets:
+    """The runtime's own sealed `Secret/<name>` entries. Values go in and never come out here."""
+
+    def __init__(self, repository: Repository, clock: Clock, audit: AuditWriter) -> None:
+        self._repository = repository
+        self._clock = clock
+        self._audit = audit
+
+    async def put(self, name: str, key: str, value: Secret) -> None:
+        await self._repository.change_secret(name, lambda data: {**data, key: value.reveal()})
+        self._audit.write(SecretChanged(name, "set"), self._clock.now())
+
+    async def remove(self, name: str, key: str | None = None) -> bool:
+        """One key, or the whole secret. False when it was not there."""
+        if not any(name == there and key in {None, found} for there, found in await self._repository.secrets()):
+            return False
+        await self._repository.change_secret(
+            name, lambda data: {there: value for there, value in data.items() if key not in {None, there}}
+        )
+        self._audit.write(SecretChanged(name, "removed"), self._clock.now())
+        return True
+
+    async def names(self) -> list[tuple[str, str]]:
+        """(name, key) of all there is, sorted."""
+        return sorted(await self._repository.secrets())

@@ -1,0 +1,216 @@
+"""One durable queue per agent: an index of event ids in order, and the events' bodies beside it.
+
+The index is rewritten under the queue's lock, so that order, leases and counts change together. FIFO holds within one
+address (swarm, instance): only the head of an address can be leased, so a poisoned event delays its own conversation
+and no other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from oauthbroker.apps import Limits
+from oauthbroker.clock import Clock, from_iso, random_text, to_iso
+from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.records import AgentEvent, codec
+from oauthbroker.repository import Repository
+
+REMEMBERED = 256
+BACKOFF_SECONDS = (1, 5, 25, 125, 600)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One event's place in the queue. `due` is when it may be leased (again): after a lease or a back-off."""
+
+    id: str
+    address: str
+    attempts: int = 0
+    due: datetime | None = None
+    lease: str | None = None
+
+
+@dataclass(slots=True)
+class Index:
+    """What the queue of an agent says: waiting items in order, dead ones, and ids that were acknowledged lately."""
+
+    waiting: list[Item] = field(default_factory=list)
+    dead: list[Item] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+
+    def find(self, event_id: str) -> Item | None:
+        return next((item for item in self.waiting if item.id == event_id), None)
+
+    def knows(self, event_id: str) -> bool:
+        return event_id in self.done or any(item.id == event_id for item in (*self.waiting, *self.dead))
+
+    def replace(self, item: Item) -> None:
+        self.waiting = [item if each.id == item.id else each for each in self.waiting]
+
+    def remove(self, event_id: str) -> None:
+        self.waiting = [each for each in self.waiting if each.id != event_id]
+
+    def bury(self, item: Item) -> None:
+        self.remove(item.id)
+        self.dead.append(dataclasses.replace(item, lease=None, due=None))
+
+    def next_free(self, now: datetime) -> Item | None:
+        """The oldest item that heads its address and is not leased or backing off."""
+        blocked: set[str] = set()
+        for item in self.waiting:
+            if item.address not in blocked and (item.due is None or item.due <= now):
+                return item
+            blocked.add(item.address)
+        return None
+
+    def to_plaintext(self) -> bytes:
+        spec = {
+            "waiting": [_item_json(item) for item in self.waiting],
+            "dead": [_item_json(item) for item in self.dead],
+            "done": self.done[-REMEMBERED:],
+        }
+        return codec.encode("EventQueue", {"spec": spec})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes | None) -> Index:
+        if body is None:
+            return cls()
+        spec = codec.decode("EventQueue", body)["spec"]
+        return cls([_item(each) for each in spec["waiting"]], [_item(each) for each in spec["dead"]], spec["done"])
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A leased event. Settle it with `ack` or `nack`; an unsettled one comes again when the lease ends."""
+
+    event: AgentEvent
+    attempt: int
+    lease: str
+    _queues: Queues
+
+    @property
+    def id(self) -> str:
+        return self.event.id
+
+    @property
+    def type(self) -> str:
+        return self.event.type
+
+    def to_json(self) -> dict[str, object]:
+        return self.event.to_json()
+
+    async def ack(self) -> bool:
+        """Done. False when the lease had ended and somebody else has the event now."""
+        return await self._queues.ack(self.event.target.agent_name, self.event.id, self.lease)
+
+    async def nack(self) -> bool:
+        """Not done: it comes again after a back-off, at most `queue_attempts` times."""
+        return await self._queues.nack(self.event.target.agent_name, self.event.id, self.lease)
+
+
+class Queues:
+    """The queues of all agents. Several processes may use them at once."""
+
+    def __init__(self, repository: Repository, clock: Clock, limits: Limits, metrics: Metrics) -> None:
+        self._repository = repository
+        self._clock = clock
+        self._limits = limits
+        self._metrics = metrics
+
+    async def enqueue(self, event: AgentEvent) -> bool:
+        """Puts an event at the end of its agent's queue; the same event twice is one. True when it was new."""
+        await self._repository.keep_event(event)
+        async with self._changing(event.target.agent_name) as index:
+            new = not index.knows(event.id)
+            if new:
+                index.waiting.append(Item(event.id, "\x1f".join(event.target.address)))
+        if new:
+            self._metrics.add(Metric.EVENTS_QUEUED, event.type)
+        elif index.find(event.id) is None and event.id in index.done:
+            await self._repository.drop_event(event.id)
+        return new
+
+    async def lease(self, agent: str) -> Delivery | None:
+        """The next event for `queue_lease_seconds`, or None when nothing is free. Takes the lock only if there is."""
+        body, _ = await self._repository.queue(agent)
+        if Index.from_plaintext(body).next_free(self._clock.now()) is None:
+            return None
+        return await self._lease(agent)
+
+    async def _lease(self, agent: str) -> Delivery | None:
+        async with self._changing(agent) as index:
+            now = self._clock.now()
+            while (item := index.next_free(now)) is not None:
+                event = await self._repository.event(item.id)
+                if event is None or item.attempts >= self._limits.queue_attempts:
+                    index.bury(item)
+                    self._metrics.add(Metric.EVENTS_DEAD, agent)
+                    continue
+                until = now + timedelta(seconds=self._limits.queue_lease_seconds)
+                lease = random_text(self._clock, 128)
+                index.replace(dataclasses.replace(item, attempts=item.attempts + 1, due=until, lease=lease))
+                return Delivery(event, item.attempts + 1, lease, self)
+        return None
+
+    async def ack(self, agent: str, event_id: str, lease: str) -> bool:
+        async with self._changing(agent) as index:
+            item = index.find(event_id)
+            if item is None or item.lease != lease:
+                return False
+            index.remove(event_id)
+            index.done.append(event_id)
+        await self._repository.drop_event(event_id)
+        return True
+
+    async def nack(self, agent: str, event_id: str, lease: str) -> bool:
+        async with self._changing(agent) as index:
+            item = index.find(event_id)
+            if item is None or item.lease != lease:
+                return False
+            if item.attempts >= self._limits.queue_attempts:
+                index.bury(item)
+                self._metrics.add(Metric.EVENTS_DEAD, agent)
+                return True
+            pause = BACKOFF_SECONDS[min(item.attempts, len(BACKOFF_SECONDS)) - 1]
+            due = self._clock.now() + timedelta(seconds=pause * self._clock.jitter(0.8, 1.2))
+            index.replace(dataclasses.replace(item, due=due, lease=None))
+        return True
+
+    async def dead(self, agent: str) -> list[AgentEvent]:
+        """Dead letters, oldest first: events that no consumer could settle."""
+        body, _ = await self._repository.queue(agent)
+        found = [await self._repository.event(item.id) for item in Index.from_plaintext(body).dead]
+        return [event for event in found if event is not None]
+
+    @asynccontextmanager
+    async def _changing(self, agent: str) -> AsyncIterator[Index]:
+        """The index under the queue's lock, written back when it changed."""
+        async with self._repository.queue_lock(agent):
+            body, entry = await self._repository.queue(agent)
+            index = Index.from_plaintext(body)
+            before = index.to_plaintext()
+            yield index
+            after = index.to_plaintext()
+            if after != before:
+                await self._repository.save_queue(agent, after, expect=entry.generation if entry else 0)
+
+
+def _item_json(item: Item) -> dict[str, object]:
+    due = to_iso(item.due) if item.due is not None else None
+    return {"id": item.id, "address": item.address, "attempts": item.attempts, "due": due, "lease": item.lease}
+
+
+def _item(data: dict[str, str | int | None]) -> Item:
+    due = data["due"]
+    lease = data["lease"]
+    return Item(
+        str(data["id"]),
+        str(data["address"]),
+        int(data["attempts"] or 0),
+        from_iso(str(due)) if due is not None else None,
+        str(lease) if lease is not None else None,
+    )

@@ -1,0 +1,262 @@
+"""Records <-> sealed entries. The single writer of OAuth state: nothing else puts a record into the store.
+
+Grants, waiting lists and session endings of one (app, subject) are written under that pair's lease, so that they
+change together; plain reads take no lock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
+from oauthbroker.secret import Secret
+from oauthbroker.store.port import Conflict, Entry, Key, Store
+
+__all__ = ["Conflict", "Due", "Held", "Repository"]
+
+KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due")
+LEASES = ("pair", "flight", "queue")
+CACHED_GRANTS = 10_000
+PAIR_WAIT_SECONDS = 20.0
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Generic[R]):
+    """A record and the version it was read as."""
+
+    record: R
+    entry: Entry
+
+    @property
+    def generation(self) -> int:
+        return self.entry.generation
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A record that has something left to do: an event to queue, or a provider to tell."""
+
+    marker: Entry
+    key: Key
+
+
+class Repository:
+    """Typed access to the store. Every method may raise `BrokerError` with a store code."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cache: OrderedDict[tuple[str, str], Held[Grant]] = OrderedDict()
+        self._keys: dict[tuple[str, ...], Key] = {}
+
+    def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
+        """The write lock of one (app, subject). Never held while a provider is called."""
+        return self._store.lease(self._store.key("pair", app, subject), wait=wait)
+
+    # grants
+
+    def grant_key(self, app: str, subject: str) -> Key:
+        return self._store.key("grants", app, subject)
+
+    def warm_grant(self, app: str, subject: str) -> Held[Grant] | None:
+        """The cached grant if it is surely still the newest; costs one stat."""
+        held = self._cache.get((app, subject))
+        return held if held is not None and self._store.unchanged(held.entry) else None
+
+    async def grant(self, app: str, subject: str) -> Held[Grant] | None:
+        """The newest grant of the pair, tombstones included."""
+        held = self.warm_grant(app, subject)
+        if held is not None:
+            return held
+        entry = await self._store.get(self.grant_key(app, subject))
+        return None if entry is None else self._remember(self._open_grant(entry))
+
+    async def save_grant(self, grant: Grant, *, expect: int) -> Held[Grant]:
+        """Writes durably, under the pair's lease. A grant with something left to do is marked due first."""
+        key = self.grant_key(grant.app, grant.subject)
+        if grant.outbox or grant.revocation == "pending":
+            await self._mark_due(key)
+        entry = await self._store.put(key, grant.to_plaintext(), expect=expect)
+        return self._remember(Held(grant, entry))
+
+    async def grants(self) -> AsyncIterator[Held[Grant]]:
+        """Every readable grant; a damaged one never hides the others."""
+        async for entry in self._store.scan("grants"):
+            yield self._open_grant(entry)
+
+    def _open_grant(self, entry: Entry) -> Held[Grant]:
+        grant = Grant.from_plaintext(entry.body)
+        _in_place(entry, self.grant_key(grant.app, grant.subject))
+        return Held(grant, entry)
+
+    def _remember(self, held: Held[Grant]) -> Held[Grant]:
+        pair = (held.record.app, held.record.subject)
+        self._cache[pair] = held
+        self._cache.move_to_end(pair)
+        if len(self._cache) > CACHED_GRANTS:
+            self._cache.popitem(last=False)
+        return held
+
+    # sessions and who waits
+
+    def session_key(self, locator: str) -> Key:
+        return self._store.key("sessions", locator)
+
+    async def session(self, locator: str) -> Held[AuthSession] | None:
+        entry = await self._store.get(self.session_key(locator))
+        return None if entry is None else self._open_session(entry)
+
+    async def save_session(self, session: AuthSession, *, expect: int) -> Held[AuthSession]:
+        """Writes durably; a session with an event of its own is marked due first (then under the pair's lease)."""
+        key = self.session_key(session.locator)
+        if session.outbox is not None:
+            await self._mark_due(key)
+        return Held(session, await self._store.put(key, session.to_plaintext(), expect=expect))
+
+    async def drop_session(self, held: Held[AuthSession]) -> None:
+        await self._store.delete(held.entry.key, expect=held.generation)
+
+    async def sessions(self) -> AsyncIterator[Held[AuthSession]]:
+        async for entry in self._store.scan("sessions"):
+            yield self._open_session(entry)
+
+    def session_unchanged(self, held: Held[AuthSession]) -> bool:
+        return self._store.unchanged(held.entry)
+
+    def _open_session(self, entry: Entry) -> Held[AuthSession]:
+        session = AuthSession.from_plaintext(entry.body)
+        _in_place(entry, self.session_key(session.locator))
+        return Held(session, entry)
+
+    async def waiting(self, app: str, subject: str) -> list[Held[AuthSession]]:
+        """The open sessions of a pair, oldest first."""
+        found = []
+        for locator in (await self._waiting(app, subject))[0]:
+            held = await self.session(locator)
+            if held is not None and held.record.open:
+                found.append(held)
+        return found
+
+    async def save_waiting(self, app: str, subject: str, locators: list[str]) -> None:
+        """Replaces the list, under the pair's lease."""
+        before, generation = await self._waiting(app, subject)
+        if before == locators:
+            return
+        key = self._store.key("waiting", app, subject)
+        body = codec.encode("WaitingList", {"spec": {"app": app, "subject": subject, "sessions": locators}})
+        await self._store.put(key, body, expect=generation)
+
+    async def _waiting(self, app: str, subject: str) -> tuple[list[str], int]:
+        entry = await self._store.get(self._store.key("waiting", app, subject))
+        if entry is None:
+            return [], 0
+        spec = codec.decode("WaitingList", entry.body)["spec"]
+        _in_place(entry, self._store.key("waiting", spec["app"], spec["subject"]))
+        return list(spec["sessions"]), entry.generation
+
+    # what is left to do
+
+    async def _mark_due(self, key: Key) -> None:
+        marker = Key("due", key.name)
+        if await self._store.get(marker) is None:
+            try:
+                await self._store.put(marker, key.kind.encode(), expect=0)
+            except Conflict:
+                return
+
+    async def due(self) -> list[Due]:
+        """Every record that says it has something left to do. A stale marker is harmless."""
+        return [Due(entry, Key(entry.body.decode(), entry.key.name)) async for entry in self._store.scan("due")]
+
+    async def due_grant(self, due: Due) -> Held[Grant] | None:
+        entry = await self._store.get(due.key) if due.key.kind == "grants" else None
+        return None if entry is None else self._open_grant(entry)
+
+    async def due_session(self, due: Due) -> Held[AuthSession] | None:
+        entry = await self._store.get(due.key) if due.key.kind == "sessions" else None
+        return None if entry is None else self._open_session(entry)
+
+    async def settle(self, due: Due) -> None:
+        """Nothing is left to do; under the pair's lease."""
+        try:
+            await self._store.delete(due.marker.key, expect=due.marker.generation)
+        except Conflict:
+            return
+
+    # queues and events
+
+    def queue_lock(self, agent: str) -> AbstractAsyncContextManager[None]:
+        return self._store.lease(self._store.key("queue", agent), wait=PAIR_WAIT_SECONDS)
+
+    async def queue(self, agent: str) -> tuple[bytes | None, Entry | None]:
+        """The agent's queue index, under its lock when it is going to be written."""
+        entry = await self._store.get(self._store.key("queues", agent))
+        return (entry.body, entry) if entry is not None else (None, None)
+
+    def unchanged(self, entry: Entry) -> bool:
+        return self._store.unchanged(entry)
+
+    async def save_queue(self, agent: str, body: bytes, *, expect: int) -> Entry:
+        return await self._store.put(self._store.key("queues", agent), body, expect=expect)
+
+    async def keep_event(self, event: AgentEvent) -> None:
+        """Keeps the event's body; keeping the same event twice is keeping it once."""
+        try:
+            await self._store.put(self._store.key("events", event.id), event.to_plaintext(), expect=0)
+        except Conflict:
+            return
+
+    async def event(self, event_id: str) -> AgentEvent | None:
+        entry = await self._store.get(self._store.key("events", event_id))
+        return None if entry is None else AgentEvent.from_plaintext(entry.body)
+
+    async def drop_event(self, event_id: str) -> None:
+        entry = await self._store.get(self._store.key("events", event_id))
+        if entry is not None:
+            await _ignoring_conflict(self._store.delete, entry)
+
+    # the runtime's own secrets
+
+    async def secrets(self) -> dict[tuple[str, str], Secret]:
+        """Every `Secret/<name>` entry: (name, key) -> value."""
+        found: dict[tuple[str, str], Secret] = {}
+        async for entry in self._store.scan("secrets"):
+            spec = codec.decode("Secret", entry.body)["spec"]
+            _in_place(entry, self._store.key("secrets", spec["name"]))
+            found.update({(spec["name"], key): Secret(value) for key, value in spec["data"].items()})
+        return found
+
+    async def change_secret(self, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        """Rewrites one secret's keys; an empty result removes it."""
+        key = self._store.key("secrets", name)
+        entry = await self._store.get(key)
+        before = codec.decode("Secret", entry.body)["spec"]["data"] if entry else {}
+        after = change(dict(before))
+        if after:
+            body = codec.encode("Secret", {"spec": {"name": name, "data": after}})
+            await self._store.put(key, body, expect=entry.generation if entry else 0)
+        elif entry is not None:
+            await self._store.delete(key, expect=entry.generation)
+
+    async def close(self) -> None:
+        self._cache.clear()
+        await self._store.close()
+
+
+def _in_place(entry: Entry, expected: Key) -> None:
+    """The seal binds a body to its file's name; this binds the name to what the plaintext says (security.md 5.2)."""
+    if entry.key != expected:
+        raise BrokerError(Code.RECORD_MISPLACED)
+
+
+async def _ignoring_conflict(delete: Callable[..., object], entry: Entry) -> None:
+    try:
+        await delete(entry.key, expect=entry.generation)  # type: ignore[misc]
+    except Conflict:
+        return

@@ -1,0 +1,217 @@
+"""What goes on after consent: outbox -> queue, and the ways an agent hears of it (design 8).
+
+The event is durable with the state change that caused it; the relay only moves it. It may move it twice, and the
+queue then sees the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.flows.revoke import Revoke
+from oauthbroker.queues import Delivery, Queues
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.repository import Conflict, Due, Held, Repository
+
+POLL_SECONDS = 0.2
+SESSION_ID = re.compile(r"as-([A-Za-z0-9_-]{22})")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOutcome:
+    """How an authorization stands. `code` says why a failed one failed."""
+
+    status: Literal["pending", "completed", "failed", "expired"]
+    code: Code | None = None
+
+
+class Bell:
+    """Wakes everybody in this process who waits for something to move; others find out by polling."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Returns when the bell rings or after `seconds`."""
+        try:
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+
+
+class Relay:
+    """Moves events from the records that caused them to their queues. Reads only what is marked due."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        queues: Queues,
+        revoke: Revoke,
+        apps: Callable[[str], OAuthApp | None],
+        bell: Bell,
+    ) -> None:
+        self._repository = repository
+        self._queues = queues
+        self._revoke = revoke
+        self._apps = apps
+        self._bell = bell
+        self._one_at_a_time = asyncio.Lock()
+
+    async def once(self) -> int:
+        """Works off everything that is due; how many records it settled."""
+        settled = 0
+        async with self._one_at_a_time:
+            for due in await self._repository.due():
+                settled += await self._work(due)
+        if settled:
+            self._bell.ring()
+        return settled
+
+    async def _work(self, due: Due) -> bool:
+        grant = await self._repository.due_grant(due)
+        if grant is not None:
+            return await self._work_grant(due, grant)
+        session = await self._repository.due_session(due)
+        if session is not None:
+            return await self._work_session(due, session)
+        await self._repository.settle(due)
+        return True
+
+    async def _work_grant(self, due: Due, held: Held[Grant]) -> bool:
+        grant = held.record
+        for event in grant.outbox:
+            await self._queues.enqueue(event)
+        if grant.revocation == "pending":
+            await self._revoke.resume(self._apps(grant.app), held)
+        async with self._repository.pair(grant.app, grant.subject):
+            now_there = await self._repository.grant(grant.app, grant.subject)
+            if now_there is None:
+                await self._repository.settle(due)
+                return True
+            return await self._clear_outbox(due, now_there, {event.id for event in grant.outbox})
+
+    async def _clear_outbox(self, due: Due, held: Held[Grant], queued: set[str]) -> bool:
+        """An entry goes once its session is terminal: until then it is the proof that the session succeeded."""
+        grant = held.record
+        for event in grant.outbox:
+            if event.id in queued and await self._is_over(event.payload.get("authSessionId", "")):
+                grant = grant.sent(event.id)
+        if grant is not held.record:
+            held = await self._repository.save_grant(grant, expect=held.generation)
+        if held.record.outbox or held.record.revocation == "pending":
+            return False
+        await self._repository.settle(due)
+        return True
+
+    async def _is_over(self, session_id: str) -> bool:
+        held = await self._repository.session(session_id.removeprefix("as-"))
+        return held is None or not held.record.open
+
+    async def _work_session(self, due: Due, held: Held[AuthSession]) -> bool:
+        session = held.record
+        if session.outbox is not None:
+            await self._queues.enqueue(session.outbox)
+        async with self._repository.pair(session.app, session.subject):
+            now_there = await self._repository.session(session.locator)
+            if now_there is not None and now_there.record.outbox is not None:
+                try:
+                    await self._repository.save_session(now_there.record.sent(), expect=now_there.generation)
+                except Conflict:
+                    return False
+            await self._repository.settle(due)
+        return True
+
+
+class Events:
+    """`broker.events`: the agents' side of the queues."""
+
+    def __init__(self, queues: Queues, clock: Clock, bell: Bell) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._bell = bell
+
+    async def lease(self, agent: str, *, wait: float = 0) -> Delivery | None:
+        """The agent's next event, for at most `wait` seconds of waiting. Settle it with `.ack()` or `.nack()`."""
+        deadline = self._clock.monotonic() + wait
+        while True:
+            delivery = await self._queues.lease(agent)
+            left = deadline - self._clock.monotonic()
+            if delivery is not None or left <= 0:
+                return delivery
+            await self._bell.wait(min(left, POLL_SECONDS))
+
+    async def dead(self, agent: str) -> list[dict[str, object]]:
+        """Dead letters of an agent, oldest first, as their JSON."""
+        return [event.to_json() for event in await self._queues.dead(agent)]
+
+    @asynccontextmanager
+    async def on_granted(self, agent: str, callback: Callable[[Delivery], Awaitable[None]]) -> AsyncIterator[None]:
+        """Calls back for every event of an agent while the block runs: ack when it returns, nack when it raises."""
+        task = asyncio.create_task(self._consume(agent, callback))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _consume(self, agent: str, callback: Callable[[Delivery], Awaitable[None]]) -> None:
+        while True:
+            delivery = await self.lease(agent, wait=30)
+            if delivery is None:
+                continue
+            try:
+                await callback(delivery)
+            except Exception:  # noqa: BLE001  (whatever their code raises, the event must come again)
+                await delivery.nack()
+            else:
+                await delivery.ack()
+
+
+class Outcomes:
+    """`broker.wait`: how a session ended, for loops without the queue."""
+
+    def __init__(self, repository: Repository, clock: Clock, bell: Bell) -> None:
+        self._repository = repository
+        self._clock = clock
+        self._bell = bell
+
+    async def wait(self, auth_session_id: str, timeout: float) -> SessionOutcome:
+        """`completed`, `failed` or `expired`; `pending` when `timeout` seconds have passed. A session that is not
+        known, or not any more, has expired. Raises `requestInvalid` for what is not a session's id."""
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            outcome = await self.now(auth_session_id)
+            left = deadline - self._clock.monotonic()
+            if outcome.status != "pending" or left <= 0:
+                return outcome
+            await self._bell.wait(min(left, POLL_SECONDS))
+
+    async def now(self, auth_session_id: str) -> SessionOutcome:
+        held = await self._repository.session(locator_of(auth_session_id))
+        if held is None:
+            return SessionOutcome("expired")
+        session = held.record
+        if session.open and session.claim is None and session.expires_at <= self._clock.now():
+            return SessionOutcome("expired")
+        return SessionOutcome(session.status, session.failure)
+
+
+def locator_of(auth_session_id: str) -> str:
+    """The locator in `as-<locator>`. Raises `requestInvalid`."""
+    match = SESSION_ID.fullmatch(auth_session_id) if isinstance(auth_session_id, str) else None
+    if match is None:
+        raise BrokerError(Code.REQUEST_INVALID, note="authSessionId")
+    return match[1]

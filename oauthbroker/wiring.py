@@ -1,0 +1,241 @@
+"""The one place that builds everything: settings -> objects; start, stop. No other file knows how parts fit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from oauthbroker.apps import Bundle, Settings
+from oauthbroker.audit import AuditFile, AuditWriter
+from oauthbroker.broker import Broker
+from oauthbroker.clock import Clock, SystemClock
+from oauthbroker.config import Loaded, load, resolve
+from oauthbroker.config.settings import with_key_file
+from oauthbroker.consent import Consent
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.flows.callback import Callback
+from oauthbroker.flows.connect import Connect
+from oauthbroker.flows.finish import Finish
+from oauthbroker.flows.revoke import Revoke
+from oauthbroker.flows.sweep import Sweep
+from oauthbroker.inventory import Grants, Secrets
+from oauthbroker.manager import OAuthManager
+from oauthbroker.metrics import Metrics
+from oauthbroker.pending import Pending
+from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.protocol.transport import Transport
+from oauthbroker.queues import Queues
+from oauthbroker.quota import OpenSessions
+from oauthbroker.repository import KINDS, LEASES, Repository
+from oauthbroker.resume import Bell, Events, Outcomes, Relay
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
+from oauthbroker.store.keys import Keyring
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.web.access_log import json_log
+from oauthbroker.web.app import build_app
+
+KEY_ENV = "OAUTHBROKER_KEY"
+CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
+CREDENTIAL = "oauthbroker.kek"
+AnyStore = FileStore | MemoryStore
+
+
+@asynccontextmanager
+async def open_broker(
+    config: str | Path | Bundle = "config",
+    *,
+    env: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    store: AnyStore | None = None,
+    audit: AuditWriter | None = None,
+    log: FilteringBoundLogger | None = None,
+    background: bool = True,
+) -> AsyncIterator[Broker]:
+    """A running broker over a configuration folder, or over a `Bundle` built in code.
+
+    `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
+    lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper (for short commands).
+    Raises ConfigRefused with every problem, or a store code; nothing has been changed then. Leaving the block waits
+    for exchanges and commits under way.
+    """
+    clock, env = clock or SystemClock(), os.environ if env is None else env
+    log = log or json_log(sys.stderr, clock)
+    async with AsyncExitStack() as stack:
+        loaded = config if isinstance(config, Bundle) else load(config)
+        if store is None:
+            store = open_store(with_keys(loaded.settings, env), env, clock, log)
+        repository = Repository(store)
+        stack.push_async_callback(repository.close)
+        bundle = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository)
+        audit = audit or AuditFile(_data(bundle.settings) / "audit.jsonl")
+        stack.callback(audit.close)
+        for name in sorted(bundle.settings.weaken):
+            log.warning("a check is off", weaken=name)
+        house = _build(bundle, repository, store, clock, audit, log)
+        stack.push_async_callback(house.close)
+        await house.start(background=background)
+        yield house.broker
+
+
+def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger) -> FileStore:
+    """The file store of the settings, unlocked. Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
+    root = Path(settings.store_root)
+    keyring = Keyring.load(_keyring_path(settings), key_provider(settings, env, log))
+    return FileStore.open(
+        root,
+        keyring,
+        kinds=KINDS,
+        lease_kinds=LEASES,
+        clock=clock,
+        on_damage=lambda place, code: log.error("unreadable entry", place=place, code=code.value),
+    )
+
+
+def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
+    """Makes the key file (unless there is one) and the keyring; (whether the key is new, where it is).
+
+    Raises `keyExists` where a keyring is: nothing is ever overwritten.
+    """
+    path, root = Path(settings.key_file), Path(settings.store_root)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    is_new = not path.exists()
+    if is_new and _keyring_path(settings).exists():
+        raise BrokerError(Code.KEY_UNKNOWN, note="the store has a keyring, but its key file is missing")
+    kek = FileKek.create(path, store_root=root) if is_new else FileKek.open(path, store_root=root)
+    Keyring.create(_keyring_path(settings), kek, clock=clock)
+    return is_new, path
+
+
+def key_provider(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> KeyProvider:
+    """Where the KEK comes from: the environment (with a warning), a systemd credential, or the key file."""
+    if env.get(KEY_ENV):
+        log.warning("the key comes from the environment, which keeps it readable; use a key file")
+        return EnvKek(env[KEY_ENV])
+    root = Path(settings.store_root)
+    credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
+    if credential is not None and credential.exists():
+        return FileKek.open(credential, store_root=root)
+    return FileKek.open(Path(settings.key_file), store_root=root)
+
+
+def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
+    """The settings with `key_file` filled in from the environment or the default."""
+    return replace(settings, key_file=with_key_file(settings, env))
+
+
+async def _resolved(loaded: Loaded, env: Mapping[str, str], repository: Repository) -> Bundle:
+    secrets = await repository.secrets() if loaded.secret_keys else {}
+    return resolve(loaded, env, secrets)
+
+
+def _data(settings: Settings) -> Path:
+    return Path(settings.store_root) / "data"
+
+
+def _keyring_path(settings: Settings) -> Path:
+    return _data(settings) / "keyring"
+
+
+@dataclass(slots=True)
+class _House:
+    """The parts that live and die with the broker."""
+
+    broker: Broker
+    relay: Relay
+    sweep: Sweep
+    callback: Callback
+    transport: Transport
+    bell: Bell
+    log: FilteringBoundLogger
+    tasks: list[asyncio.Task[None]]
+
+    async def start(self, *, background: bool) -> None:
+        """Recovery first: what a dead process left half done is finished before anything new begins."""
+        if background:
+            await self._tend()
+            self.tasks = [asyncio.create_task(self._relay_for_ever()), asyncio.create_task(self._sweep_for_ever())]
+
+    async def close(self) -> None:
+        """Commits under way finish and their events reach the queue; then the network goes."""
+        await self.callback.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        if self.tasks:
+            with suppress(BrokerError):
+                await self.relay.once()
+        await self.transport.close()
+
+    async def _tend(self) -> None:
+        try:
+            await self.sweep.once()
+            await self.relay.once()
+        except BrokerError as error:
+            self.log.error("tending failed", code=error.code.value, note=error.note)
+
+    async def _relay_for_ever(self) -> None:
+        while True:
+            await self.bell.wait(self.broker.bundle.settings.limits.sweep_seconds)
+            try:
+                await self.relay.once()
+            except BrokerError as error:
+                self.log.error("relay failed", code=error.code.value, note=error.note)
+                await asyncio.sleep(1)
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self.broker.bundle.settings.limits.sweep_seconds)
+            await self._tend()
+
+
+def _build(
+    bundle: Bundle,
+    repository: Repository,
+    store: AnyStore,
+    clock: Clock,
+    audit: AuditWriter,
+    log: FilteringBoundLogger,
+) -> _House:
+    settings, limits, apps = bundle.settings, bundle.settings.limits, bundle.apps
+    metrics, outbox, moved = Metrics(), Bell(), Bell()
+    transport = Transport(plain_http_loopback="plainHttpProvider" in settings.weaken)
+    discovery = Discovery(transport, clock, limits)
+    owners = OwnerReader(transport, discovery, clock, limits)
+
+    def wake() -> None:
+        outbox.ring()
+        moved.ring()
+
+    finish = Finish(repository, owners, clock, audit, metrics, wake)
+    quota = OpenSessions(limits)
+    connect = Connect(repository, discovery, finish, quota, clock, audit, limits)
+    revoke = Revoke(repository, transport, discovery, clock, audit, limits, wake)
+    callback = Callback(repository, transport, discovery, finish, revoke.tokens, quota.ended, clock, limits)
+    sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events)
+    queues = Queues(repository, clock, limits, metrics)
+    relay = Relay(repository, queues, revoke, apps.get, moved)
+    consent = Consent(apps, connect, callback, discovery, clock)
+    broker = Broker(
+        bundle=bundle,
+        manager=OAuthManager(apps, repository, connect, clock, audit, metrics, settings),
+        consent=consent,
+        events=Events(queues, clock, moved),
+        grants=Grants(apps, repository, revoke),
+        secrets=Secrets(repository, clock, audit),
+        outcomes=Outcomes(repository, clock, moved),
+        waiting=Pending(apps, repository, connect, settings, clock),
+        clock=clock,
+        audit=audit,
+        metrics=metrics,
+        web=build_app(consent, settings, lambda message: store.mac("csrf", message.hex()), clock, log),
+    )
+    return _House(broker, relay, sweep, callback, transport, outbox, log, [])

@@ -1,0 +1,206 @@
+"""The whole house for a test: a scripted provider, a broker on it, people with browsers, turns of agents."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from oauthbroker import Turn, TurnAuth, open_broker
+from oauthbroker.apps import (
+    Bundle,
+    Client,
+    Endpoints,
+    Habits,
+    IdentityRule,
+    Limits,
+    OAuthApp,
+    Owner,
+    Redirect,
+    Revocation,
+    Settings,
+    ToolAuth,
+)
+from oauthbroker.audit import AuditList
+from oauthbroker.broker import Broker
+from oauthbroker.repository import KINDS, LEASES, Repository
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.kek import FileKek
+from oauthbroker.store.keys import Keyring
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
+from oauthbroker.testing.browser import Page
+from oauthbroker.testing.provider.nouns import Client as Registration
+from oauthbroker.web.access_log import json_log
+
+BASE = "http://127.0.0.1:8420"
+SCOPES = ("read", "write", "admin")
+ALICE, BOB, MALLORY = "idp:user:U234567", "idp:user:U345678", "idp:user:U666666"
+TEAM = "idp:team:T111"
+
+
+def endpoints_of(idp: IdentityProvider) -> Endpoints:
+    said = idp.endpoints
+    return Endpoints(
+        authorization_url=said["authorizationUrl"],
+        token_url=said["tokenUrl"],
+        revoke_url=said["revokeUrl"],
+        user_info_url=said["userInfoUrl"],
+        issuer=said["issuer"],
+        jwks_url=said["jwksUrl"],
+    )
+
+
+def user_app(idp: IdentityProvider, name: str = "mail", **changes: Any) -> OAuthApp:
+    """User mode: whose account it is comes from the ID token."""
+    client = register(idp, name)
+    app = OAuthApp(
+        name=name,
+        provider="oidc",
+        flow="authorizationCode",
+        subject_mode="user",
+        client=Client(client.client_id, client.client_secret),
+        endpoints=endpoints_of(idp),
+        scopes=SCOPES,
+        redirect=Redirect(f"/oauth/callback/{name}", BASE),
+        owner=Owner(user_identity=IdentityRule("idToken", "idp:user:{sub}")),
+        title=name.title(),
+        revocation=Revocation(reach="token"),
+        habits=Habits(always_scopes=("openid",)),
+    )
+    return replace(app, **changes)
+
+
+def global_app(idp: IdentityProvider, name: str = "team", **changes: Any) -> OAuthApp:
+    """Global mode: the team from userinfo, and only Alice may connect it for everybody."""
+    owner = Owner(
+        global_identity=IdentityRule("userInfo", "idp:team:{team}"),
+        user_identity=IdentityRule("userInfo", "idp:user:{sub}"),
+        authorizers=(ALICE,),
+    )
+    return replace(user_app(idp, name, subject_mode="global", owner=owner), **changes)
+
+
+def register(idp: IdentityProvider, name: str) -> Registration:
+    return idp.register(Registration(client_id=f"client-{name}", redirect_uris=(f"{BASE}/oauth/callback/{name}",)))
+
+
+def turn(
+    user: str | None = ALICE, team: str | None = TEAM, agent: str = "planner", instance: str = "1700000000.000100"
+) -> Turn:
+    subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject is not None}
+    auth = TurnAuth(actor={"type": "user", "id": "chat:U234567"}, subjects=subjects)
+    return Turn(agent, instance, "Swarm/default", {"connector": "chat-main", "channel": "C123"}, auth)
+
+
+@dataclass
+class House:
+    """One running broker and the world around it."""
+
+    idp: IdentityProvider
+    clock: TestClock
+    store: FileStore | MemoryStore
+    audit: AuditList
+    log: io.StringIO
+    broker: Broker
+    browsers: list[Browser] = field(default_factory=list)
+
+    @property
+    def repository(self) -> Repository:
+        """A second pair of eyes on the store."""
+        return Repository(self.store)
+
+    def browser(self) -> Browser:
+        """A new person's browser, with a cookie jar of its own."""
+        browser = Browser(apps={BASE: self.broker.web})
+        self.browsers.append(browser)
+        return browser
+
+    async def ask(
+        self, app: str = "mail", scopes: Iterable[str] | None = None, of: Turn | None = None, **more: Any
+    ) -> Any:
+        wanted = None if scopes is None else list(scopes)
+        return await self.broker.oauth(of or turn()).get_access_token(app, wanted, **more)
+
+    async def ask_link(
+        self, app: str = "mail", scopes: Iterable[str] | None = None, of: Turn | None = None
+    ) -> AuthorizationRequired:
+        result = await self.ask(app, scopes, of)
+        assert isinstance(result, AuthorizationRequired), result
+        return result
+
+    async def connect(
+        self, result: AuthorizationRequired, account: str = "alice", browser: Browser | None = None, **more: Any
+    ) -> Page:
+        """A person opens the link and goes all the way."""
+        return await connect_through(browser or self.browser(), self.idp, result.authorization_url, account, **more)
+
+    async def connected(
+        self, app: str = "mail", account: str = "alice", of: Turn | None = None, scopes: Iterable[str] | None = None
+    ) -> Ready:
+        """From nothing to a token."""
+        page = await self.connect(await self.ask_link(app, scopes, of), account)
+        assert page.status == 200, page.text
+        ready = await self.ask(app, scopes, of)
+        assert isinstance(ready, Ready), ready
+        return ready
+
+    async def event(self, agent: str = "planner", wait: float = 2) -> dict[str, Any] | None:
+        """The agent's next event, acknowledged."""
+        delivery = await self.broker.events.lease(agent, wait=wait)
+        if delivery is None:
+            return None
+        await delivery.ack()
+        return delivery.to_json()
+
+    async def events(self, agent: str = "planner", count: int = 1) -> list[dict[str, Any]]:
+        found = [await self.event(agent) for _ in range(count)]
+        assert await self.event(agent, wait=0) is None, "one event too many"
+        return [event for event in found if event is not None]
+
+
+@asynccontextmanager
+async def running(
+    idp: IdentityProvider,
+    apps: Iterable[OAuthApp],
+    *,
+    clock: TestClock | None = None,
+    store: FileStore | MemoryStore | None = None,
+    tools: dict[str, tuple[ToolAuth, ...]] | None = None,
+    limits: Limits | None = None,
+    background: bool = True,
+    settings: Settings | None = None,
+) -> AsyncIterator[House]:
+    clock = clock or TestClock()
+    settings = settings or Settings(
+        public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=limits or Limits()
+    )
+    bundle = Bundle(settings, {app.name: app for app in apps}, tools or {})
+    store = store or MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    audit, log = AuditList(), io.StringIO()
+    async with open_broker(
+        bundle, env={}, clock=clock, store=store, audit=audit, log=json_log(log, clock), background=background
+    ) as broker:
+        yield House(idp, clock, store, audit, log, broker)
+
+
+def file_store(folder: Path, clock: TestClock | None = None) -> FileStore:
+    """A file store below `folder`, made on first use."""
+    keyring, key = folder / "store" / "data" / "keyring", folder / "kek"
+    if not key.exists():
+        Keyring.create(keyring, FileKek.create(key))
+    ring = Keyring.load(keyring, FileKek.open(key))
+    return FileStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock or TestClock())
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every byte below a folder, to show that nothing changed."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "locks" not in path.parts
+    }

@@ -1,0 +1,25 @@
+"""The story in ten lines (design 1): from a missing token to a resumed agent."""
+
+from __future__ import annotations
+
+import pytest
+
+from oauthbroker.results import Ready
+from tests.house import House, turn
+
+
+@pytest.mark.parametrize("app", ["mail", "team"])
+@pytest.mark.rule("12.5.1-1", "12.5.1-5", "12.5.6-6", "12.5.6-7")
+async def test_a_tool_gets_a_token_after_a_person_agreed(house: House, app: str) -> None:
+    asked = await house.ask_link(app)
+    page = await house.connect(asked)
+    assert 200 == page.status
+    event = await house.event()
+    assert event is not None
+    assert "auth.granted" == event["type"]
+    assert asked.auth_session_id == event["payload"]["authSessionId"]
+    assert turn().resume_target.to_json().items() <= event.items()
+    ready = await house.ask(app)
+    assert isinstance(ready, Ready)
+    assert house.idp.is_alive(ready.access_token)
+    assert await house.event(wait=0) is None
