@@ -64,12 +64,12 @@ def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None
 
 def app_name(ref: str | Mapping[str, str]) -> str:
     """The name in `"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. Raises `requestInvalid`."""
+    kind, name = "OAuthApp", ref
     if isinstance(ref, str):
-        kind, slash, name = ref.partition("/")
-        return app_name({"kind": kind, "name": name} if slash else {"name": ref})
-    if not isinstance(ref, Mapping) or not ref.keys() <= REF_FIELDS or ref.get("kind", "OAuthApp") != "OAuthApp":
+        first, slash, rest = ref.partition("/")
+        kind, name = (first, rest) if slash else (kind, ref)
+    elif isinstance(ref, Mapping) and ref.keys() <= REF_FIELDS:
+        kind, name = ref.get("kind", kind), ref.get("name", "")
+    if kind != "OAuthApp" or not isinstance(name, str) or not name:
         raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
-    found = ref.get("name")
-    if not isinstance(found, str) or not found:
-        raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
-    return found
+    return name

@@ -13,7 +13,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.connect import Connect, Wish
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.records import AuthSession, Grant
-from oauthbroker.repository import Repository
+from oauthbroker.repository import Conflict, Repository
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation
 from oauthbroker.scope import ScopeNeed, resolve_scopes, union_in_app_order
 from oauthbroker.secret import Secret
@@ -130,7 +130,10 @@ class OAuthManager:
         try:
             return await self._answer(caller, app_name, scopes, min_ttl_seconds, switch_account=switch_account)
         except BrokerError as error:
-            failed = Failed.from_error(error, self._settings.locale)
+            refused = error
+        except Conflict:
+            refused = BrokerError(Code.STORE_LOCKED)
+        failed = Failed.from_error(refused, self._settings.locale)
         self._metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed
 
@@ -154,7 +157,7 @@ class OAuthManager:
                 case Refuse(code):
                     raise BrokerError(code)
                 case Use(degraded) if grant is not None:
-                    return self._issue(caller, grant, degraded=degraded)
+                    return self._issue(caller, app, grant, degraded=degraded)
                 case Ask(reason):
                     wish = Wish(
                         subject,
@@ -168,14 +171,15 @@ class OAuthManager:
                         return answer
         raise BrokerError(Code.STORE_LOCKED)
 
-    def _issue(self, caller: Caller, grant: Grant, *, degraded: bool) -> Ready:
+    def _issue(self, caller: Caller, app: OAuthApp, grant: Grant, *, degraded: bool) -> Ready:
         """Audit first: no entry, no token."""
         token = grant.token
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
         entry = TokenIssued(grant.app, grant.id, caller.turn.agent_name, caller.tool, degraded)
         self._audit.write(entry, self._clock.now())
         self._metrics.add(Metric.TOKENS_READY, grant.app)
-        return Ready(token.access_token, token.token_type, token.expires_at, grant.scopes, degraded)
+        scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
+        return Ready(token.access_token, token.token_type, token.expires_at, scopes, degraded)
 
     async def _ask(self, app: OAuthApp, wish: Wish, need: Need) -> AuthorizationRequired | None:
         """A link for a person; None when a grant that suffices arrived meanwhile."""

@@ -11,7 +11,7 @@ class Metric(StrEnum):
 
     TOKENS_READY = "oauthbroker_tokens_ready_total"
     AUTHORIZATIONS_REQUIRED = "oauthbroker_authorizations_required_total"
-    TOKEN_ERRORS = "oauthbroker_token_errors_total"  # noqa: S105  (a counter's name)
+    TOKEN_ERRORS = "oauthbroker_token_errors_total"
     CONNECTIONS_COMPLETED = "oauthbroker_connections_completed_total"
     CONNECTIONS_FAILED = "oauthbroker_connections_failed_total"
     EVENTS_QUEUED = "oauthbroker_events_queued_total"

@@ -59,6 +59,10 @@ class Repository:
         """The write lock of one (app, subject). Never held while a provider is called."""
         return self._store.lease(self._store.key("pair", app, subject), wait=wait)
 
+    def flight(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
+        """Held while a provider is asked to change a grant; it never blocks a write."""
+        return self._store.lease(self._store.key("flight", app, subject), wait=wait)
+
     # grants
 
     def grant_key(self, app: str, subject: str) -> Key:

@@ -13,7 +13,7 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.apps import Bundle, Settings
-from oauthbroker.audit import AuditFile, AuditWriter
+from oauthbroker.audit import AuditFile, AuditList, AuditWriter
 from oauthbroker.broker import Broker
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve
@@ -76,7 +76,7 @@ async def open_broker(
         repository = Repository(store)
         stack.push_async_callback(repository.close)
         bundle = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository)
-        audit = audit or AuditFile(_data(bundle.settings) / "audit.jsonl")
+        audit = audit or _default_audit(bundle.settings, store)
         stack.callback(audit.close)
         for name in sorted(bundle.settings.weaken):
             log.warning("a check is off", weaken=name)
@@ -135,6 +135,11 @@ def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
 async def _resolved(loaded: Loaded, env: Mapping[str, str], repository: Repository) -> Bundle:
     secrets = await repository.secrets() if loaded.secret_keys else {}
     return resolve(loaded, env, secrets)
+
+
+def _default_audit(settings: Settings, store: AnyStore) -> AuditWriter:
+    """Beside the records; in memory for a store in memory."""
+    return AuditList() if isinstance(store, MemoryStore) else AuditFile(_data(settings) / "audit.jsonl")
 
 
 def _data(settings: Settings) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from oauthbroker.apps import Limits, OAuthApp
 from oauthbroker.audit import AuditWriter, GrantRevoked
 from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response
 from oauthbroker.protocol.transport import Transport
@@ -52,13 +52,25 @@ class Revoke:
             if event := _revoked_event(tombstone, self.clock):
                 tombstone = replace(tombstone, outbox=(*tombstone.outbox, event))
             held = await self.repository.save_grant(tombstone, expect=held.generation)
+        await self.resume(app, held, wait=self.limits.provider_seconds)
         self.wake()
-        await self.resume(app, held)
         return True
 
-    async def resume(self, app: OAuthApp | None, held: Held[Grant]) -> bool:
-        """Tells the provider of a tombstone and erases its tokens; True when nothing is left to do."""
-        grant = held.record
+    async def resume(self, app: OAuthApp | None, seen: Held[Grant], *, wait: float = 0) -> bool:
+        """Tells the provider of a tombstone and erases its tokens; True when nothing is left to do.
+
+        One caller at a time: whoever finds the flight taken for `wait` seconds leaves the work to the other.
+        """
+        try:
+            async with self.repository.flight(seen.record.app, seen.record.subject, wait=wait):
+                held = await self.repository.grant(seen.record.app, seen.record.subject)
+                return held is None or held.record.revocation != "pending" or await self._end(app, held.record)
+        except BrokerError as error:
+            if error.code is not Code.STORE_LOCKED:
+                raise
+        return False
+
+    async def _end(self, app: OAuthApp | None, grant: Grant) -> bool:
         told = "none"
         if app is not None and grant.token is not None and app.revocation.kind != "none":
             try:

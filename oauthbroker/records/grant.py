@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 from oauthbroker.clock import from_iso, to_iso
@@ -17,6 +18,7 @@ from oauthbroker.turn import ResumeTarget
 RevocationState = Literal["none", "pending", "done"]
 
 
+@lru_cache(maxsize=16_384)
 def grant_id(app: str, subject: str) -> str:
     """`sha256:<hex>` over the length-prefixed pair, so that (a:b, c) and (a, b:c) differ. Also `metadata.name`."""
     digest = hashlib.sha256()
