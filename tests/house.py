@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -24,15 +25,17 @@ from oauthbroker.apps import (
     Settings,
     ToolAuth,
 )
-from oauthbroker.audit import AuditList
+from oauthbroker.audit import AuditList, line_of
 from oauthbroker.broker import Broker
+from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.resume import locator_of
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.kek import FileKek
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
+from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Client as Registration
 from oauthbroker.web.access_log import json_log
@@ -139,6 +142,30 @@ class House:
         """A person opens the link and goes all the way."""
         return await connect_through(browser or self.browser(), self.idp, result.authorization_url, account, **more)
 
+    async def to_provider(self, result: AuthorizationRequired, browser: Browser) -> str:
+        """The person pressed the button; where the page leads: the provider's URL, not visited."""
+        page = await leave(browser, result.authorization_url)
+        assert page.status == 200, page.text
+        assert page.next_url is not None
+        return page.next_url
+
+    async def way_back(
+        self, result: AuthorizationRequired, browser: Browser, account: str = "alice", **more: Any
+    ) -> str:
+        """The person agreed; the callback's URL, not visited."""
+        return await self.idp.agree(await self.to_provider(result, browser), account, browser=browser, **more)
+
+    async def session(self, result: AuthorizationRequired) -> AuthSession:
+        """The session as it lies in the store now."""
+        held = await self.repository.session(locator_of(result.auth_session_id))
+        assert held is not None
+        return held.record
+
+    async def grant(self, app: str = "mail", subject: str = ALICE) -> Grant | None:
+        """The grant as it lies in the store now, tombstones included."""
+        held = await self.repository.grant(app, subject)
+        return None if held is None else held.record
+
     async def connected(
         self, app: str = "mail", account: str = "alice", of: Turn | None = None, scopes: Iterable[str] | None = None
     ) -> Ready:
@@ -150,11 +177,16 @@ class House:
         return ready
 
     async def event(self, agent: str = "planner", wait: float = 2) -> dict[str, Any] | None:
-        """The agent's next event, acknowledged."""
-        delivery = await self.broker.events.lease(agent, wait=wait)
+        """The agent's next event, acknowledged. A clock that stands still is no reason to wait for ever."""
+        try:
+            async with asyncio.timeout(max(wait, 1) * 5):
+                delivery = await self.broker.events.lease(agent, wait=wait)
+        except TimeoutError:
+            return None
         if delivery is None:
             return None
         await delivery.ack()
+        Canaries.active().look(delivery.to_json(), "an event")
         return delivery.to_json()
 
     async def events(self, agent: str = "planner", count: int = 1) -> list[dict[str, Any]]:
@@ -185,7 +217,13 @@ async def running(
     async with open_broker(
         bundle, env={}, clock=clock, store=store, audit=audit, log=json_log(log, clock), background=background
     ) as broker:
-        yield House(idp, clock, store, audit, log, broker)
+        try:
+            yield House(idp, clock, store, audit, log, broker)
+        finally:
+            look = Canaries.active().look
+            look(log.getvalue(), "the broker's log")
+            look("".join(line_of(entry, at) for at, entry in audit.lines), "the audit")
+            look(repr(broker.metrics.counts), "the metrics")
 
 
 def file_store(folder: Path, clock: TestClock | None = None) -> FileStore:

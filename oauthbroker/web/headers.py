@@ -18,6 +18,7 @@ from oauthbroker.web.policy import security_headers
 from oauthbroker.web.problems import answer, bare_answer
 
 TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
+REFUSAL_LIMIT = 32 * 1024  # of a query with an `error`: some providers send a whole page as its description (case 8)
 BODY_LIMIT = 64 * 1024
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _HEARSAY = (b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"x-http-method", b"x-real-ip")
@@ -94,7 +95,7 @@ class Guard:
         hosts = request.headers.getlist("host")
         if path not in self.any_host_paths and (len(hosts) != 1 or hosts[0].lower() not in self.hosts):
             return answer(BrokerError(Code.HOST_NOT_ALLOWED), request, self.locale)
-        if max(len(scope["query_string"]), len(scope.get("raw_path") or b"")) > TARGET_LIMIT:
+        if len(scope.get("raw_path") or b"") > TARGET_LIMIT or _is_too_long(scope["query_string"]):
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), request, self.locale, status=414)
         if any(character < " " or character == "\x7f" for character in scope["path"]):
             return answer(BrokerError(Code.REQUEST_INVALID), request, self.locale)
@@ -130,6 +131,13 @@ class _Exchange:
             if self._received > BODY_LIMIT:
                 headers["connection"] = "close"
         await self._send(message)
+
+
+def _is_too_long(query: bytes) -> bool:
+    """A query of any size is looked at only up to the larger limit."""
+    if len(query) <= TARGET_LIMIT:
+        return False
+    return len(query) > REFUSAL_LIMIT or b"&error=" not in b"&" + query
 
 
 def _place(traceback: TracebackType | None) -> str:

@@ -1,0 +1,304 @@
+"""The way back from the provider (security.md A): what is refused, with which word, and what it leaves untouched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+
+from oauthbroker.audit import ConnectFailed
+from oauthbroker.errors import MEANINGS, Code
+from oauthbroker.results import Ready
+from oauthbroker.testing import Canaries, IdentityProvider
+from oauthbroker.testing.browser import Page
+from tests.house import BASE, House, tree
+from tests.unit.web import kit
+
+CALLBACK = f"{BASE}/oauth/callback/mail"
+HOST = "127.0.0.1:8420"
+STATE = "A" * 65
+
+
+def assert_says(page: Page, code: Code) -> None:
+    """The page of this code and of no other, with nothing of any provider in it."""
+    assert (MEANINGS[code].status, True) == (page.status, MEANINGS[code].en in page.text), page.text
+
+
+def bare(page: Page) -> tuple[int, list[tuple[str, str]], bytes]:
+    """All of an answer but the request id."""
+    return page.status, [pair for pair in page.headers if pair[0].lower() != "x-request-id"], page.body
+
+
+def fields_of(url: str) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(url).query))
+
+
+@pytest.mark.case("1")
+@pytest.mark.parametrize("query", ["", "?", "?code=abc", "?code=abc&state=", "?state=short&code=abc", "?error=x"])
+async def test_a_callback_without_a_state_touches_nothing(filed: House, tmp_path: Path, query: str) -> None:
+    await filed.ask_link()
+    before = tree(tmp_path)
+    assert_says(await filed.browser().open(CALLBACK + query), Code.CALLBACK_MALFORMED)
+    assert before == tree(tmp_path)
+    assert 0 == filed.idp.count("token")
+
+
+@pytest.mark.case("2", "3", "4")
+async def test_unknown_made_up_used_expired_and_foreign_states_look_the_same_to_a_stranger(house: House) -> None:
+    """Only the request id differs: nobody learns by asking which sessions there are."""
+    used, expired, foreign = [await house.ask_link(scopes=[scope]) for scope in ("read", "write", "admin")]
+    person = house.browser()
+    used_url = await house.way_back(used, person)
+    await person.follow(used_url)
+    foreign_url = await house.way_back(foreign, person)
+    made_up = used.auth_session_id.removeprefix("as-") + "x" * 43
+    answers = [
+        await house.browser().open(f"{CALLBACK}?{urlencode({'code': 'abc', 'state': state})}")
+        for state in (STATE, made_up)
+    ]
+    answers.append(await house.browser().open(used_url))
+    answers.append(await house.browser().open(foreign_url.replace("callback/mail", "callback/files")))
+    expired_url = await house.way_back(expired, person)
+    house.clock.advance(601)
+    answers.append(await house.browser().open(expired_url))
+    assert_says(answers[0], Code.STATE_UNKNOWN)
+    assert [bare(answers[0])] * 5 == [bare(page) for page in answers]
+    assert 1 == house.idp.count("token"), "only the first one, by its own browser"
+
+
+@pytest.mark.case("2")
+async def test_a_state_made_from_a_public_session_id_is_unknown_and_changes_nothing(
+    filed: House, tmp_path: Path
+) -> None:
+    asked = await filed.ask_link()
+    person = filed.browser()
+    url = await filed.way_back(asked, person)
+    before = tree(tmp_path)
+    forged = asked.auth_session_id.removeprefix("as-") + "x" * 43
+    page = await person.follow(url.replace(fields_of(url)["state"], forged))
+    assert_says(page, Code.STATE_UNKNOWN)
+    assert before == tree(tmp_path)
+    assert 0 == filed.idp.count("token")
+    assert_says_connected(await person.follow(url))
+
+
+def assert_says_connected(page: Page) -> None:
+    assert (303, f"{BASE}/connected/mail") == (page.status, page.location)
+
+
+@pytest.mark.case("3")
+async def test_a_finished_callback_replayed_is_used_and_not_exchanged_again(house: House) -> None:
+    asked = await house.ask_link()
+    person = house.browser()
+    url = await house.way_back(asked, person)
+    (name,) = [name for name in person.cookies if name.startswith("oab-")]
+    value = person.cookies[name].value
+    assert_says_connected(await person.follow(url))
+    assert name not in person.cookies
+    person.cookies.set(name, value, "127.0.0.1")
+    assert_says(await person.follow(url), Code.STATE_USED)
+    assert 1 == house.idp.count("token")
+    assert 1 == len(await house.events())
+    ready = await house.ask()
+    assert isinstance(ready, Ready)
+    assert house.idp.is_alive(ready.access_token), "a replayed code would have revoked it"
+
+
+@pytest.mark.case("4")
+@pytest.mark.parametrize("late", [600, 601, 86_400])
+async def test_after_its_time_a_session_is_over_and_the_code_is_not_sent(house: House, late: int) -> None:
+    asked = await house.ask_link()
+    person = house.browser()
+    url = await house.way_back(asked, person)
+    house.clock.advance(late)
+    assert_says(await person.follow(url), Code.STATE_EXPIRED)
+    assert 0 == house.idp.count("token")
+    session = await house.session(asked)
+    assert ("expired", None, None) == (session.status, session.ticket, session.attempt.verifier)
+    assert "expired" == (await house.broker.wait(asked.auth_session_id, 0)).status
+
+
+@pytest.mark.case("5")
+@pytest.mark.parametrize("cookie", [None, "wrong"])
+async def test_a_valid_state_in_another_browser_ends_the_session_unexchanged(house: House, cookie: str | None) -> None:
+    asked = await house.ask_link()
+    person, other = house.browser(), house.browser()
+    url = await house.way_back(asked, person)
+    if cookie is not None:
+        (name,) = [name for name in person.cookies if name.startswith("oab-")]
+        other.cookies.set(name, "w" * 43, "127.0.0.1")
+    assert_says(await other.open(url), Code.OWNER_BINDING_FAILED)
+    assert 0 == house.idp.count("token")
+    session = await house.session(asked)
+    assert ("failed", Code.OWNER_BINDING_FAILED) == (session.status, session.failure)
+    (event,) = await house.events()
+    assert ("auth.failed", "ownerBindingFailed") == (event["type"], event["payload"]["code"])
+    failures = [entry for entry in house.audit.entries if isinstance(entry, ConnectFailed)]
+    assert [ConnectFailed("mail", session.id, "ownerBindingFailed")] == failures
+    assert_says(await person.follow(url), Code.STATE_USED)
+    assert await house.grant() is None
+
+
+@pytest.mark.case("6")
+async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own(house: House) -> None:
+    mail, files = await house.ask_link("mail"), await house.ask_link("files")
+    person = house.browser()
+    url = await house.way_back(mail, person)
+    await house.to_provider(files, person)
+    assert_says(await person.follow(url.replace("/mail?", "/files?")), Code.APP_MISMATCH)
+    assert 0 == house.idp.count("token")
+    assert ["pending", "pending"] == [(await house.session(asked)).status for asked in (mail, files)]
+    assert [None, None] == [await house.grant("mail"), await house.grant("files")]
+    assert_says_connected(await person.follow(url))
+
+
+@pytest.mark.case("7")
+async def test_a_code_under_another_issuers_name_goes_to_nobody(house: House, canaries: Canaries) -> None:
+    with IdentityProvider(canaries=canaries) as evil:
+        house.idp.script.authorize.fields(iss=evil.issuer)
+        asked = await house.ask_link()
+        assert_says(await house.connect(asked), Code.ISSUER_MISMATCH)
+        assert (0, []) == (house.idp.count("token"), evil.requests)
+    assert Code.ISSUER_MISMATCH is (await house.session(asked)).failure
+    (event,) = await house.events()
+    assert ("auth.failed", "issuerMismatch") == (event["type"], event["payload"]["code"])
+
+
+@pytest.mark.case("9")
+async def test_an_error_beats_a_code_beside_it(house: House) -> None:
+    house.idp.script.authorize.fields(error="access_denied")
+    asked = await house.ask_link()
+    assert_says(await house.connect(asked), Code.PROVIDER_DENIED)
+    assert 1 == house.idp.count("authorize")
+    assert 0 == house.idp.count("token")
+    assert Code.PROVIDER_DENIED is (await house.session(asked)).failure
+
+
+@pytest.mark.case("10")
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "state={state}&state={state}&code={code}",
+        "state={other}&state={state}&code={code}",
+        "state={state}&code={code}&state={other}",
+        "code={code}&state={state}&code={code}",
+        "code=forged&state={state}&code={code}",
+        "state={state}&code={code}&code=forged",
+        "state={state}&code={code}&code=",
+        "state={state}&code={code}&%63ode=forged",
+        "state={state}&code={code}&iss=a&iss=b",
+        "state={state}&error=a&error=b",
+    ],
+)
+async def test_a_parameter_that_comes_twice_is_no_parameter(filed: House, tmp_path: Path, spoil: str) -> None:
+    asked = await filed.ask_link()
+    person = filed.browser()
+    url = await filed.way_back(asked, person)
+    given = {key: fields_of(url)[key] for key in ("state", "code")}
+    before = tree(tmp_path)
+    assert_says(await person.follow(f"{CALLBACK}?{spoil.format(**given, other=STATE)}"), Code.CALLBACK_MALFORMED)
+    assert before == tree(tmp_path)
+    assert 0 == filed.idp.count("token")
+    assert_says_connected(await person.follow(url))
+
+
+@pytest.mark.case("11")
+@pytest.mark.parametrize(
+    "query, status",
+    [
+        (b"state=%s&code=abc&junk=" + b"x" * 100_000, 414),
+        (b"state=%s&code=" + b"c" * 8200, 414),
+        (b"state=%s&errors=x&code=" + b"c" * 8200, 414),
+        (b"state=%s&error=x&error_description=" + b"c" * 100_000, 414),
+        (b"state=%s&code=" + b"c" * 5000, 400),
+        (b"state=%s&code=a%%00b", 400),
+        (b"state=%s&code=a%%0d%%0aX-Evil:%%201", 400),
+        (b"state=%s&code=a\r\nb", 400),
+        (b"state=%s&code=%%ff%%fe", 400),
+        (b"state=%s&code=\xff\xfe", 400),
+        (b"state=%s&code=%%e2%%80%%ae", 400),
+        (b"state=%s&error=" + b"e" * 200, 400),
+        (b"state=%s&error=%%0a", 400),
+        (b"state=%s0&code=abc", 400),
+        (b"state=%%00%s&code=abc", 400),
+    ],
+)
+async def test_oversized_and_unprintable_queries_end_before_the_store(
+    filed: House, tmp_path: Path, query: bytes, status: int
+) -> None:
+    asked = await filed.ask_link()
+    person = filed.browser()
+    url = await filed.way_back(asked, person)
+    raw = query.replace(b"%%", b"%").replace(b"%s", fields_of(url)["state"].encode(), 1)
+    cookies = "; ".join(f"{name}={person.cookies[name].value}" for name in person.cookies)
+    before = tree(tmp_path)
+    answer = await kit.ask(
+        filed.broker.web, "/oauth/callback/mail", query=raw, host=HOST, headers=[("cookie", cookies)]
+    )
+    assert status == answer.status
+    assert "evil" not in str(answer.raw_headers).lower()
+    assert before == tree(tmp_path)
+    assert 0 == filed.idp.count("token")
+    lines = [json.loads(line) for line in filed.log.getvalue().splitlines()]
+    assert status == lines[-1]["status"], "one line a request, whatever it carried"
+    assert_says_connected(await person.follow(url))
+
+
+@pytest.mark.case("13")
+@pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "get"])
+async def test_only_a_get_is_a_callback(filed: House, tmp_path: Path, method: str) -> None:
+    asked = await filed.ask_link()
+    person = filed.browser()
+    url = await filed.way_back(asked, person)
+    before = tree(tmp_path)
+    cookies = "; ".join(f"{name}={person.cookies[name].value}" for name in person.cookies)
+    query = urlsplit(url).query.encode()
+    answer = await kit.ask(
+        filed.broker.web,
+        "/oauth/callback/mail",
+        method=method,
+        query=query,
+        host=HOST,
+        headers=[("cookie", cookies), ("content-type", "application/x-www-form-urlencoded")],
+        chunks=[query],
+    )
+    assert 405 == answer.status
+    assert before == tree(tmp_path)
+    assert_says_connected(await person.follow(url))
+
+
+@pytest.mark.case("13")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-purpose": "prefetch"},
+        {"sec-purpose": "prefetch;prerender"},
+        {"purpose": "prefetch"},
+        {"x-moz": "prefetch"},
+    ],
+)
+async def test_a_browser_that_fetches_ahead_consumes_nothing(
+    filed: House, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    asked = await filed.ask_link()
+    person = filed.browser()
+    url = await filed.way_back(asked, person)
+    before = tree(tmp_path)
+    assert_says(await person.open(url, headers=headers), Code.CALLBACK_MALFORMED)
+    assert before == tree(tmp_path)
+    assert_says_connected(await person.follow(url))
+
+
+@pytest.mark.case("13")
+async def test_a_form_post_from_the_provider_consumes_nothing(filed: House, tmp_path: Path) -> None:
+    """`response_mode=form_post`, which we never ask for: a cross-site POST, so without the cookie."""
+    asked = await filed.ask_link()
+    person = filed.browser()
+    url = await filed.way_back(asked, person)
+    before = tree(tmp_path)
+    page = await person.post(CALLBACK, parse_qsl(urlsplit(url).query), initiator=person.page)
+    assert 405 == page.status
+    assert before == tree(tmp_path)
+    assert_says_connected(await person.follow(url))
