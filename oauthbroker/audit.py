@@ -29,6 +29,13 @@ class TokenIssued:
 
 
 @dataclass(frozen=True, slots=True)
+class StaticTokenIssued:
+    """A connector's configured token left the broker."""
+
+    connector: str
+
+
+@dataclass(frozen=True, slots=True)
 class AuthorizationRequested:
     """A session was opened: somebody is being asked."""
 
@@ -94,6 +101,7 @@ class SecretChanged:
 
 Entry = (
     TokenIssued
+    | StaticTokenIssued
     | AuthorizationRequested
     | ConnectStarted
     | Connected

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from oauthbroker.apps import Bundle
-from oauthbroker.audit import AuditWriter
+from oauthbroker.audit import AuditWriter, StaticTokenIssued
 from oauthbroker.clock import Clock
 from oauthbroker.consent import Consent
 from oauthbroker.context import OAuthContext
@@ -21,6 +21,7 @@ from oauthbroker.metrics import Metrics
 from oauthbroker.pending import Pending
 from oauthbroker.queues import Delivery
 from oauthbroker.resume import Events, Outcomes, SessionOutcome
+from oauthbroker.secret import Secret
 from oauthbroker.turn import Turn
 
 
@@ -46,6 +47,15 @@ class Broker:
         without it, it is the runtime's own view of all apps."""
         declared = None if tool is None else self.bundle.tools.get(tool, ())
         return OAuthContext(self.manager, Caller(turn, tool, declared), self.bundle.settings.locale)
+
+    def static_token(self, connector: str) -> Secret | None:
+        """The token that `Connector/<name>` was configured with; None for one that uses an OAuthApp, or none."""
+        name = connector.removeprefix("Connector/")
+        found = self.bundle.connectors.get(name)
+        if found is None or found.static_token is None:
+            return None
+        self.audit.write(StaticTokenIssued(f"Connector/{name}"), self.clock.now())
+        return found.static_token
 
     async def pending(self, turn: Turn) -> dict[str, Any] | None:
         """The `auth.pending` block of a turn, or None when nothing waits for a person."""

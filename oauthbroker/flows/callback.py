@@ -29,7 +29,7 @@ from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
 
-CLAIM_SECONDS = 60.0
+PROVIDER_CALLS = 6  # discovery twice, keys, exchange, userinfo, revocation: a claim outlives them all
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED, Code.APP_MISMATCH})
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ class Callback:
 
     async def claim(self, held: Held[AuthSession]) -> Claimed:
         """The right to redeem, once: one winner in all processes. Raises `stateUsed` for everybody else."""
-        until = self.clock.now() + timedelta(seconds=CLAIM_SECONDS)
+        until = self.clock.now() + timedelta(seconds=PROVIDER_CALLS * self.limits.provider_seconds)
         session = held.record.claimed(random_text(self.clock, 128), until)
         try:
             stored = await self.repository.save_session(session, expect=held.generation)
