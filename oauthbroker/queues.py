@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 from oauthbroker.apps import Limits
 from oauthbroker.clock import Clock, from_iso, random_text, to_iso
+from oauthbroker.errors import BrokerError
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.records import AgentEvent, codec
 from oauthbroker.repository import Repository
@@ -145,7 +146,7 @@ class Queues:
         async with self._changing(agent) as index:
             now = self._clock.now()
             while (item := index.next_free(now)) is not None:
-                event = await self._repository.event(item.id)
+                event = await self._readable(item.id)
                 if event is None or item.attempts >= self._limits.queue_attempts:
                     index.bury(item)
                     self._metrics.add(Metric.EVENTS_DEAD, agent)
@@ -183,8 +184,17 @@ class Queues:
     async def dead(self, agent: str) -> list[AgentEvent]:
         """Dead letters, oldest first: events that no consumer could settle."""
         body, _ = await self._repository.queue(agent)
-        found = [await self._repository.event(item.id) for item in Index.from_plaintext(body).dead]
+        found = [await self._readable(item.id) for item in Index.from_plaintext(body).dead]
         return [event for event in found if event is not None]
+
+    async def _readable(self, event_id: str) -> AgentEvent | None:
+        """The event, or None when it is gone or damaged. A store that does not work right now is neither."""
+        try:
+            return await self._repository.event(event_id)
+        except BrokerError as error:
+            if error.retryable:
+                raise
+        return None
 
     @asynccontextmanager
     async def _changing(self, agent: str) -> AsyncIterator[Index]:

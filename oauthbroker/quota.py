@@ -20,17 +20,14 @@ class OpenSessions:
         self._open: dict[str, tuple[datetime, str]] = {}
         self._per_app: Counter[str] = Counter()
 
-    def admit(self, app: str, now: datetime) -> None:
-        """Raises `rateLimited` when one more would be too many."""
+    def admit(self, locator: str, app: str, expires_at: datetime, now: datetime) -> None:
+        """Counts one more. Raises `rateLimited` when that would be too many, and counts nothing then."""
         if self._is_full(app):
             self._forget_expired(now)
         if self._is_full(app):
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
-
-    def opened(self, locator: str, app: str, expires_at: datetime) -> None:
-        if locator not in self._open:
-            self._open[locator] = (expires_at, app)
-            self._per_app[app] += 1
+        self._open[locator] = (expires_at, app)
+        self._per_app[app] += 1
 
     def ended(self, locator: str) -> None:
         found = self._open.pop(locator, None)

@@ -45,6 +45,8 @@ class Due:
 
     marker: Entry
     key: Key
+    app: str
+    subject: str
 
 
 class Repository:
@@ -85,7 +87,7 @@ class Repository:
         """Writes durably, under the pair's lease. A grant with something left to do is marked due first."""
         key = self.grant_key(grant.app, grant.subject)
         if grant.outbox or grant.revocation == "pending":
-            await self._mark_due(key)
+            await self._mark_due(key, grant.app, grant.subject)
         entry = await self._store.put(key, grant.to_plaintext(), expect=expect)
         return self._remember(Held(grant, entry))
 
@@ -120,7 +122,7 @@ class Repository:
         """Writes durably; a session with an event of its own is marked due first (then under the pair's lease)."""
         key = self.session_key(session.locator)
         if session.outbox is not None:
-            await self._mark_due(key)
+            await self._mark_due(key, session.app, session.subject)
         return Held(session, await self._store.put(key, session.to_plaintext(), expect=expect))
 
     async def drop_session(self, held: Held[AuthSession]) -> None:
@@ -166,17 +168,19 @@ class Repository:
 
     # what is left to do
 
-    async def _mark_due(self, key: Key) -> None:
+    async def _mark_due(self, key: Key, app: str, subject: str) -> None:
+        """Under the pair's lease, so that nobody settles the marker before the record itself is written."""
         marker = Key("due", key.name)
         if await self._store.get(marker) is None:
+            body = codec.encode("DueMarker", {"spec": {"kind": key.kind, "app": app, "subject": subject}})
             try:
-                await self._store.put(marker, key.kind.encode(), expect=0)
+                await self._store.put(marker, body, expect=0)
             except Conflict:
                 return
 
     async def due(self) -> list[Due]:
         """Every record that says it has something left to do. A stale marker is harmless."""
-        return [Due(entry, Key(entry.body.decode(), entry.key.name)) async for entry in self._store.scan("due")]
+        return [_due(entry) async for entry in self._store.scan("due")]
 
     async def due_grant(self, due: Due) -> Held[Grant] | None:
         entry = await self._store.get(due.key) if due.key.kind == "grants" else None
@@ -251,6 +255,11 @@ class Repository:
     async def close(self) -> None:
         self._cache.clear()
         await self._store.close()
+
+
+def _due(entry: Entry) -> Due:
+    spec = codec.decode("DueMarker", entry.body)["spec"]
+    return Due(entry, Key(spec["kind"], entry.key.name), spec["app"], spec["subject"])
 
 
 def _in_place(entry: Entry, expected: Key) -> None:

@@ -43,11 +43,15 @@ class Bell:
         self._rung.set()
         self._rung = asyncio.Event()
 
-    async def wait(self, seconds: float) -> None:
-        """Returns when the bell rings or after `seconds`."""
+    def listen(self) -> asyncio.Event:
+        """Call this before looking, and hand it to `wait` after: a ring in between is heard then."""
+        return self._rung
+
+    async def wait(self, seconds: float, rung: asyncio.Event | None = None) -> None:
+        """Returns when the bell rings, or has rung since `rung` was got from `listen`, or after `seconds`."""
         try:
             async with asyncio.timeout(max(seconds, 0)):
-                await self._rung.wait()
+                await (rung or self._rung).wait()
         except TimeoutError:
             return
 
@@ -71,14 +75,30 @@ class Relay:
         self._one_at_a_time = asyncio.Lock()
 
     async def once(self) -> int:
-        """Works off everything that is due; how many records it settled."""
-        settled = 0
+        """Queues every event that is due; how many records it settled. Never waits for a provider.
+
+        A record that cannot be read or is being changed keeps no other one back; then the store code is raised last.
+        """
+        settled, failed = 0, None
         async with self._one_at_a_time:
             for due in await self._repository.due():
-                settled += await self._work(due)
-        if settled:
-            self._bell.ring()
+                try:
+                    settled += await self._work(due)
+                except Conflict:
+                    continue
+                except BrokerError as error:
+                    failed = error
+        self._bell.ring()
+        if failed is not None:
+            raise failed
         return settled
+
+    async def revocations(self) -> None:
+        """Tells providers of the tombstones that they have not heard of yet."""
+        for due in await self._repository.due():
+            held = await self._repository.due_grant(due)
+            if held is not None and held.record.revocation == "pending":
+                await self._revoke.resume(self._apps(held.record.app), held)
 
     async def _work(self, due: Due) -> bool:
         grant = await self._repository.due_grant(due)
@@ -87,15 +107,20 @@ class Relay:
         session = await self._repository.due_session(due)
         if session is not None:
             return await self._work_session(due, session)
-        await self._repository.settle(due)
-        return True
+        return await self._work_nothing(due)
+
+    async def _work_nothing(self, due: Due) -> bool:
+        """The marker comes before its record: only under the pair's lease is a missing record surely not coming."""
+        async with self._repository.pair(due.app, due.subject):
+            if await self._repository.due_grant(due) is None and await self._repository.due_session(due) is None:
+                await self._repository.settle(due)
+                return True
+        return False
 
     async def _work_grant(self, due: Due, held: Held[Grant]) -> bool:
         grant = held.record
         for event in grant.outbox:
             await self._queues.enqueue(event)
-        if grant.revocation == "pending":
-            await self._revoke.resume(self._apps(grant.app), held)
         async with self._repository.pair(grant.app, grant.subject):
             now_there = await self._repository.grant(grant.app, grant.subject)
             if now_there is None:
@@ -126,11 +151,11 @@ class Relay:
             await self._queues.enqueue(session.outbox)
         async with self._repository.pair(session.app, session.subject):
             now_there = await self._repository.session(session.locator)
-            if now_there is not None and now_there.record.outbox is not None:
-                try:
-                    await self._repository.save_session(now_there.record.sent(), expect=now_there.generation)
-                except Conflict:
+            left = now_there.record.outbox if now_there is not None else None
+            if now_there is not None and left is not None:
+                if left != session.outbox:  # it came after we looked: the next round queues it
                     return False
+                await self._repository.save_session(now_there.record.sent(), expect=now_there.generation)
             await self._repository.settle(due)
         return True
 
@@ -147,11 +172,12 @@ class Events:
         """The agent's next event, for at most `wait` seconds of waiting. Settle it with `.ack()` or `.nack()`."""
         deadline = self._clock.monotonic() + wait
         while True:
+            rung = self._bell.listen()
             delivery = await self._queues.lease(agent)
             left = deadline - self._clock.monotonic()
             if delivery is not None or left <= 0:
                 return delivery
-            await self._bell.wait(min(left, POLL_SECONDS))
+            await self._bell.wait(min(left, POLL_SECONDS), rung)
 
     async def dead(self, agent: str) -> list[dict[str, object]]:
         """Dead letters of an agent, oldest first, as their JSON."""
@@ -169,15 +195,22 @@ class Events:
 
     async def _consume(self, agent: str, callback: Callable[[Delivery], Awaitable[None]]) -> None:
         while True:
-            delivery = await self.lease(agent, wait=30)
-            if delivery is None:
-                continue
             try:
-                await callback(delivery)
-            except Exception:  # noqa: BLE001  (whatever their code raises, the event must come again)
-                await delivery.nack()
-            else:
-                await delivery.ack()
+                delivery = await self.lease(agent, wait=30)
+                if delivery is not None:
+                    await _hand_over(delivery, callback)
+            except BrokerError:  # a store that does not work right now: what was leased comes again by itself
+                await self._clock.sleep(1)
+
+
+async def _hand_over(delivery: Delivery, callback: Callable[[Delivery], Awaitable[None]]) -> None:
+    try:
+        await callback(delivery)
+    except Exception:  # noqa: BLE001  (whatever their code raises, the event must come again)
+        done = False
+    else:
+        done = True
+    await (delivery.ack() if done else delivery.nack())
 
 
 class Outcomes:
@@ -193,11 +226,12 @@ class Outcomes:
         known, or not any more, has expired. Raises `requestInvalid` for what is not a session's id."""
         deadline = self._clock.monotonic() + timeout
         while True:
+            rung = self._bell.listen()
             outcome = await self.now(auth_session_id)
             left = deadline - self._clock.monotonic()
             if outcome.status != "pending" or left <= 0:
                 return outcome
-            await self._bell.wait(min(left, POLL_SECONDS))
+            await self._bell.wait(min(left, POLL_SECONDS), rung)
 
     async def now(self, auth_session_id: str) -> SessionOutcome:
         held = await self._repository.session(locator_of(auth_session_id))

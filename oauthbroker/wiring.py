@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -181,23 +181,29 @@ class _House:
         await self.transport.close()
 
     async def _tend(self) -> None:
+        for task, work in {"sweep": self.sweep.once, "relay": self.relay.once}.items():
+            await self._try(task, work)
+
+    async def _try(self, task: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Whatever goes wrong in one round, the next one comes: a relay that died would leave agents asleep."""
         try:
-            await self.sweep.once()
-            await self.relay.once()
+            await work()
         except BrokerError as error:
-            self.log.error("tending failed", code=error.code.value, note=error.note)
+            self.log.error("tending failed", task=task, code=error.code.value, note=error.note)
+        except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is told)
+            self.log.error("tending failed", task=task, error=type(error).__name__)
 
     async def _relay_for_ever(self) -> None:
+        rung = self.bell.listen()
         while True:
-            await self.bell.wait(self.broker.bundle.settings.limits.sweep_seconds)
-            try:
-                await self.relay.once()
-            except BrokerError as error:
-                self.log.error("relay failed", code=error.code.value, note=error.note)
-                await asyncio.sleep(1)
+            await self.bell.wait(self.broker.bundle.settings.limits.sweep_seconds, rung)
+            rung = self.bell.listen()
+            await self._try("relay", self.relay.once)
 
     async def _sweep_for_ever(self) -> None:
+        """Providers are told of revocations here, where their slowness holds up nobody's events."""
         while True:
+            await self._try("revocations", self.relay.revocations)
             await asyncio.sleep(self.broker.bundle.settings.limits.sweep_seconds)
             await self._tend()
 

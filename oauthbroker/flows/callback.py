@@ -179,7 +179,7 @@ class Callback:
         await self.finish.commit(app, claimed.held, verified, sent_at)
 
     async def _give_up(self, app: OAuthApp, claimed: Claimed, code: Code, tokens: tuple[Secret, ...]) -> None:
+        self.ended(claimed.session.locator)
+        await self.finish.fail(claimed.held, code)
         if tokens:
             await self.finish.drop(app, claimed.session, code, tokens, self.revoke)
-        await self.finish.fail(claimed.held, code)
-        self.ended(claimed.session.locator)

@@ -88,16 +88,19 @@ class Connect:
         alive = [held for held in waiting if held.record.expires_at > now]
         if len(alive) >= self.limits.sessions_per_subject:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
-        self.quota.admit(app.name, now)
         session = self._new_session(app, wish)
-        await self.repository.save_session(session, expect=0)
+        self.quota.admit(session.locator, app.name, session.expires_at, now)
+        try:
+            await self.repository.save_session(session, expect=0)
+        except BrokerError:
+            self.quota.ended(session.locator)
+            raise
         superseded = [held for held in alive if _same_wish(held.record, wish) and held.record.attempt.cookie is None]
         for held in superseded:
             await self.finish.lapse_locked(held)
             self.quota.ended(held.record.locator)
         left = [held.record.locator for held in alive if held not in superseded]
         await self.repository.save_waiting(app.name, wish.subject, [*left, session.locator])
-        self.quota.opened(session.locator, app.name, session.expires_at)
         grant = grant_id(app.name, wish.subject)
         entry = AuthorizationRequested(app.name, grant, session.id, wish.resume.agent_name, wish.reason)
         self.audit.write(entry, now)
@@ -183,19 +186,23 @@ class Connect:
 
     async def decline(self, ticket: str) -> AuthSession:
         """The person said no on our own page. Raises `stateUnknown`."""
-        held = await self.look(ticket)
-        await self.finish.fail(held, Code.PROVIDER_DENIED, event="auth.denied")
-        self.quota.ended(held.record.locator)
-        return held.record
+        for _ in range(8):
+            held = await self.look(ticket)
+            if await self.finish.fail(held, Code.PROVIDER_DENIED, event="auth.denied"):
+                self.quota.ended(held.record.locator)
+                return held.record
+        raise BrokerError(Code.STORE_LOCKED)
 
     async def cancel(self, locator: str) -> bool:
         """The runtime withdraws the request; no event. False when there is nothing left to withdraw."""
-        held = await self.repository.session(locator)
-        if held is None or not held.record.open or held.record.claim is not None:
-            return False
-        await self.finish.lapse(held)
-        self.quota.ended(locator)
-        return True
+        for _ in range(8):
+            held = await self.repository.session(locator)
+            if held is None or not held.record.open or held.record.claim is not None:
+                return False
+            if await self.finish.lapse(held):
+                self.quota.ended(locator)
+                return True
+        raise BrokerError(Code.STORE_LOCKED)
 
 
 def _same_wish(session: AuthSession, wish: Wish) -> bool:

@@ -1,12 +1,14 @@
 """The end of every flow: whose tokens are these, may they be kept, and then one commit of grant and event.
 
-Order of the commit (design 5.8): grant with its event -> session terminal -> every other session that the grant
-satisfies. A crash after the first write is finished by `recover`, so no acknowledged grant and no event is lost.
+Order of the commit (design 5.8): grant with its event -> every other session that the grant satisfies -> the session
+itself terminal. What stops after the first write is finished by `recover`, which looks at sessions that are claimed
+and open: so this one ends last, and no acknowledged grant, no event and nobody who waits is lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -81,50 +83,56 @@ class Finish:
             if old is not None:
                 check_pin(old.account, verified.owner.account, switch_account=session.switch_account)
             grant = self._next_grant(app, session, verified, old, sent_at)
-            stored = await self.repository.save_grant(grant, expect=before.generation if before else 0)
-            await self._complete(held)
-            await self._complete_others(stored.record, session)
+            stored = await self._store(grant, before.generation if before else 0)
+            with suppress(BrokerError, Conflict):  # the grant is durable: from here on `recover` can finish
+                await self._complete_all(stored.record, held)
         self.audit.write(Connected(app.name, grant.id, session.id), self.clock.now())
         self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
         self.wake()
         return stored
 
-    async def fail(self, held: Held[AuthSession], code: Code, *, event: EventType | None = "auth.failed") -> None:
-        """Ends a session without a grant, in one write with its own event. A session that ended meanwhile stays."""
+    async def fail(self, held: Held[AuthSession], code: Code, *, event: EventType | None = "auth.failed") -> bool:
+        """Ends a session without a grant, in one write with its own event. False when it changed meanwhile: it stays
+        as it is then."""
         session, now = held.record, self.clock.now()
         notice = self._event(session, event, {"code": code.value}) if event is not None else None
         async with self.repository.pair(session.app, session.subject):
             try:
                 await self.repository.save_session(session.failed(now, code, notice), expect=held.generation)
             except (Conflict, ValueError):
-                return
+                return False
             await self._forget_waiting(session.app, session.subject, {session.locator})
         self.audit.write(ConnectFailed(session.app, session.id, code.value), now)
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
         self.wake()
+        return True
 
-    async def lapse(self, held: Held[AuthSession], *, event: EventType | None = None) -> None:
-        """Ends an unclaimed session: it expired, was superseded or cancelled. Under no lock of the caller's."""
+    async def lapse(self, held: Held[AuthSession], *, event: EventType | None = None) -> bool:
+        """Ends an unclaimed session: it expired, was superseded or cancelled. Under no lock of the caller's.
+
+        False when it changed meanwhile: then it stays as it is, to be looked at again."""
         session = held.record
         async with self.repository.pair(session.app, session.subject):
-            await self.lapse_locked(held, event=event)
+            if not await self.lapse_locked(held, event=event):
+                return False
             await self._forget_waiting(session.app, session.subject, {session.locator})
-        if event is not None:
-            self.wake()
+        self.wake()
+        return True
 
-    async def lapse_locked(self, held: Held[AuthSession], *, event: EventType | None = None) -> None:
+    async def lapse_locked(self, held: Held[AuthSession], *, event: EventType | None = None) -> bool:
         """The same for a caller that holds the pair's lease and mends the waiting list itself."""
         session = held.record
         notice = self._event(session, event, {}) if event is not None else None
         try:
             await self.repository.save_session(session.lapsed(self.clock.now(), notice), expect=held.generation)
         except (Conflict, ValueError):
-            return
+            return False
+        return True
 
     async def recover(self, held: Held[AuthSession]) -> bool:
         """Ends a claimed session whose claimer is gone: completed if the grant carries its id, else failed.
 
-        False while the claim is still somebody's.
+        False while the claim is still somebody's. Raises `Conflict` when somebody else ends it at this moment.
         """
         session = held.record
         if session.claim is None or session.claim.until > self.clock.now():
@@ -133,8 +141,7 @@ class Finish:
             grant = await self.repository.grant(session.app, session.subject)
             granted = grant is not None and _carries(grant.record, session)
             if granted and grant is not None:
-                await self._complete(held)
-                await self._complete_others(grant.record, session)
+                await self._complete_all(grant.record, held)
         if not granted:
             await self.fail(held, Code.EXCHANGE_UNCERTAIN)
         self.wake()
@@ -175,7 +182,21 @@ class Finish:
         event = self._granted(session, grant, missing)
         return replace(grant, outbox=(*(old.outbox if old is not None else ()), event))
 
-    async def _complete(self, held: Held[AuthSession]) -> None:
+    async def _store(self, grant: Grant, expect: int) -> Held[Grant]:
+        """A write that failed may have happened all the same: then the grant is there, and is not given up."""
+        try:
+            return await self.repository.save_grant(grant, expect=expect)
+        except BrokerError as error:
+            failed = error
+        there = await self.repository.grant(grant.app, grant.subject)
+        if there is None or there.record.auth_session_id != grant.auth_session_id:
+            raise failed
+        return there
+
+    async def _complete_all(self, grant: Grant, held: Held[AuthSession]) -> None:
+        """The session that brought the grant comes last: until then `recover` knows that something is left to do."""
+        if not grant.revoked:
+            await self._complete_others(grant, held.record)
         done = held.record.completed(self.clock.now())
         await self.repository.save_session(done, expect=held.generation)
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from oauthbroker.apps import Limits
 from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError
 from oauthbroker.flows.finish import Finish
 from oauthbroker.records import AuthSession
 from oauthbroker.repository import Conflict, Held, Repository
@@ -26,10 +27,18 @@ class Sweep:
     expired_events: bool = False
 
     async def once(self) -> int:
-        """How many sessions were ended or removed."""
-        touched = 0
+        """How many sessions were ended or removed. One that another process is changing waits for the next round;
+        a failing store keeps no other session back and is raised last."""
+        touched, failed = 0, None
         async for held in self.repository.sessions():
-            touched += await self._tend(held)
+            try:
+                touched += await self._tend(held)
+            except Conflict:
+                continue
+            except BrokerError as error:
+                failed = error
+        if failed is not None:
+            raise failed
         return touched
 
     async def _tend(self, held: Held[AuthSession]) -> bool:
@@ -37,14 +46,10 @@ class Sweep:
         if session.open and session.claim is not None:
             return await self.finish.recover(held)
         if session.open and session.expires_at <= now:
-            await self.finish.lapse(held, event="auth.expired" if self.expired_events else None)
             self.ended(session.locator)
-            return True
+            return await self.finish.lapse(held, event="auth.expired" if self.expired_events else None)
         keep = timedelta(seconds=self.limits.keep_finished_seconds)
         if session.open or session.outbox is not None or (session.finished_at or now) + keep > now:
             return False
-        try:
-            await self.repository.drop_session(held)
-        except Conflict:
-            return False
+        await self.repository.drop_session(held)
         return True
