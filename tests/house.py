@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.apps import (
@@ -27,6 +28,7 @@ from oauthbroker.apps import (
 )
 from oauthbroker.audit import AuditList, line_of
 from oauthbroker.broker import Broker
+from oauthbroker.clock import Clock
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.results import AuthorizationRequired, Ready
@@ -88,8 +90,24 @@ def global_app(idp: IdentityProvider, name: str = "team", **changes: Any) -> OAu
     return replace(user_app(idp, name, subject_mode="global", owner=owner), **changes)
 
 
+def at(idp: IdentityProvider, base: str, app: OAuthApp) -> OAuthApp:
+    """The app of a broker with another public address; the provider knows of it."""
+    moved = replace(app, redirect=replace(app.redirect, base_url=base))
+    idp.change(app.client.client_id, redirect_uris=(moved.redirect.uri,))
+    return moved
+
+
+def public(base: str, **more: Any) -> Settings:
+    """The settings of a broker with another public address than BASE."""
+    return Settings(public_base_url=base, weaken=frozenset({"plainHttpProvider"}), **more)
+
+
 def register(idp: IdentityProvider, name: str) -> Registration:
-    return idp.register(Registration(client_id=f"client-{name}", redirect_uris=(f"{BASE}/oauth/callback/{name}",)))
+    """The app's client at the provider; asked again (for a broker's successor), the same with its secret."""
+    try:
+        return idp.client(f"client-{name}")
+    except KeyError:
+        return idp.register(Registration(f"client-{name}", redirect_uris=(f"{BASE}/oauth/callback/{name}",)))
 
 
 def turn(
@@ -113,13 +131,19 @@ class House:
     browsers: list[Browser] = field(default_factory=list)
 
     @property
+    def origin(self) -> str:
+        """The scheme, host and port of the broker's public address."""
+        parts = urlsplit(self.broker.bundle.settings.public_base_url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
     def repository(self) -> Repository:
         """A second pair of eyes on the store."""
         return Repository(self.store)
 
     def browser(self) -> Browser:
         """A new person's browser, with a cookie jar of its own."""
-        browser = Browser(apps={BASE: self.broker.web})
+        browser = Browser(apps={self.origin: self.broker.web})
         self.browsers.append(browser)
         return browser
 
@@ -226,7 +250,7 @@ async def running(
             look(repr(broker.metrics.counts), "the metrics")
 
 
-def file_store(folder: Path, clock: TestClock | None = None) -> FileStore:
+def file_store(folder: Path, clock: Clock | None = None) -> FileStore:
     """A file store below `folder`, made on first use."""
     keyring, key = folder / "store" / "data" / "keyring", folder / "kek"
     if not key.exists():

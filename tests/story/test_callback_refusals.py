@@ -1,0 +1,133 @@
+"""The provider says no (case 8), in front of a real server too: we say so, and repeat nothing of its words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+import uvicorn
+
+from oauthbroker.errors import Code
+from oauthbroker.results import Ready
+from oauthbroker.testing import Browser, Canaries
+from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.headers import REFUSAL_LIMIT, TARGET_LIMIT
+from tests.house import House
+from tests.story.test_callback import HOST, assert_says
+
+
+def page_of_text(canary: str) -> str:
+    """10 kB of a provider's HTML; the canary in it is what must never be seen again."""
+    return f"<html><body><h1>Error</h1><script>alert('{canary}')</script>{'<p>no</p>' * 1100}"[:10_000] + canary
+
+
+@pytest.mark.case("8")
+@pytest.mark.parametrize("error", ["access_denied", "consent_required", "our_own_word", "x" * 100])
+@pytest.mark.rule("12.5.6-3")
+async def test_a_refusal_is_told_to_the_person_and_the_agent_in_our_words(
+    house: House, canaries: Canaries, error: str
+) -> None:
+    canary = canaries.mint("provider text").reveal()
+    house.idp.script.authorize.error(
+        error, error_description=page_of_text(canary), error_uri=f"https://x.example/{canary}"
+    )
+    asked = await house.ask_link()
+    assert_says(await house.connect(asked), Code.PROVIDER_DENIED)
+    assert 0 == house.idp.count("token")
+    session = await house.session(asked)
+    assert ("failed", Code.PROVIDER_DENIED) == (session.status, session.failure)
+    assert canary.encode() not in session.to_plaintext(), "not even sealed"
+    (event,) = await house.events()
+    assert ("auth.denied", "providerDenied") == (event["type"], event["payload"]["code"])
+    await house.connected()
+
+
+@pytest.mark.case("8")
+async def test_saying_no_at_the_provider_is_such_a_refusal(house: House) -> None:
+    assert_says(await house.connect(await house.ask_link(), deny=True), Code.PROVIDER_DENIED)
+    assert ["auth.denied"] == [event["type"] for event in await house.events()]
+
+
+@pytest.mark.case("8")
+async def test_saying_no_on_our_own_page_is_such_a_refusal_without_a_provider(house: House) -> None:
+    asked = await house.ask_link()
+    person = house.browser()
+    await person.open(asked.authorization_url)
+    page = await person.submit({"decision": "cancel"})
+    assert 303 == page.status
+    page = await person.follow()
+    assert (200, True) == (page.status, "Nothing was connected" in page.text)
+    assert ["auth.denied"] == [event["type"] for event in await house.events()]
+    assert 0 == house.idp.count("authorize")
+    assert_says(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
+
+
+@pytest.mark.case("5", "8")
+async def test_a_stranger_cannot_say_no_for_somebody(house: House) -> None:
+    """Without the cookie an error is another browser's, whatever it says."""
+    asked = await house.ask_link()
+    url = await house.way_back(asked, house.browser(), deny=True)
+    assert_says(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
+
+
+@asynccontextmanager
+async def served(house: House) -> AsyncIterator[int]:
+    """The broker behind the server that people run; the port."""
+    server = uvicorn.Server(uvicorn.Config(house.broker.web, host="127.0.0.1", port=0, **uvicorn_options()))
+    running = asyncio.create_task(server.serve())
+    async with asyncio.timeout(10):
+        while not server.started:
+            await asyncio.sleep(0.005)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await running
+
+
+async def get(port: int, target: str, cookies: str) -> tuple[int, str]:
+    """One request as it goes over the wire: (status, the whole answer)."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"GET {target} HTTP/1.1\r\nHost: {HOST}\r\nAccept: application/json\r\nCookie: {cookies}\r\nConnection: close\r\n\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(10):
+        answer = (await reader.read()).decode()
+    writer.close()
+    return int(answer.split(" ", 2)[1]), answer
+
+
+def jar(browser: Browser) -> str:
+    return "; ".join(f"{name}={browser.cookies[name].value}" for name in browser.cookies)
+
+
+@pytest.mark.case("8", "11")
+async def test_the_server_lets_a_long_refusal_in_and_nothing_else_that_long(house: House, canaries: Canaries) -> None:
+    canary = canaries.mint("provider text").reveal()
+    asked = await house.ask_link()
+    person = house.browser()
+    given = dict(parse_qsl(urlsplit(await house.way_back(asked, person)).query))
+    refusal = urlencode({"error": "access_denied", "error_description": page_of_text(canary), "state": given["state"]})
+    too_long = urlencode({"code": "c" * TARGET_LIMIT, "state": given["state"]})
+    assert TARGET_LIMIT < len(refusal) < REFUSAL_LIMIT
+    async with served(house) as port:
+        status, answer = await get(port, f"/oauth/callback/mail?{too_long}", jar(person))
+        assert (414, True) == (status, '"requestTooLarge"' in answer)
+        status, answer = await get(port, f"/oauth/callback/mail?{refusal}", jar(person))
+        assert (403, True) == (status, '"providerDenied"' in answer)
+        canaries.look(answer, "the answer over the wire")
+        status, _ = await get(port, f"/oauth/callback/mail?{refusal}{'x' * 100_000}", jar(person))
+        assert status in {400, 414}
+    (event,) = await house.events()
+    assert "auth.denied" == event["type"]
+
+
+@pytest.mark.case("8")
+async def test_after_a_refusal_the_grant_there_was_still_serves(house: House) -> None:
+    await house.connected(scopes=["read"])
+    await house.events()
+    asked = await house.ask_link(scopes=["write"])
+    assert_says(await house.connect(asked, deny=True), Code.PROVIDER_DENIED)
+    assert isinstance(await house.ask(scopes=["read"]), Ready)

@@ -1,0 +1,275 @@
+"""Who may finish whose session (security.md B): an attacker and a victim, each with a browser of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from oauthbroker import Turn
+from oauthbroker.apps import Revocation
+from oauthbroker.audit import TokensDropped
+from oauthbroker.errors import Code
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from tests.house import ALICE, BASE, MALLORY, TEAM, House, at, public, running, tree, turn, user_app
+from tests.story.test_callback import HOST, STATE, assert_says, assert_says_connected
+from tests.unit.web import kit
+
+HTTPS = "https://broker.test"
+NAMES = (ALICE, MALLORY, TEAM, "U234567", "U666666", "alice", "Alice", "mallory", "people.example")
+
+
+def of_mallory() -> Turn:
+    return turn(user=MALLORY, team=None, agent="minion", instance="mallorys.1")
+
+
+@pytest.mark.case("14a", "101")
+@pytest.mark.parametrize("reach", ["token", "grant"])
+async def test_a_victim_who_opens_the_attackers_link_gives_nothing_away_and_loses_nothing(
+    identity_provider: IdentityProvider, test_clock: TestClock, reach: str
+) -> None:
+    """The victim even agrees at the provider. Her account is not the attacker's: the end, for that link only."""
+    app = user_app(identity_provider, revocation=Revocation(reach=reach))  # type: ignore[arg-type]
+    identity_provider.change("client-mail", revoke_reach=reach)
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        hers = await house.connected(scopes=["read"])
+        mallorys = await house.connected(account="mallory", of=of_mallory(), scopes=["read"])
+        await house.events()
+        await house.events("minion")
+        victim = house.browser()
+        asked = await house.ask_link(of=of_mallory())
+        page = await house.connect(asked, "alice", victim)
+        assert_says(page, Code.SUBJECT_MISMATCH)
+        assert [] == [name for name in NAMES if name in page.source], "neither learns who the other is"
+        assert page.location is None
+        assert [] == [cookie for cookie in page.headers if cookie[0].lower() == "set-cookie"]
+        for ready, subject in ((hers, turn()), (mallorys, of_mallory())):
+            assert house.idp.is_alive(ready.access_token)
+            again = await house.ask(scopes=["read"], of=subject)
+            assert isinstance(again, Ready)
+            assert again.access_token.reveal() == ready.access_token.reveal()
+        session = await house.session(asked)
+        assert ("failed", Code.SUBJECT_MISMATCH) == (session.status, session.failure)
+        (event,) = await house.events("minion")
+        assert ("auth.failed", "subjectMismatch") == (event["type"], event["payload"]["code"])
+        assert await house.event(wait=0) is None
+        dropped = [entry for entry in house.audit.entries if isinstance(entry, TokensDropped)]
+        assert [(reach == "token")] == [entry.revoked for entry in dropped]
+        assert (2 if reach == "token" else 0) == house.idp.count("revoke"), "elsewhere it would kill her own live grant"
+
+
+@pytest.mark.case("15")
+async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code_exchanged(house: House) -> None:
+    """Mallory presses the button himself and passes the provider's URL on; the provider does not even ask Alice."""
+    asked = await house.ask_link(of=of_mallory())
+    attacker, victim = house.browser(), house.browser()
+    provider_url = await house.to_provider(asked, attacker)
+    house.idp.auto_consent = "alice"
+    page = await victim.open(provider_url)
+    assert page.location is not None
+    assert "code=" in page.location
+    page = await victim.follow()
+    assert_says(page, Code.OWNER_BINDING_FAILED)
+    assert [] == [name for name in NAMES if name in page.source]
+    assert 0 == house.idp.count("token")
+    assert Code.OWNER_BINDING_FAILED is (await house.session(asked)).failure
+    assert [None, None] == [await house.grant(subject=subject) for subject in (ALICE, MALLORY)]
+
+
+@pytest.mark.case("15")
+async def test_a_victim_who_opened_a_link_of_her_own_is_no_better_a_victim(house: House) -> None:
+    """A cookie for her own session is not one for his."""
+    mallorys, hers = await house.ask_link(of=of_mallory()), await house.ask_link()
+    attacker, victim = house.browser(), house.browser()
+    provider_url = await house.to_provider(mallorys, attacker)
+    her_way_back = await house.way_back(hers, victim)
+    house.idp.auto_consent = "alice"
+    await victim.open(provider_url)
+    assert_says(await victim.follow(), Code.OWNER_BINDING_FAILED)
+    assert 0 == house.idp.count("token")
+    assert_says_connected(await victim.follow(her_way_back))
+
+
+@pytest.mark.case("15")
+async def test_the_attackers_own_browser_with_the_victims_callback_gets_nowhere(house: House) -> None:
+    """The reverse: her code, carried off from her browser, in his own session."""
+    mallorys, hers = await house.ask_link(of=of_mallory()), await house.ask_link()
+    attacker, victim = house.browser(), house.browser()
+    his_way_back = await house.way_back(mallorys, attacker, "mallory")
+    her_way_back = await house.way_back(hers, victim)
+    his, her = (
+        dict(part.split("=", 1) for part in urlsplit(url).query.split("&")) for url in (his_way_back, her_way_back)
+    )
+    assert_says(await attacker.follow(his_way_back.replace(his["code"], her["code"])), Code.EXCHANGE_FAILED)
+    assert await house.grant(subject=MALLORY) is None
+    assert_says_connected(await victim.follow(her_way_back))
+
+
+@pytest.fixture
+async def https(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    app = at(identity_provider, HTTPS, user_app(identity_provider))
+    async with running(identity_provider, [app], clock=test_clock, settings=public(HTTPS)) as house:
+        yield house
+
+
+async def raw_callback(house: House, url: str, *cookies: str) -> kit.Answer:
+    headers = [("cookie", cookie) for cookie in cookies]
+    return await kit.ask(
+        house.broker.web,
+        "/oauth/callback/mail",
+        query=urlsplit(url).query.encode(),
+        host="broker.test",
+        headers=headers,
+    )
+
+
+@pytest.mark.case("16")
+@pytest.mark.parametrize(
+    "cookies",
+    [
+        ["oab-{locator}={value}"],  # without its prefix any sibling domain could have set it
+        ["__Secure-oab-{locator}={value}"],
+        ["__host-oab-{locator}={value}"],
+        ["\u00a0__Host-oab-{locator}={value}"],
+        ["__Host-oab-{locator}={other}"],
+        ["__Host-oab-{other_locator}={value}"],
+        ["__Host-oab-{locator}={value}; __Host-oab-{locator}={other}"],
+        ["__Host-oab-{locator}={other}; __Host-oab-{locator}={value}"],
+        ["__Host-oab-{locator}={value}; __Host-oab-{locator}={value}"],
+        ["__Host-oab-{locator}={value}", "__Host-oab-{locator}={other}"],
+        ['__Host-oab-{locator}="{value}"'],
+        ["__Host-oab-{locator}=" + "x" * 5000],
+        ["__Host-oab-{locator}="],
+        ["__Host-oab-{locator}"],
+        ["__Host-oab={value}"],
+    ],
+)
+async def test_a_tossed_unprefixed_or_foreign_cookie_is_no_cookie(https: House, cookies: list[str]) -> None:
+    asked, other = await https.ask_link(scopes=["read"]), await https.ask_link(scopes=["write"])
+    person = https.browser()
+    url = await https.way_back(asked, person)
+    await https.to_provider(other, person)
+    locator, other_locator = (each.auth_session_id.removeprefix("as-") for each in (asked, other))
+    given = {
+        "locator": locator,
+        "other_locator": other_locator,
+        "value": person.cookies[f"__Host-oab-{locator}"].value,
+        "other": person.cookies[f"__Host-oab-{other_locator}"].value,
+    }
+    answer = await raw_callback(https, url, *(cookie.format(**given) for cookie in cookies))
+    assert (403, "ownerBindingFailed") == (answer.status, answer.json["code"])
+    assert 0 == https.idp.count("token")
+    assert Code.OWNER_BINDING_FAILED is (await https.session(asked)).failure
+
+
+@pytest.mark.case("16")
+async def test_the_cookie_itself_among_others_is_the_cookie(https: House) -> None:
+    asked = await https.ask_link()
+    person = https.browser()
+    url = await https.way_back(asked, person)
+    locator = asked.auth_session_id.removeprefix("as-")
+    value = person.cookies[f"__Host-oab-{locator}"].value
+    answer = await raw_callback(https, url, f"a=b; oab-{locator}=tossed", f"__Host-oab-{locator}={value}; c=d")
+    assert 303 == answer.status
+
+
+@pytest.mark.case("16")
+async def test_a_sibling_domain_cannot_make_a_browser_send_a_cookie_of_ours(https: House) -> None:
+    """The browser's own rules for `__Host-`: a Domain attribute, or http, and it is not kept."""
+    victim = https.browser()
+    sibling = urlsplit("https://evil.broker.test/")
+    assert victim.cookies.take(f"__Host-oab-{STATE[:22]}=x; Secure; Path=/; Domain=broker.test", sibling) is None
+    assert 0 == len(victim.cookies)
+
+
+@pytest.mark.case("17")
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_link_previews_change_nothing_and_the_person_can_still_connect(
+    filed: House, tmp_path: Path, method: str
+) -> None:
+    asked = await filed.ask_link()
+    person = filed.browser()
+    before = tree(tmp_path)
+    for number in range(25):
+        bot = filed.browser()
+        await bot.open(asked.authorization_url, method=method, headers={"user-agent": f"LinkPreview/{number}"})
+        await bot.open(asked.authorization_url, method=method, headers={"sec-purpose": "prefetch"})
+        await person.open(asked.authorization_url, method=method)
+    assert before == tree(tmp_path)
+    assert [] == filed.idp.requests
+    assert 200 == (await filed.connect(asked, browser=person)).status
+
+
+@pytest.mark.case("15", "17")
+async def test_the_last_browser_to_press_the_button_wins_and_an_older_one_harms_it_not(house: House) -> None:
+    asked = await house.ask_link()
+    first, second = house.browser(), house.browser()
+    first_back = await house.way_back(asked, first)
+    second_back = await house.way_back(asked, second)
+    assert_says(await first.follow(first_back), Code.STATE_UNKNOWN)
+    assert 0 == house.idp.count("token")
+    assert_says_connected(await second.follow(second_back))
+
+
+async def test_unknown_and_wrong_tickets_look_the_same_and_touch_nothing(filed: House, tmp_path: Path) -> None:
+    asked = await filed.ask_link()
+    ticket = asked.authorization_url.rpartition("/")[2]
+    flipped = ticket[:-1] + ("A" if ticket[-1] != "A" else "B")
+    before = tree(tmp_path)
+    tried = (flipped, "x" * 65, ticket[:22], ticket + "A", asked.auth_session_id)
+    answers = [await kit.ask(filed.broker.web, f"/connect/{each}", host=HOST) for each in tried]
+    assert {(400, "stateUnknown")} == {(answer.status, answer.json["code"]) for answer in answers}
+    assert 1 == len({answer.body for answer in answers})
+    for each, status in (("\0" * 65, 400), ("../../kek", 404), ("", 404)):
+        assert status == (await kit.ask(filed.broker.web, f"/connect/{each}", host=HOST)).status
+    assert before == tree(tmp_path)
+
+
+@pytest.fixture
+async def direct(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    app = user_app(identity_provider)
+    app = replace(app, redirect=replace(app.redirect, link="direct"))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        yield house
+
+
+async def test_a_direct_link_is_the_providers_and_its_callback_needs_no_cookie(direct: House) -> None:
+    asked = await direct.ask_link()
+    assert asked.authorization_url.startswith(direct.idp.url("/authorize?"))
+    assert 200 == (await direct.connect(asked)).status
+    assert isinstance(await direct.ask(), Ready)
+
+
+async def test_the_block_of_a_direct_session_carries_the_connect_link_even_then(direct: House) -> None:
+    await direct.ask_link()
+    block = await direct.broker.pending(turn())
+    assert block is not None
+    (item,) = block["items"]
+    assert item["authorizationUrl"].startswith(f"{BASE}/connect/")
+    assert "state" not in item["authorizationUrl"]
+
+
+@pytest.mark.case("14a")
+async def test_somebody_elses_account_behind_a_direct_link_is_still_a_mismatch(direct: House) -> None:
+    asked = await direct.ask_link(of=of_mallory())
+    assert_says(await direct.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
+    assert await direct.grant(subject=MALLORY) is None
+
+
+@pytest.mark.case("15")
+async def test_a_direct_session_that_went_through_the_connect_page_needs_the_cookie_again(direct: House) -> None:
+    asked = await direct.ask_link()
+    block = await direct.broker.pending(turn())
+    assert block is not None
+    shown = AuthorizationRequired(
+        asked.auth_session_id, block["items"][0]["authorizationUrl"], asked.expires_at, asked.message, asked.reason
+    )
+    person = direct.browser()
+    url = await direct.way_back(shown, person)
+    stale = await direct.idp.agree(asked.authorization_url, "alice", browser=Browser())
+    assert_says(await Browser(apps={BASE: direct.broker.web}).open(stale), Code.STATE_UNKNOWN)
+    assert_says_connected(await person.follow(url))
