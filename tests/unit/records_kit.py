@@ -1,0 +1,141 @@
+"""Records as hypothesis makes them, and the ones that the specification prints (12.5.4, 12.5.5)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from hypothesis import strategies as st
+
+from oauthbroker.errors import Code
+from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, EventType, Grant, Token
+from oauthbroker.results import Reason
+from oauthbroker.secret import Secret
+from oauthbroker.turn import ResumeTarget, TurnAuth
+
+CREATED, UPDATED = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC), datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
+SESSION_ENDS, TOKEN_ENDS = datetime(2026, 1, 31, 9, 20, 1, tzinfo=UTC), datetime(2026, 2, 1, 10, tzinfo=UTC)
+
+PRINTED_RESUME: dict[str, Any] = {
+    "swarmRef": {"kind": "Swarm", "name": "default"},
+    "instanceKey": "1700000000.000100",
+    "agentName": "planner",
+    "origin": {"connector": "slack-main", "channel": "C123", "threadTs": "1700000000.000100"},
+    "auth": {
+        "actor": {"type": "user", "id": "slack:U234567"},
+        "subjects": {"global": "slack:team:T111", "user": "slack:user:T111:U234567"},
+    },
+}
+RESUME = ResumeTarget(
+    "planner",
+    "1700000000.000100",
+    "Swarm/default",
+    {"connector": "slack-main", "channel": "C123", "threadTs": "1700000000.000100"},
+    TurnAuth({"type": "user", "id": "slack:U234567"}, {"global": "slack:team:T111", "user": "slack:user:T111:U234567"}),
+)
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+secrets = texts.map(Secret)
+moments = st.datetimes(timezones=st.just(UTC))
+scopes = st.lists(names, max_size=4, unique=True).map(tuple)
+facts = st.dictionaries(texts, st.one_of(texts, st.integers(-(2**53), 2**53), st.booleans(), st.none()), max_size=3)
+kinds = st.sampled_from(["Swarm", "Team"])
+targets = st.builds(
+    ResumeTarget,
+    agent_name=names,
+    instance_key=names,
+    swarm_ref=st.builds("{}/{}".format, kinds, names.filter(lambda name: "/" not in name)),
+    origin=facts,
+    auth=st.builds(TurnAuth, st.dictionaries(texts, texts, max_size=3), st.dictionaries(texts, texts, max_size=2)),
+)
+events = st.builds(AgentEvent, names, st.sampled_from(get_args(EventType)), targets, facts, moments)
+tokens = st.builds(Token, secrets, names, st.none() | secrets, st.none() | moments, st.none() | st.integers(0, 10**9))
+grants = st.builds(
+    Grant,
+    app=names,
+    provider=names,
+    subject=names,
+    flow=st.just("authorization_code"),
+    scopes=scopes,
+    token=st.none() | tokens,
+    created_at=moments,
+    updated_at=moments,
+    revoked=st.booleans(),
+    revocation=st.sampled_from(["none", "pending", "done"]),
+    account=st.none() | st.tuples(names, names),
+    authorized_by=st.none() | texts,
+    auth_session_id=st.none() | texts,
+    resume=st.none() | targets,
+    outbox=st.lists(events, max_size=2).map(tuple),
+    provider_data=facts,
+)
+sessions = st.builds(
+    AuthSession,
+    locator=st.from_regex(r"\A[A-Za-z0-9_-]{22}\Z"),
+    app=names,
+    provider=names,
+    subject_mode=st.sampled_from(["global", "user"]),
+    subject=names,
+    scopes=scopes,
+    resume=targets,
+    ticket=st.none() | secrets,
+    attempt=st.builds(Attempt, secrets, texts, st.none() | secrets, st.none() | secrets, st.none() | texts),
+    created_at=moments,
+    expires_at=moments,
+    config_digest=texts,
+    link=st.sampled_from(["connect", "direct"]),
+    switch_account=st.booleans(),
+    reason=st.sampled_from(get_args(Reason)),
+    status=st.sampled_from(["pending", "completed", "failed", "expired"]),
+    claim=st.none() | st.builds(Claim, texts, moments),
+    failure=st.none() | st.sampled_from(list(Code)),
+    finished_at=st.none() | moments,
+    outbox=st.none() | events,
+)
+
+
+def grant(**changes: Any) -> Grant:
+    """The one that 12.5.4 prints."""
+    fields: dict[str, Any] = {
+        "app": "slack-bot",
+        "provider": "slack",
+        "subject": "slack:team:T111",
+        "flow": "authorization_code",
+        "scopes": ("chat:write", "channels:read"),
+        "token": Token(Secret("printed-access"), "bearer", Secret("printed-refresh"), TOKEN_ENDS, 3600),
+        "created_at": CREATED,
+        "updated_at": UPDATED,
+    }
+    return Grant(**(fields | changes))
+
+
+def session(**changes: Any) -> AuthSession:
+    """The one that 12.5.5 prints."""
+    fields: dict[str, Any] = {
+        "locator": "4f2c9aAAAAAAAAAAAAAAAA",
+        "app": "slack-bot",
+        "provider": "slack",
+        "subject_mode": "global",
+        "subject": "slack:team:T111",
+        "scopes": ("chat:write", "channels:read"),
+        "resume": RESUME,
+        "ticket": Secret("printed-ticket"),
+        "attempt": Attempt(Secret("printed-state"), "derived", Secret("printed-verifier"), Secret("printed-nonce")),
+        "created_at": CREATED,
+        "expires_at": SESSION_ENDS,
+        "config_digest": "0" * 32,
+    }
+    return AuthSession(**(fields | changes))
+
+
+def event(number: int = 0, instance: str = "1700000000.000100", agent: str = "planner", **changes: Any) -> AgentEvent:
+    target = ResumeTarget(agent, instance, "Swarm/default", RESUME.origin, RESUME.auth)
+    fields: dict[str, Any] = {
+        "id": f"evt-as-{number}-auth.granted",
+        "type": "auth.granted",
+        "target": target,
+        "payload": {"authSessionId": f"as-{number}", "grantId": "sha256:0"},
+        "created_at": CREATED,
+    }
+    return AgentEvent(**(fields | changes))

@@ -1,0 +1,240 @@
+"""Records are what the specification prints (12.5.4, 12.5.5), survive the store, and only move the legal way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records import AgentEvent, AuthSession, ClaimedSession, Grant, codec, grant_id
+from oauthbroker.secret import Secret
+from tests.unit import records_kit as kit
+
+Record = type[Grant] | type[AuthSession] | type[AgentEvent]
+
+
+@pytest.mark.rule("12.5.4")
+def test_a_grant_is_written_as_the_specification_prints_it():
+    data = json.loads(kit.grant().to_plaintext())
+    assert "agents.example.io/v1alpha1" == data["apiVersion"]
+    assert "OAuthGrantRecord" == data["kind"]
+    assert {"name": grant_id("slack-bot", "slack:team:T111")} == data["metadata"]
+    assert {
+        "provider": "slack",
+        "oauthAppRef": {"kind": "OAuthApp", "name": "slack-bot"},
+        "subject": "slack:team:T111",
+        "flow": "authorization_code",
+        "scopesGranted": ["chat:write", "channels:read"],
+        "token": {
+            "tokenType": "bearer",
+            "accessToken": "printed-access",
+            "refreshToken": "printed-refresh",
+            "expiresAt": "2026-02-01T10:00:00Z",
+        },
+        "createdAt": "2026-01-31T09:10:01Z",
+        "updatedAt": "2026-01-31T09:10:01Z",
+        "revoked": False,
+        "providerData": {},
+    } == data["spec"]
+
+
+@pytest.mark.rule("12.5.4")
+def test_a_token_without_refresh_or_end_prints_neither():
+    token = replace(kit.grant().token, refresh_token=None, expires_at=None, lifetime_seconds=None)  # type: ignore[type-var]
+    spec = json.loads(kit.grant(token=token).to_plaintext())["spec"]
+    assert {"tokenType", "accessToken"} == set(spec["token"])
+
+
+@pytest.mark.rule("12.5.5")
+def test_a_session_is_written_as_the_specification_prints_it():
+    data = json.loads(kit.session().to_plaintext())
+    assert "agents.example.io/v1alpha1" == data["apiVersion"]
+    assert "AuthSessionRecord" == data["kind"]
+    assert {"name": "as-4f2c9aAAAAAAAAAAAAAAAA"} == data["metadata"]
+    assert {
+        "provider": "slack",
+        "oauthAppRef": {"kind": "OAuthApp", "name": "slack-bot"},
+        "subjectMode": "global",
+        "subject": "slack:team:T111",
+        "requestedScopes": ["chat:write", "channels:read"],
+        "flow": {
+            "type": "authorization_code",
+            "pkce": {"method": "S256", "codeVerifier": "printed-verifier", "codeChallenge": "derived"},
+            "state": "printed-state",
+        },
+        "status": "pending",
+        "createdAt": "2026-01-31T09:10:01Z",
+        "expiresAt": "2026-01-31T09:20:01Z",
+        "resume": kit.PRINTED_RESUME,
+    } == data["spec"]
+
+
+@pytest.mark.rule("12.5.6-7")
+def test_an_event_brings_origin_and_auth_back():
+    shown = kit.event().to_json()
+    assert {**kit.PRINTED_RESUME, "eventId": "evt-as-0-auth.granted", "type": "auth.granted"}.items() <= shown.items()
+
+
+@pytest.mark.rule("12.5.4")
+@given(kit.grants)
+def test_a_grant_survives_the_store(grant: Grant):
+    assert grant == Grant.from_plaintext(grant.to_plaintext())
+
+
+@pytest.mark.rule("12.5.5")
+@given(kit.sessions)
+def test_a_session_survives_the_store(session: AuthSession):
+    assert session == AuthSession.from_plaintext(session.to_plaintext())
+
+
+@given(kit.events)
+def test_an_event_survives_the_store(event: AgentEvent):
+    assert event == AgentEvent.from_plaintext(event.to_plaintext())
+
+
+@pytest.mark.case("92")
+@given(kit.sessions, kit.grants)
+def test_a_record_shows_no_secret_of_its_own(session: AuthSession, grant: Grant):
+    ticket, token = Secret("cnry-shown-ticket"), Secret("cnry-shown-token")
+    attempt = replace(session.attempt, state=Secret("cnry-shown-state"), verifier=Secret("cnry-shown-verifier"))
+    shown = repr(replace(session, ticket=ticket, attempt=attempt)) + repr(attempt)
+    if grant.token is not None:
+        grant = replace(grant, token=replace(grant.token, access_token=token, refresh_token=token))
+    assert "cnry-shown" not in shown + repr(grant) + repr(grant.token)
+
+
+def unknown_schema(body: bytes) -> bytes:
+    return body.replace(b'"schema":1', b'"schema":2')
+
+
+def other_version(body: bytes) -> bytes:
+    return body.replace(b"agents.example.io/v1alpha1", b"agents.example.io/v9")
+
+
+STRANGERS: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda body: body[:-1],
+    "empty": lambda _: b"",
+    "not JSON": lambda _: b"\xff\x00",
+    "a list": lambda _: b"[]",
+    "null": lambda _: b"null",
+    "a later schema": unknown_schema,
+    "another API": other_version,
+    "another kind": lambda _: codec.encode("WaitingList", {"spec": {}}),
+}
+
+
+@pytest.mark.parametrize("change", STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize(
+    ("record", "body"),
+    [
+        (Grant, kit.grant().to_plaintext()),
+        (AuthSession, kit.session().to_plaintext()),
+        (AgentEvent, kit.event().to_plaintext()),
+    ],
+    ids=["grant", "session", "event"],
+)
+def test_what_is_not_such_a_record_is_refused_and_never_guessed(record: Record, body: bytes, change):
+    with pytest.raises(BrokerError) as refused:
+        record.from_plaintext(change(body))
+    assert Code.RECORD_CORRUPT is refused.value.code
+    assert refused.value.__cause__ is refused.value.__context__ is None
+
+
+LATER = kit.CREATED + timedelta(seconds=30)
+ENDINGS: dict[str, tuple[Callable[[AuthSession], AuthSession], str, Code | None]] = {
+    "completed": (lambda session: session.completed(LATER, kit.event()), "completed", None),
+    "failed": (
+        lambda session: session.failed(LATER, Code.SUBJECT_MISMATCH, kit.event()),
+        "failed",
+        Code.SUBJECT_MISMATCH,
+    ),
+    "lapsed": (lambda session: session.lapsed(LATER, kit.event()), "expired", None),
+}
+EACH_ENDING = pytest.mark.parametrize(("end", "status", "code"), ENDINGS.values(), ids=ENDINGS)
+
+
+@pytest.mark.rule("12.5.5", "12.5.6-6")
+@EACH_ENDING
+@pytest.mark.parametrize("claimed", [False, True], ids=["unclaimed", "claimed"])
+def test_an_ended_session_keeps_nothing_that_could_be_used(end, status, code, claimed):
+    session: AuthSession = kit.session()
+    ended = end(session.claimed("me", LATER) if claimed else session)
+    assert (status, code, LATER, kit.event()) == (ended.status, ended.failure, ended.finished_at, ended.outbox)
+    assert not ended.open
+    assert ended.ticket is ended.attempt.verifier is ended.attempt.nonce is None
+    assert session.attempt.state == ended.attempt.state  # a replay is recognised
+    body = ended.to_plaintext()
+    assert not [word for word in (b"printed-ticket", b"printed-verifier", b"printed-nonce") if word in body]
+
+
+@pytest.mark.rule("12.5.5")
+@EACH_ENDING
+@pytest.mark.parametrize("again", [end for end, *_ in ENDINGS.values()], ids=ENDINGS)
+def test_a_session_ends_once(end, status, code, again):
+    with pytest.raises(ValueError, match="has ended"):
+        again(end(kit.session()))
+
+
+@pytest.mark.rule("12.5.5", "12.5.6-3")
+def test_a_claim_is_not_printed_as_a_status():
+    claimed = kit.session().claimed("me", LATER)
+    assert isinstance(claimed, ClaimedSession)
+    assert claimed.open
+    data = json.loads(claimed.to_plaintext())
+    assert "pending" == data["spec"]["status"]
+    assert {"by": "me", "until": "2026-01-31T09:10:31Z"} == data["status"]["claim"]
+
+
+def test_the_next_browser_replaces_the_attempt_and_nothing_else():
+    session = kit.session()
+    attempt = replace(session.attempt, cookie="f" * 64)
+    assert replace(session, attempt=attempt) == session.attempted(attempt)
+
+
+def test_a_revoked_grant_keeps_its_tokens_until_the_provider_knows():
+    live = kit.grant(account=("https://slack.example", "U1"), outbox=(kit.event(),))
+    tombstone = live.tombstoned(LATER)
+    assert (True, "pending", None, live.token) == (
+        tombstone.revoked,
+        tombstone.revocation,
+        tombstone.account,
+        tombstone.token,
+    )
+    assert (kit.event(),) == tombstone.outbox
+    erased = tombstone.erased(LATER)
+    assert (True, "done", None) == (erased.revoked, erased.revocation, erased.token)
+    assert b"printed-access" not in erased.to_plaintext()
+
+
+def test_an_outbox_forgets_the_event_that_was_sent_and_no_other():
+    grant = kit.grant(outbox=(kit.event(1), kit.event(2)))
+    assert (kit.event(2),) == grant.sent(kit.event(1).id).outbox
+    assert grant == grant.sent("evt-as-3-auth.granted")
+
+
+@pytest.mark.parametrize(("seconds", "lives"), [(-1, True), (0, True), (299, True), (300, False), (301, False)])
+def test_a_token_lives_longer_than_asked_or_not(seconds, lives):
+    token = kit.grant().token
+    assert token is not None
+    assert lives is token.lives(seconds, kit.TOKEN_ENDS - timedelta(seconds=300))
+    assert replace(token, expires_at=None).lives(10**9, kit.TOKEN_ENDS)
+
+
+@pytest.mark.case("45")
+@given(kit.texts, kit.texts, kit.texts, kit.texts)
+def test_two_pairs_never_share_a_grant(app, subject, other_app, other_subject):
+    same = (app, subject) == (other_app, other_subject)
+    assert same is (grant_id(app, subject) == grant_id(other_app, other_subject))
+
+
+@pytest.mark.case("45")
+@pytest.mark.parametrize(
+    ("first", "second"), [(("a:b", "c"), ("a", "b:c")), (("ab", ""), ("a", "b")), (("", "ab"), ("ab", ""))]
+)
+def test_separator_tricks_give_different_grants(first, second):
+    assert grant_id(*first) != grant_id(*second)
