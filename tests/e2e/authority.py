@@ -1,0 +1,72 @@
+"""oidc-provider (node/provider.mjs) as a child process of one test: the authorization server that we did not write."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from tests import machine
+
+_PATIENCE = 20.0  # seconds for a busy machine to start or stop a Node process
+
+
+class Authority:
+    """Where it is, and what it was asked."""
+
+    def __init__(self, issuer: str, ask: asyncio.StreamWriter) -> None:
+        self.issuer = issuer
+        self._ask = ask
+        self._echo = asyncio.Event()
+        self._answered: Counter[tuple[str, int]] = Counter()
+
+    async def count(self, route: str, status: int | None = None) -> int:
+        """Requests it has answered on a route (with a status): `authorization`, `resume`, `token`, `userinfo`,
+        `revocation`, ... as oidc-provider names them."""
+        self._echo.clear()
+        self._ask.write(b"\n")
+        await asyncio.wait_for(self._echo.wait(), _PATIENCE)
+        return sum(n for (name, code), n in self._answered.items() if name == route and status in {None, code})
+
+    async def listen(self, lines: asyncio.StreamReader) -> None:
+        """Notes what it tells, until its process ends."""
+        async for line in lines:
+            said = json.loads(line)
+            if "echo" in said:
+                self._echo.set()
+            else:
+                self._answered[said["route"], said["status"]] += 1
+
+
+@asynccontextmanager
+async def running(clients: Iterable[Mapping[str, Any]]) -> AsyncIterator[Authority]:
+    """The provider with these clients (oidc-provider's client metadata), until the block ends."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        str(machine.node()), "provider.mjs", cwd=machine.NODE_HOME, stdin=pipe, stdout=pipe
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps({"clients": list(clients)}).encode() + b"\n")
+        line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
+        assert line, "oidc-provider did not start; what it said is on stderr"
+        authority = Authority(json.loads(line)["issuer"], process.stdin)
+        listening = asyncio.create_task(authority.listen(process.stdout))
+        yield authority
+        process.stdin.close()
+        await asyncio.wait_for(listening, _PATIENCE)
+    finally:
+        process.stdin.close()
+        await _ended(process)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _PATIENCE)
+    if process.returncode is None:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,154 @@
+"""The bundle of one test: apps at oidc-provider, one for each way in which a client and a person are told apart."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from joserfc.jwk import ECKey
+
+from oauthbroker import TurnAuth
+from oauthbroker.turn import Turn
+
+# Everything that has to be encoded before it may stand in an Authorization header (RFC 6749 section 2.3.1).
+AWKWARD = " +%:/&=?\"'~"
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One client at the provider and the OAuthApp that stands for it."""
+
+    name: str
+    mode: Literal["user", "global"]
+    auth_method: str
+    title: str
+    id_token_alg: str = "RS256"
+    secret: str = field(default="", repr=False)
+    public_key: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ref(self) -> str:
+        return f"OAuthApp/{self.name}"
+
+    @property
+    def callback_path(self) -> str:
+        return f"/oauth/callback/{self.name}"
+
+    @property
+    def env(self) -> str:
+        return f"E2E_{self.name.upper()}_SECRET"
+
+    @property
+    def subject(self) -> str:
+        """Whose token it is, when alice of team T111 agrees."""
+        return "example:user:alice" if self.mode == "user" else "example:team:T111"
+
+    def client(self, base_url: str) -> dict[str, Any]:
+        """The provider's side of it."""
+        proof: dict[str, Any] = {}
+        if self.auth_method == "private_key_jwt":
+            proof = {"jwks": {"keys": [self.public_key]}, "token_endpoint_auth_signing_alg": "ES256"}
+        elif self.secret:
+            proof = {"client_secret": self.secret}
+        return {
+            "client_id": self.name,
+            "client_name": self.title,
+            "redirect_uris": [base_url + self.callback_path],
+            "response_types": ["code"],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "token_endpoint_auth_method": self.auth_method,
+            "id_token_signed_response_alg": self.id_token_alg,
+            **proof,
+        }
+
+    def app(self, issuer: str) -> dict[str, Any]:
+        """Our side of it."""
+        secret = {"clientSecret": {"valueFrom": {"env": self.env}}} if self.secret else {}
+        return {
+            "provider": "oidc",
+            "title": self.title,
+            "flow": "authorizationCode",
+            "subjectMode": self.mode,
+            "client": {"clientId": self.name, "authMethod": self.auth_method, **secret},
+            "endpoints": {"issuer": issuer},
+            "scopes": ["profile", "team"],
+            "redirect": {"callbackPath": self.callback_path},
+            "owner": _OWNERS[self.mode],
+        }
+
+
+# User mode reads the account from the ID token (the preset's way); global mode asks userinfo for the team, and who of
+# that team may connect it for everybody.
+_OWNERS: dict[str, Any] = {
+    "user": {"identity": {"user": {"template": "example:user:{sub}"}}},
+    "global": {
+        "identity": {
+            "global": {"from": "userInfo", "template": "example:team:{team}"},
+            "user": {"from": "userInfo", "template": "example:user:{sub}"},
+        },
+        "authorizers": ["example:user:alice"],
+    },
+}
+
+
+def registrations() -> dict[str, Registration]:
+    """Fresh secrets every time, so that one found in any output is known to be ours."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    public = ECKey.import_key(key.public_key()).as_dict(private=False)
+    made = [
+        Registration("personal", "user", "client_secret_basic", "Example notes", "ES256", _password()),
+        Registration("shared", "global", "client_secret_post", "Example team board", "RS256", _password()),
+        Registration("signed", "user", "private_key_jwt", "Example ledger", secret=pem, public_key=public),
+        Registration("public", "user", "none", "Example reader"),
+    ]
+    return {registration.name: registration for registration in made}
+
+
+def write(folder: Path, base_url: str, issuer: str, apps: Iterable[Registration], locale: str = "en") -> Path:
+    """The bundle as files, as a person would have written it; store and key lie beside it."""
+    bundle = folder / "config"
+    bundle.mkdir()
+    broker = {
+        "publicBaseUrl": base_url,
+        "store": {"root": "../store"},
+        "keys": {"file": "../keys/broker.kek"},
+        "locale": locale,
+        "weaken": ["plainHttpProvider"],
+    }
+    documents = [_resource("Broker", "broker", broker)]
+    for app in apps:
+        documents.append(_resource("OAuthApp", app.name, app.app(issuer)))
+        documents.append(_resource("Tool", f"{app.name}-reader", {"auth": {"oauthAppRef": app.ref}}))
+    (bundle / "bundle.yaml").write_text("\n---\n".join(documents), "utf-8")
+    return bundle
+
+
+def turn(user: str = "alice") -> Turn:
+    """A turn that this person of team T111 caused."""
+    return Turn(
+        agent_name="planner",
+        instance_key="1700000000.000100",
+        swarm_ref="Swarm/default",
+        origin={"connector": "slack-main", "channel": "C123"},
+        auth=TurnAuth(
+            actor={"type": "user", "id": f"example:{user}"},
+            subjects={"global": "example:team:T111", "user": f"example:user:{user}"},
+        ),
+    )
+
+
+def _resource(kind: str, name: str, spec: dict[str, Any]) -> str:
+    resource = {"apiVersion": "agents.example.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return json.dumps(resource, indent=2)  # JSON is YAML
+
+
+def _password() -> str:
+    return AWKWARD + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(40))

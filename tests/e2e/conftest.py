@@ -1,0 +1,30 @@
+"""Sets the stage of tests/e2e and takes it down again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.testing import Canaries
+from tests.e2e import authority, bundle, person, served
+from tests.e2e.stage import Stage
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, canaries: Canaries) -> AsyncIterator[Stage]:
+    """Everything fresh: the provider's keys, the clients' secrets, the store and its key, the browser."""
+    door, apps, clock = served.free_port(), bundle.registrations(), served.LateClock()
+    home = f"http://127.0.0.1:{door.getsockname()[1]}"
+    env = {app.env: app.secret for app in apps.values() if app.secret}
+    for secret in env.values():
+        canaries.add(secret, "client secret")
+    async with AsyncExitStack() as stack:
+        stack.enter_context(door)
+        provider = await stack.enter_async_context(authority.running(app.client(home) for app in apps.values()))
+        written = bundle.write(tmp_path, home, provider.issuer, apps.values())
+        broker = await stack.enter_async_context(served.serving(written, door, env, clock))
+        chromium = await stack.enter_async_context(person.chromium())
+        yield Stage(home, broker, provider, clock, apps, chromium, canaries)

@@ -1,0 +1,68 @@
+// An authorization server that we did not write (panva's oidc-provider, certified) on a free port of 127.0.0.1.
+// Reads one line of JSON from stdin, {"clients": [oidc-provider client metadata, ...]}, answers with one line of JSON
+// on stdout, {"issuer": "..."}, and serves until SIGTERM, SIGINT or the end of stdin: it never outlives its parent.
+// Every request that it answered is one more line, {"route": "token", "status": 200}; what it objected to is on stderr.
+// Any further line on stdin comes back as {"echo": true}: all that was answered before has been told by then.
+import { generateKeyPairSync, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { createInterface } from 'node:readline';
+import { Provider } from 'oidc-provider';
+
+const PEOPLE = {
+  alice: { name: 'Alice Example', team: 'T111' },
+  bob: { name: 'Bob Example', team: 'T111' },
+  mallory: { name: 'Mallory Example', team: 'T666' },
+};
+
+// Keys of this run only. The built-in ones are published with the package.
+const signingKeys = () => [
+  { ...generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'jwk' }), use: 'sig', alg: 'RS256' },
+  { ...generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({ format: 'jwk' }), use: 'sig', alg: 'ES256' },
+];
+
+const configuration = (clients) => ({
+  clients,
+  jwks: { keys: signingKeys() },
+  cookies: { keys: [randomBytes(32).toString('base64url')] },
+  scopes: ['openid', 'profile', 'team', 'offline_access'],
+  claims: { openid: ['sub'], profile: ['name'], team: ['team'] },
+  findAccount: (ctx, sub) => Object.hasOwn(PEOPLE, sub) && { accountId: sub, claims: () => ({ sub, ...PEOPLE[sub] }) },
+  pkce: { required: () => true },
+  issueRefreshToken: (ctx, client) => client.grantTypeAllowed('refresh_token'),
+  features: { devInteractions: { enabled: true }, revocation: { enabled: true } },
+  ttl: { AccessToken: 3600, Grant: 3600, IdToken: 600, Interaction: 600, RefreshToken: 3600, Session: 3600 },
+});
+
+console.info = console.error; // the library's notices: stdout is for our parent
+const say = (message) => console.log(JSON.stringify(message));
+const complain = (event) => (ctx, error) =>
+  console.error(`${event}: ${error.error ?? error.message} ${error.error_detail ?? ''}`);
+const report = async (ctx, next) => {
+  await next();
+  say({ route: ctx.oidc?.route ?? 'unknown', status: ctx.status });
+};
+
+const input = createInterface({ input: process.stdin });
+const [line] = await once(input, 'line');
+const server = createServer();
+server.listen(0, '127.0.0.1');
+await once(server, 'listening');
+
+const issuer = `http://127.0.0.1:${server.address().port}`;
+const provider = new Provider(issuer, configuration(JSON.parse(line).clients));
+for (const event of ['authorization.error', 'grant.error', 'userinfo.error', 'revocation.error', 'server_error']) {
+  provider.on(event, complain(event));
+}
+provider.use(report);
+server.on('request', provider.callback());
+
+const stop = () => {
+  server.close(() => process.exit(0));
+  server.closeAllConnections();
+};
+input.on('close', stop);
+process.on('SIGTERM', stop);
+process.on('SIGINT', stop);
+input.on('line', () => say({ echo: true }));
+say({ issuer });
