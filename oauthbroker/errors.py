@@ -357,6 +357,7 @@ class BrokerError(Exception):
     """
 
     def __init__(self, code: Code, *, note: str = "", retry_after_seconds: int | None = None, **words: str) -> None:
+        code = Code(code)  # a copy or an unpickled one arrives as its args, which hold the plain word
         super().__init__(code.value)
         self.code = code
         self.note = note

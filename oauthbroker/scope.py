@@ -27,7 +27,7 @@ def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequen
     if wanted is None:
         return ScopeNeed(frozenset(ceiling), ceiling)
     allowed = app.scope_set if declared is None else app.scope_set.intersection(declared)
-    if isinstance(wanted, str) or len(wanted) > len(allowed):
+    if not isinstance(wanted, (list, tuple, set, frozenset)) or len(wanted) > len(allowed):
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)
     if not all(isinstance(scope, str) for scope in wanted):
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)

@@ -1,0 +1,151 @@
+"""The table of errors: complete, in two languages, each sentence saying what to do and nothing about anybody."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.errors import MEANINGS, BrokerError, Code
+from oauthbroker.results import MESSAGES, Failed, invitation
+
+PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text("utf-8")
+ROW = re.compile(
+    r"^\| `(?P<code>\w+)` \| (?P<status>\d+) \| (?P<again>yes|no) \| (?P<en>.+?) \| (?P<ko>.+?) \|$", re.MULTILINE
+)
+
+SPECIFICATION = {
+    "oauthAppNotFound",
+    "subjectUnavailable",
+    "scopeNotAllowed",
+    "deviceCodeUnsupported",
+}
+PLACEHOLDERS = {"mode"}
+HANGUL = re.compile(r"[가-힣]")
+# A sentence says what to do by one of these; a new one is a decision, not an accident.
+DO = re.compile(
+    r"\b(Check|Start|Ask|ask|Add|Send|Use|Run|Go|Open|Sign in|Tell|must|Mend|Connect|restore|Restore|Provide|Finish|"
+    r"remove|Close|close)\b"
+)
+DO_KO = re.compile(r"(십시오|해야 합니다|해야 사용할 수 있습니다)")
+
+
+def placeholders(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+def test_every_code_has_a_meaning_and_every_meaning_a_code() -> None:
+    assert list(Code) == list(MEANINGS)
+
+
+def test_a_code_is_one_camel_case_word_and_no_two_codes_say_the_same() -> None:
+    assert all(re.fullmatch(r"[a-z]+(?:[A-Z][a-z]+)*", code.value) for code in Code)
+    assert {code.name for code in Code} == {re.sub(r"([A-Z])", r"_\1", code.value).upper() for code in Code}
+    for language in ("en", "ko"):
+        texts = [getattr(meaning, language) for meaning in MEANINGS.values()]
+        assert len(texts) == len(set(texts))
+
+
+def test_the_codes_of_the_specification_are_spelt_as_it_spells_them() -> None:
+    assert {code.value for code in Code} >= SPECIFICATION
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_meaning_says_what_to_do_in_both_languages(code: Code) -> None:
+    meaning = MEANINGS[code]
+    assert DO.search(meaning.en), meaning.en
+    assert DO_KO.search(meaning.ko), meaning.ko
+    assert HANGUL.search(meaning.ko)
+    assert meaning.en.isascii()
+    assert meaning.en[0].isupper() or meaning.en.startswith("turn.auth.")
+    assert meaning.en.endswith(".")
+    assert meaning.ko.endswith(".")
+    assert 400 <= meaning.status < 600
+
+
+@pytest.mark.parametrize("code", Code)
+def test_only_words_of_ours_are_filled_in(code: Code) -> None:
+    """A sentence can never carry a subject, an id or a provider's text: there is no place for one in it."""
+    meaning = MEANINGS[code]
+    assert placeholders(meaning.en) == placeholders(meaning.ko) <= PLACEHOLDERS
+
+
+@pytest.mark.parametrize("locale", ["en", "ko"])
+@pytest.mark.parametrize("code", Code)
+def test_every_message_fills_its_placeholders(code: Code, locale: str) -> None:
+    filled = BrokerError(code, mode="user").message(locale)  # type: ignore[arg-type]
+    bare = BrokerError(code).message(locale)  # type: ignore[arg-type]
+    assert "{" not in filled + bare
+    assert "}" not in filled + bare
+    assert ("user" in filled) is ("mode" in placeholders(MEANINGS[code].en)) or "user" in MEANINGS[code].en
+
+
+def test_what_can_be_tried_again_says_so_and_nothing_else_does() -> None:
+    assert {
+        Code.REFRESH_IN_PROGRESS,
+        Code.PROVIDER_UNREACHABLE,
+        Code.PROVIDER_RATE_LIMITED,
+        Code.STORE_LOCKED,
+        Code.STORE_UNAVAILABLE,
+        Code.RATE_LIMITED,
+    } == {code for code in Code if BrokerError(code).retryable}
+    assert all(MEANINGS[code].status in {429, 503} for code in Code if MEANINGS[code].retryable)
+
+
+def test_an_error_says_code_sentence_and_note_and_answers_in_json() -> None:
+    error = BrokerError(Code.RATE_LIMITED, note="too many", retry_after_seconds=60)
+    assert f"rateLimited: {MEANINGS[Code.RATE_LIMITED].en} (too many)" == str(error)
+    assert ("rateLimited",) == error.args
+    assert 429 == error.status
+    assert {
+        "status": "error",
+        "error": {
+            "code": "rateLimited",
+            "message": MEANINGS[Code.RATE_LIMITED].ko,
+            "retryable": True,
+            "retryAfterSeconds": 60,
+        },
+    } == Failed.from_error(error, "ko").to_json()
+
+
+@pytest.mark.parametrize("carry", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])  # noqa: S301
+def test_an_error_survives_being_carried_between_processes(carry) -> None:
+    error = BrokerError(Code.SUBJECT_UNAVAILABLE, note="n", retry_after_seconds=3, mode="user")
+    came = carry(error)
+    assert (error.code, error.note, error.words, str(error), error.retry_after_seconds) == (
+        came.code,
+        came.note,
+        came.words,
+        str(came),
+        came.retry_after_seconds,
+    )
+
+
+@pytest.mark.parametrize("locale", MESSAGES)
+def test_every_reason_has_an_invitation_that_names_the_app(locale: str) -> None:
+    assert MESSAGES["en"].keys() == MESSAGES["ko"].keys()
+    for reason in MESSAGES["en"]:
+        said = invitation(reason, "Mail & Co", locale)  # type: ignore[arg-type]
+        assert "Mail & Co" in said
+        assert "{" not in said
+        assert ("링크" in said) if locale == "ko" else ("link" in said)
+
+
+def test_the_page_of_errors_lists_every_code_as_it_is_and_nothing_else() -> None:
+    rows = {row["code"]: row for row in ROW.finditer(PAGE)}
+    assert [code.value for code in Code] == list(rows)
+    for code, meaning in MEANINGS.items():
+        row = rows[code.value]
+        assert (meaning.status, meaning.retryable) == (int(row["status"]), row["again"] == "yes"), code
+        assert (meaning.en, meaning.ko) == (row["en"], row["ko"]), code
+
+
+def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:
+    named = set(re.findall(r"`([a-z]+(?:[A-Z][a-z]+)+)`", PAGE))
+    sister_page = {"configurationError", "tokenRevoked", "refreshFailed"}
+    fields = {"getAccessToken", "retryAfterSeconds"}
+    assert set() == named - {code.value for code in Code} - sister_page - fields - set(MESSAGES["en"])

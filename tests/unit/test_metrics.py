@@ -1,0 +1,49 @@
+"""Counters: a closed set of names, labels that are words of ours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from oauthbroker.errors import Code
+from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.testing import IdentityProvider
+from tests.house import House, running, turn, user_app
+
+
+def test_names_are_the_usual_ones_and_count_what_only_grows() -> None:
+    assert all(re.fullmatch(r"oauthbroker_[a-z_]+_total", metric) for metric in Metric)
+
+
+def test_counts_stand_beside_each_other_by_label() -> None:
+    metrics = Metrics()
+    metrics.add(Metric.TOKENS_READY, "mail")
+    metrics.add(Metric.TOKENS_READY, "mail")
+    metrics.add(Metric.TOKENS_READY, "files")
+    assert (2, 1, 0) == tuple(metrics.value(Metric.TOKENS_READY, label) for label in ("mail", "files", "team"))
+    assert 0 == metrics.value(Metric.TOKEN_ERRORS, "mail")
+
+
+@pytest.mark.case("92")
+async def test_labels_are_apps_codes_events_and_agents_whatever_callers_send(
+    identity_provider: IdentityProvider,
+) -> None:
+    """A label comes from a closed set: nobody can fill the memory with labels, or read a person out of them."""
+    async with running(identity_provider, [user_app(identity_provider)]) as house:
+        await _everything(house)
+        labels = {label for _, label in house.broker.metrics.counts}
+        events = {"auth.granted", "auth.denied", "auth.failed", "auth.revoked"}
+        assert labels <= {"mail", "planner"} | events | {code.value for code in Code}
+        seen = {metric for metric, _ in house.broker.metrics.counts}
+        assert set(Metric) - {Metric.EVENTS_DEAD} <= seen
+
+
+async def _everything(house: House) -> None:
+    for odd in ("no-such-app", "../mail", "mail\n", "m" * 1000):
+        await house.ask(odd)
+    await house.ask("mail", ["nonsense", "x"])
+    await house.ask(of=turn(user=None))
+    await house.connected()
+    await house.connect(await house.ask_link(of=turn(user="idp:user:U345678")), "mallory")
+    await house.events(count=2)

@@ -1,0 +1,66 @@
+"""Turn: made by the runtime, handed on unchanged, and kept by a session as the place to come back to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker import Turn, TurnAuth
+from oauthbroker.turn import ResumeTarget
+
+names = st.text(min_size=1, max_size=20)
+flat = st.dictionaries(names, st.text(max_size=20), max_size=4)
+
+
+@given(names, names, flat, flat, flat)
+def test_a_place_to_resume_survives_being_stored(
+    agent: str, instance: str, origin: dict[str, str], actor: dict[str, str], subjects: dict[str, str]
+) -> None:
+    target = Turn(agent, instance, "Swarm/default", origin, TurnAuth(actor, subjects)).resume_target
+    assert target == ResumeTarget.from_json(json.loads(json.dumps(target.to_json())))
+
+
+@pytest.mark.rule("12.5.5")
+def test_a_place_to_resume_is_printed_as_the_specification_prints_it() -> None:
+    turn = Turn(
+        "planner",
+        "1700000000.000100",
+        "Swarm/default",
+        {"connector": "slack-main", "channel": "C123"},
+        TurnAuth({"type": "user", "id": "slack:U234567"}, {"global": "slack:team:T111"}),
+    )
+    assert {
+        "swarmRef": {"kind": "Swarm", "name": "default"},
+        "instanceKey": "1700000000.000100",
+        "agentName": "planner",
+        "origin": {"connector": "slack-main", "channel": "C123"},
+        "auth": {"actor": {"type": "user", "id": "slack:U234567"}, "subjects": {"global": "slack:team:T111"}},
+    } == turn.resume_target.to_json()
+
+
+@pytest.mark.parametrize("ref", ["default", "Swarm/a/b", "", "Swarm"])
+def test_a_swarm_is_written_kind_and_name(ref: str) -> None:
+    with pytest.raises(ValueError, match="Kind/name"):
+        Turn("a", "i", ref)
+
+
+def test_a_turn_does_not_change_under_anybodys_hands() -> None:
+    turn = Turn("a", "i")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        turn.agent_name = "b"  # type: ignore[misc]
+
+
+def test_a_conversation_is_swarm_agent_and_instance() -> None:
+    one = Turn("a", "i", origin={"channel": "1"}).resume_target
+    same = Turn("a", "i", origin={"channel": "2"}).resume_target
+    assert one.address == same.address
+    turns = [Turn("a", "i"), Turn("b", "i"), Turn("a", "j"), Turn("a", "i", "S/x")]
+    assert 4 == len({turn.resume_target.address for turn in turns})
+
+
+def test_a_turn_without_auth_comes_back_to_nobodys_account() -> None:
+    assert {"actor": {}, "subjects": {}} == Turn("a", "i").resume_target.to_json()["auth"]
