@@ -1,0 +1,396 @@
+"""The queues: an event is kept until it is settled, in order within its conversation, and holds up no other one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from oauthbroker.apps import Limits
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.queues import BACKOFF_SECONDS, Delivery, Index, Item, Queues
+from oauthbroker.repository import KINDS, LEASES, Repository
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.testing import TestClock
+from oauthbroker.testing.stores import open_file_store
+from oauthbroker.turn import ResumeTarget
+from tests.unit import records_kit as kit
+from tests.unit.records_kit import event
+
+LEASE_SECONDS = Limits().queue_lease_seconds
+ATTEMPTS = Limits().queue_attempts
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+async def store(clock: TestClock) -> AsyncIterator[MemoryStore]:
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def queues(store: MemoryStore, clock: TestClock, metrics: Metrics) -> Queues:
+    return Queues(Repository(store), clock, Limits(), metrics)
+
+
+async def drained(queues: Queues, agent: str = "planner") -> list[str]:
+    """Every event that can be had now, acknowledged, in the order in which they came."""
+    found = []
+    while (delivery := await queues.lease(agent)) is not None:
+        found.append(delivery.id)
+        assert await delivery.ack()
+    return found
+
+
+def ids(*numbers: int) -> list[str]:
+    return [event(number).id for number in numbers]
+
+
+async def leased(queues: Queues, agent: str = "planner") -> Delivery:
+    delivery = await queues.lease(agent)
+    assert delivery is not None
+    return delivery
+
+
+async def test_an_event_comes_back_as_it_was_put(queues: Queues) -> None:
+    assert await queues.enqueue(event())
+    delivery = await leased(queues)
+    assert (event(), event().id, "auth.granted", 1) == (delivery.event, delivery.id, delivery.type, delivery.attempt)
+    assert event().to_json() == delivery.to_json()
+
+
+async def test_an_empty_queue_gives_nothing(queues: Queues) -> None:
+    assert await queues.lease("planner") is None
+    await queues.enqueue(event(agent="writer"))
+    assert await queues.lease("planner") is None
+
+
+@pytest.mark.case("93")
+@pytest.mark.parametrize("state", ["waiting", "leased", "backing off", "acknowledged", "dead"])
+async def test_the_same_event_twice_is_one(queues: Queues, clock: TestClock, state: str) -> None:
+    await queues.enqueue(event())
+    if state != "waiting":
+        delivery = await leased(queues)
+        if state == "backing off":
+            await delivery.nack()
+        if state == "acknowledged":
+            await delivery.ack()
+    if state == "dead":
+        await exhaust(queues, clock, first=1)
+    assert not await queues.enqueue(event())
+    clock.advance(LEASE_SECONDS * 20)
+    assert ([] if state in {"acknowledged", "dead"} else ids(0)) == await drained(queues)
+
+
+async def exhaust(queues: Queues, clock: TestClock, *, first: int = 0) -> None:
+    """Lets every attempt from `first` on run out or be refused."""
+    for _ in range(first, ATTEMPTS):
+        clock.advance(LEASE_SECONDS * 20)
+        await (await leased(queues)).nack()
+
+
+async def test_an_acknowledged_event_leaves_nothing_behind(queues: Queues, store: MemoryStore) -> None:
+    await queues.enqueue(event())
+    await (await leased(queues)).ack()
+    assert 0 == await store.count("events")
+    await queues.enqueue(event())  # a relay that repeats itself
+    assert 0 == await store.count("events")
+
+
+async def test_events_of_one_conversation_come_in_order(queues: Queues) -> None:
+    for number in range(20):
+        await queues.enqueue(event(number))
+    assert ids(*range(20)) == await drained(queues)
+
+
+@pytest.mark.case("94")
+async def test_a_leased_event_holds_up_its_conversation_and_no_other(queues: Queues) -> None:
+    for number, instance in enumerate(("a", "a", "b", "c", "b")):
+        await queues.enqueue(event(number, instance))
+    first = await leased(queues)
+    assert ids(0) == [first.id]
+    assert ids(2, 3, 4) == await drained(queues)
+    await first.ack()
+    assert ids(1) == await drained(queues)
+
+
+@pytest.mark.parametrize(
+    ("swarm", "instance"), [("Swarm/other", "1700000000.000100"), ("Swarm/default", "1700000000.000200")]
+)
+async def test_another_swarm_or_instance_is_another_conversation(queues: Queues, swarm: str, instance: str) -> None:
+    await queues.enqueue(event(0))
+    target = ResumeTarget("planner", instance, swarm)
+    await queues.enqueue(event(1, target=target))
+    await leased(queues)
+    assert ids(1) == await drained(queues)
+
+
+@pytest.mark.case("93")
+async def test_a_lease_that_ends_gives_the_same_event_again(queues: Queues, clock: TestClock) -> None:
+    await queues.enqueue(event())
+    lost = await leased(queues)
+    clock.advance(LEASE_SECONDS - 1)
+    assert await queues.lease("planner") is None
+    clock.advance(1)
+    again = await leased(queues)
+    assert (lost.id, 2) == (again.id, again.attempt)
+    assert not await lost.ack()
+    assert not await lost.nack()
+    assert await again.ack()
+    assert not await again.ack()
+
+
+async def test_a_late_ack_counts_while_nobody_else_has_the_event(queues: Queues, clock: TestClock) -> None:
+    await queues.enqueue(event())
+    delivery = await leased(queues)
+    clock.advance(LEASE_SECONDS * 2)
+    assert await delivery.ack()
+    assert [] == await drained(queues)
+
+
+@pytest.mark.case("94")
+async def test_a_refused_event_comes_again_later_and_later(queues: Queues, clock: TestClock) -> None:
+    await queues.enqueue(event())
+    for pause in BACKOFF_SECONDS[: ATTEMPTS - 1]:
+        assert await (await leased(queues)).nack()
+        clock.advance(pause * 0.8 - 0.1)
+        assert await queues.lease("planner") is None
+        clock.advance(pause * 0.4 + 0.2)
+
+
+@pytest.mark.case("94")
+@pytest.mark.parametrize("how", ["refused", "forgotten"])
+async def test_after_five_attempts_an_event_is_dead_and_the_next_one_comes(
+    queues: Queues, clock: TestClock, metrics: Metrics, how: str
+) -> None:
+    await queues.enqueue(event(0))
+    await queues.enqueue(event(1))
+    for attempt in range(1, ATTEMPTS + 1):
+        delivery = await leased(queues)
+        assert (event(0).id, attempt) == (delivery.id, delivery.attempt)
+        if how == "refused":
+            await delivery.nack()
+        clock.advance(2000)
+    assert ids(1) == await drained(queues)
+    assert [event(0)] == await queues.dead("planner")
+    assert 1 == metrics.value(Metric.EVENTS_DEAD, "planner")
+
+
+@pytest.mark.case("94")
+async def test_a_poisoned_event_never_blocks_another_conversation(queues: Queues, clock: TestClock) -> None:
+    await queues.enqueue(event(0, "poisoned"))
+    for number in range(1, 11):
+        await queues.enqueue(event(number, f"healthy {number}"))
+        flowed = []
+        while (delivery := await queues.lease("planner")) is not None:
+            if delivery.id == event(0).id:
+                await delivery.nack()
+            else:
+                await delivery.ack()
+                flowed.append(delivery.id)
+        assert ids(number) == flowed
+        clock.advance(100)
+    assert [event(0)] == await queues.dead("planner")
+
+
+@pytest.mark.case("94", "65")
+async def test_a_damaged_event_is_a_dead_letter_and_the_next_one_comes(
+    queues: Queues, store: MemoryStore, metrics: Metrics
+) -> None:
+    await queues.enqueue(event(0))
+    await queues.enqueue(event(1))
+    await store.put(store.key("events", event(0).id), b"not an event", expect=1)
+    assert ids(1) == await drained(queues)
+    assert [] == await queues.dead("planner")  # it cannot be shown, and hides no other one
+    assert 1 == metrics.value(Metric.EVENTS_DEAD, "planner")
+
+
+async def test_a_store_that_fails_for_a_moment_buries_nothing(queues: Queues, store: MemoryStore, monkeypatch) -> None:
+    await queues.enqueue(event())
+    get = store.get
+
+    async def failing(key):
+        if key.kind == "events":
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        return await get(key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "get", failing)
+        with pytest.raises(BrokerError):
+            await queues.lease("planner")
+    assert ids(0) == await drained(queues)
+
+
+@asynccontextmanager
+async def processes(folder: Path, count: int, clock: TestClock) -> AsyncIterator[list[Queues]]:
+    """Queues that share nothing but the files: as far as locks and reads go, brokers of their own."""
+    stores = [open_file_store(folder, clock=clock) for _ in range(count)]
+    yield [Queues(Repository(store), clock, Limits(), Metrics()) for store in stores]
+    for store in stores:
+        await store.close()
+
+
+@pytest.mark.case("93")
+async def test_two_brokers_never_hold_the_same_lease(tmp_path: Path, clock: TestClock) -> None:
+    async with processes(tmp_path, 2, clock) as both:
+        for number in range(12):
+            await both[number % 2].enqueue(event(number, f"instance {number % 6}"))
+        found: list[Delivery] = []
+
+        async def take(queues: Queues) -> None:
+            while (delivery := await queues.lease("planner")) is not None:
+                found.append(delivery)
+
+        await asyncio.gather(*(take(queues) for queues in both for _ in range(4)))
+        heads = sorted(delivery.id for delivery in found)
+        assert sorted(ids(*range(6))) == heads  # one of each conversation, each once
+        assert all(await asyncio.gather(*(delivery.ack() for delivery in found)))
+        assert ids(*range(6, 12)) == await drained(both[1])
+        assert [] == await drained(both[0])
+
+
+async def test_events_that_many_put_at_once_are_all_there(tmp_path: Path, clock: TestClock) -> None:
+    async with processes(tmp_path, 3, clock) as all_:
+        new = await asyncio.gather(
+            *(queues.enqueue(event(number)) for number in range(10) for queues in all_),
+        )
+        assert 10 == sum(new)
+        assert sorted(ids(*range(10))) == sorted(await drained(all_[0]))
+
+
+items = st.builds(Item, kit.texts, kit.texts, st.integers(0, 5), st.none() | kit.moments, st.none() | kit.texts)
+
+
+@given(st.lists(items, max_size=5), st.lists(items, max_size=5), st.lists(kit.texts, max_size=5))
+def test_an_index_survives_the_store(waiting: list[Item], dead: list[Item], done: list[str]) -> None:
+    index = Index(waiting, dead, done)
+    assert index == Index.from_plaintext(index.to_plaintext())
+    assert Index() == Index.from_plaintext(None)
+
+
+class FixedPauses(TestClock):
+    """Without jitter, so that the model knows when a back-off ends."""
+
+    def jitter(self, low: float, high: float) -> float:
+        return (low + high) / 2
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Any order of operations, against a model that says what a queue is: per conversation, a list of
+    (event, attempts, not before, lease); the oldest head that is free comes next."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.runner = asyncio.Runner()
+        self.clock = FixedPauses(kit.CREATED)
+        self.store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=self.clock)
+        self.queues = Queues(Repository(self.store), self.clock, Limits(), Metrics())
+        self.waiting: list[int] = []
+        self.attempts: dict[int, int] = {}
+        self.free_at: dict[int, datetime] = {}
+        self.lease_of: dict[int, str] = {}
+        self.deliveries: list[tuple[int, Delivery]] = []
+        self.seen: set[int] = set()
+        self.dead: list[int] = []
+
+    def teardown(self) -> None:
+        if hasattr(self, "runner"):
+            self.runner.close()
+
+    @rule(number=st.integers(0, 8))
+    def enqueue(self, number: int) -> None:
+        new = self.runner.run(self.queues.enqueue(event(number, f"instance {number % 3}")))
+        assert new is (number not in self.seen)
+        if new:
+            self.seen.add(number)
+            self.waiting.append(number)
+            self.attempts[number] = 0
+
+    @rule()
+    def lease(self) -> None:
+        expected = self._next()
+        while expected is not None and self.attempts[expected] >= ATTEMPTS:
+            self._bury(expected)
+            expected = self._next()
+        delivery = self.runner.run(self.queues.lease("planner"))
+        assert (None if expected is None else event(expected).id) == (None if delivery is None else delivery.id)
+        if expected is not None and delivery is not None:
+            self.attempts[expected] += 1
+            assert self.attempts[expected] == delivery.attempt
+            self.free_at[expected] = self.clock.now() + timedelta(seconds=LEASE_SECONDS)
+            self.lease_of[expected] = delivery.lease
+            self.deliveries.append((expected, delivery))
+
+    @rule(data=st.data(), acknowledged=st.booleans())
+    def settle(self, data: st.DataObject, *, acknowledged: bool) -> None:
+        if not self.deliveries:
+            return
+        number, delivery = data.draw(st.sampled_from(self.deliveries))
+        mine = self.lease_of.get(number) == delivery.lease
+        assert mine is self.runner.run(delivery.ack() if acknowledged else delivery.nack())
+        if not mine:
+            return
+        del self.lease_of[number]
+        if acknowledged:
+            self.waiting.remove(number)
+        elif self.attempts[number] >= ATTEMPTS:
+            self._bury(number)
+        else:
+            self.free_at[number] = self.clock.now() + timedelta(seconds=BACKOFF_SECONDS[self.attempts[number] - 1])
+
+    @rule(seconds=st.sampled_from([0.5, 1, 5, 59, 60, 125]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @invariant()
+    def dead_letters_are_those_of_the_model(self) -> None:
+        if hasattr(self, "queues"):
+            shown = {each.id for each in self.runner.run(self.queues.dead("planner"))}
+            assert {event(number).id for number in self.dead} == shown
+
+    @invariant()
+    def a_body_is_kept_exactly_while_it_is_needed(self) -> None:
+        if hasattr(self, "store"):
+            assert len(self.waiting) + len(self.dead) == self.runner.run(self.store.count("events"))
+
+    def _next(self) -> int | None:
+        heads: dict[int, int] = {}
+        for number in self.waiting:
+            heads.setdefault(number % 3, number)
+        free = [n for n in self.waiting if n in heads.values() and self.free_at.get(n, kit.CREATED) <= self.clock.now()]
+        return free[0] if free else None
+
+    def _bury(self, number: int) -> None:
+        self.waiting.remove(number)
+        self.dead.append(number)
+        self.lease_of.pop(number, None)
+
+
+TestAnyOrderOfOperations = pytest.mark.case("93")(QueueMachine.TestCase)
+TestAnyOrderOfOperations.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_remembered_ids_are_bounded() -> None:
+    index = Index(done=[str(number) for number in range(1000)])
+    again = Index.from_plaintext(index.to_plaintext())
+    assert again.knows("999")
+    assert not again.knows("0")
+    assert len(again.done) < 1000
