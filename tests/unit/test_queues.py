@@ -208,7 +208,7 @@ async def test_a_poisoned_event_never_blocks_another_conversation(queues: Queues
                 flowed.append(delivery.id)
         assert ids(number) == flowed
         clock.advance(100)
-    assert [event(0)] == await queues.dead("planner")
+    assert [event(0, "poisoned")] == await queues.dead("planner")
 
 
 @pytest.mark.case("94", "65")
