@@ -1,0 +1,324 @@
+"""The token call, line by line (design 4): `decide` as a table, and what is refused before anything is looked up."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker import Turn
+from oauthbroker.apps import ToolAuth
+from oauthbroker.errors import Code
+from oauthbroker.manager import MAX_MIN_TTL, Ask, Decision, Need, Refuse, Use, decide
+from oauthbroker.records import Grant
+from oauthbroker.repository import KINDS, LEASES
+from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Key
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.house import House, global_app, running, turn, user_app
+from tests.nouns import NOW, grant_with, token_with
+
+DEFAULT = 300
+LIVE = grant_with(scopes=("read", "write"))
+
+
+def lives(seconds: float | None, lifetime: int | None = 3600) -> Grant:
+    return grant_with(scopes=("read", "write"), token=token_with(seconds, lifetime))
+
+
+def need(*scopes: str, ttl: int | None = None) -> Need:
+    return Need(frozenset(scopes), ttl, DEFAULT)
+
+
+TABLE: list[tuple[str, Grant | None, Need, Decision]] = [
+    # 5: ready
+    ("5 it has the scope and an hour", LIVE, need("read"), Use()),
+    ("5 it has both", LIVE, need("read", "write"), Use()),
+    ("5 nothing in particular is asked", LIVE, need(), Use()),
+    ("5 a second more than the default", lives(DEFAULT + 1), need("read"), Use()),
+    ("5 a token without an end outlives everything", lives(None, None), need("read", ttl=MAX_MIN_TTL), Use()),
+    ("5 asked for less than there is", lives(61), need("read", ttl=60), Use()),
+    ("5 asked for no time at all", lives(1), need("read", ttl=0), Use()),
+    # 6: no token of this provider lives that long
+    ("6 longer than it was issued for", lives(3000), need("read", ttl=3601), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
+    ("6 as long as it was issued for", lives(3600), need("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
+    ("6 though it has ended", lives(-5), need("read", ttl=9999), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
+    # 8: alive, and nobody asked for more
+    ("8 the default and not a second more", lives(DEFAULT), need("read"), Use(degraded=True)),
+    ("8 its last second", lives(1), need("read"), Use(degraded=True)),
+    # 11: a person has to agree
+    ("11 nothing there", None, need("read"), Ask("noGrant")),
+    ("11 nothing there, nothing asked", None, need(), Ask("noGrant")),
+    ("11 revoked", grant_with(revoked=True), need("read"), Ask("revoked")),
+    ("11 revoked and erased", grant_with(revoked=True, token=None), need("read"), Ask("revoked")),
+    ("11 erased", grant_with(token=None), need("read"), Ask("revoked")),
+    ("11 one scope is missing", LIVE, need("read", "admin"), Ask("scopes")),
+    ("11 all are missing", grant_with(scopes=()), need("read"), Ask("scopes")),
+    ("11 over", lives(0), need("read"), Ask("expired")),
+    ("11 long over", lives(-3600), need("read"), Ask("expired")),
+    ("11 shorter than asked, though longer ones exist", lives(100), need("read", ttl=200), Ask("expired")),
+    ("11 over, no time asked", lives(0), need("read", ttl=0), Ask("expired")),
+    # what comes first
+    ("revoked is said before scopes", grant_with(revoked=True, scopes=()), need("read"), Ask("revoked")),
+    ("scopes before the time", grant_with(token=token_with(-1)), need("write"), Ask("scopes")),
+    ("scopes before an impossible time", LIVE, need("admin", ttl=99_999), Ask("scopes")),
+]
+
+
+@pytest.mark.rule("12.5.1-4", "12.5.1-5", "12.5.1-6")
+@pytest.mark.parametrize("grant, wanted, answer", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_the_table_of_the_token_call(grant: Grant | None, wanted: Need, answer: Decision) -> None:
+    assert answer == decide(grant, wanted, NOW)
+
+
+# The same lines once more, as design 4 writes them: each with its own condition, the first that fits wins.
+Line = tuple[Callable[[Grant, Need, float], bool], Decision]
+INFINITE = float("inf")
+LINES: list[Line] = [
+    (lambda grant, want, left: grant.revoked or grant.token is None, Ask("revoked")),
+    (lambda grant, want, left: bool(want.scopes - set(grant.scopes)), Ask("scopes")),
+    (lambda grant, want, left: left > (DEFAULT if want.ttl is None else want.ttl), Use()),
+    (
+        lambda grant, want, left: want.ttl is not None and want.ttl >= (grant.token.lifetime_seconds or INFINITE),  # type: ignore[union-attr]
+        Refuse(Code.MIN_TTL_UNSATISFIABLE),
+    ),
+    (lambda grant, want, left: want.ttl is None and left > 0, Use(degraded=True)),
+    (lambda grant, want, left: True, Ask("expired")),
+]
+
+
+@given(
+    st.booleans(),
+    st.sets(st.sampled_from("abc")),
+    st.sets(st.sampled_from("abc")),
+    st.none() | st.integers(0, 4000),
+    st.none() | st.integers(-10, 4000),
+    st.none() | st.integers(1, 4000),
+    st.booleans(),
+)
+def test_the_first_line_that_fits_wins(
+    revoked: bool,
+    granted: set[str],
+    wanted: set[str],
+    ttl: int | None,
+    left: int | None,
+    lifetime: int | None,
+    erased: bool,
+) -> None:
+    token = None if erased else token_with(left, lifetime)
+    grant = grant_with(revoked=revoked, scopes=tuple(granted), token=token)
+    want = need(*wanted, ttl=ttl)
+    expected = next(answer for fits, answer in LINES if fits(grant, want, INFINITE if left is None else left))
+    assert expected == decide(grant, want, NOW)
+
+
+def test_a_token_never_becomes_ready_again_by_waiting() -> None:
+    """As time passes, one grant is ready, then degraded, then expired, and never goes back."""
+    grant, order = lives(1000, 1000), [Use(), Use(degraded=True), Ask("expired")]
+    seen = [decide(grant, need("read"), NOW + timedelta(seconds=second)) for second in range(0, 1200, 10)]
+    assert order == [answer for answer, _ in itertools.groupby(seen)]
+
+
+class CountingStore(MemoryStore):
+    """Counts whatever would be a disk's work."""
+
+    def __init__(self, clock: TestClock) -> None:
+        super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        self.calls: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in {"get", "put", "delete", "scan", "lease", "unchanged"}:
+            self.calls[name] += 1
+        return super().__getattribute__(name)
+
+    def key(self, kind: str, *parts: str) -> Key:
+        self.calls["key"] += 1
+        return super().key(kind, *parts)
+
+
+TOOLS: dict[str, tuple[ToolAuth, ...]] = {
+    "Tool/mail": (ToolAuth("mail"),),
+    "Tool/narrow": (ToolAuth("mail", ("read",)),),
+    "Tool/team": (ToolAuth("team"),),
+}
+
+
+@pytest.fixture
+async def counted(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    apps = [user_app(identity_provider), global_app(identity_provider)]
+    store = CountingStore(test_clock)
+    async with running(identity_provider, apps, clock=test_clock, store=store, tools=TOOLS, background=False) as house:
+        store.calls.clear()
+        yield house
+
+
+def calls_of(house: House) -> Counter[str]:
+    assert isinstance(house.store, CountingStore)
+    return house.store.calls
+
+
+async def test_the_counting_store_does_count(counted: House) -> None:
+    assert isinstance(await counted.ask(), AuthorizationRequired)
+    assert {"key", "get", "put", "lease"} <= calls_of(counted).keys()
+
+
+# (line of design 4, what is wrong, who asks, what is asked)
+REFUSED: list[tuple[str, str, str | None, Turn, str, list[str] | None, Any, Code]] = [
+    ("1", "unknown app", None, turn(), "nobody", None, None, Code.OAUTH_APP_NOT_FOUND),
+    ("1", "unknown app, nothing else right either", "Tool/x", Turn("a", "i"), "x", ["y"], -1, Code.OAUTH_APP_NOT_FOUND),
+    ("2", "undeclared app", "Tool/team", turn(), "mail", None, None, Code.APP_FORBIDDEN),
+    ("2", "unknown tool", "Tool/unknown", turn(), "mail", None, None, Code.APP_FORBIDDEN),
+    ("2", "undeclared app before the subject", "Tool/team", Turn("a", "i"), "mail", ["x"], -1, Code.APP_FORBIDDEN),
+    ("2", "beyond the tool", "Tool/narrow", turn(), "mail", ["write"], None, Code.SCOPE_NOT_ALLOWED),
+    (
+        "2",
+        "beyond the tool before the subject",
+        "Tool/narrow",
+        turn(None),
+        "mail",
+        ["write"],
+        -1,
+        Code.SCOPE_NOT_ALLOWED,
+    ),
+    ("3", "no subject", None, turn(user=None), "mail", None, None, Code.SUBJECT_UNAVAILABLE),
+    ("3", "no auth at all", None, Turn("a", "i"), "mail", None, None, Code.SUBJECT_UNAVAILABLE),
+    ("3", "no team", None, turn(team=None), "team", None, None, Code.SUBJECT_UNAVAILABLE),
+    ("3", "no subject before the app's scopes", None, turn(user=None), "mail", ["x"], -1, Code.SUBJECT_UNAVAILABLE),
+    ("4", "beyond the app", None, turn(), "mail", ["read", "delete"], None, Code.SCOPE_NOT_ALLOWED),
+    ("4", "beyond the app through a tool", "Tool/mail", turn(), "mail", ["delete"], None, Code.SCOPE_NOT_ALLOWED),
+    ("4", "beyond the app before the time", None, turn(), "mail", ["delete"], -1, Code.SCOPE_NOT_ALLOWED),
+    ("-", "a time below zero", None, turn(), "mail", None, -1, Code.REQUEST_INVALID),
+    ("-", "a time that is a word", None, turn(), "mail", None, "60", Code.REQUEST_INVALID),
+    ("-", "a time that is a truth", None, turn(), "mail", None, True, Code.REQUEST_INVALID),
+    ("-", "a time with a fraction", None, turn(), "mail", None, 1.5, Code.REQUEST_INVALID),
+    ("-", "a time beyond all ends", None, turn(), "mail", None, MAX_MIN_TTL + 1, Code.REQUEST_INVALID),
+]
+
+
+@pytest.mark.case("37", "43")
+@pytest.mark.rule("12.5.1-1", "12.5.1-2", "Tool.spec.auth")
+@pytest.mark.parametrize(
+    "tool, of, app, scopes, ttl, code",
+    [row[2:] for row in REFUSED],
+    ids=[f"line {row[0]}: {row[1]}" for row in REFUSED],
+)
+async def test_nothing_before_line_five_touches_disk_or_network(
+    counted: House, tool: str | None, of: Turn, app: str, scopes: list[str] | None, ttl: Any, code: Code
+) -> None:
+    result = await counted.broker.oauth(of, tool).get_access_token(app, scopes, ttl)
+    assert isinstance(result, Failed)
+    assert code is result.code
+    assert Counter() == calls_of(counted)
+    assert [] == counted.idp.requests
+    assert [] == counted.audit.entries
+
+
+async def test_a_warm_answer_costs_one_look_at_whether_the_grant_is_still_the_newest(counted: House) -> None:
+    await counted.connected()
+    calls_of(counted).clear()
+    before = len(counted.idp.requests)
+    assert isinstance(await counted.ask(), Ready)
+    assert Counter(unchanged=1) == calls_of(counted)
+    assert before == len(counted.idp.requests)
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "mail",
+        "OAuthApp/mail",
+        {"name": "mail"},
+        {"kind": "OAuthApp", "name": "mail"},
+        {"kind": "OAuthApp", "name": "mail", "apiVersion": "agents.example.io/v1alpha1"},
+    ],
+    ids=str,
+)
+async def test_an_app_may_be_named_in_every_spelling_of_a_reference(counted: House, ref: Any) -> None:
+    assert isinstance(await counted.broker.oauth(turn()).get_access_token(ref), AuthorizationRequired)
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "",
+        "/mail",
+        "Tool/mail",
+        "OAuthApp/",
+        {"kind": "Tool", "name": "mail"},
+        {"kind": "OAuthApp"},
+        {"name": ""},
+        {"name": 5},
+        {"name": ["mail"]},
+        {"name": "mail", "subject": "idp:user:1"},
+        None,
+        5,
+        ["mail"],
+    ],
+    ids=str,
+)
+async def test_what_is_no_reference_is_refused_unseen(counted: House, ref: Any) -> None:
+    result = await counted.broker.oauth(turn()).get_access_token(ref)
+    assert isinstance(result, Failed)
+    assert Code.REQUEST_INVALID is result.code
+    assert Counter() == calls_of(counted)
+
+
+REQUESTS: list[Any] = [
+    {},
+    None,
+    [],
+    "OAuthApp/mail",
+    {"oauthAppRef": None},
+    {"oauthAppRef": "OAuthApp/mail", "subject": "idp:user:U345678"},
+    {"oauthAppRef": "OAuthApp/mail", "turn": {}},
+    {"oauthAppRef": "OAuthApp/mail", "scopes": "read"},
+    {"oauthAppRef": "OAuthApp/mail", "scopes": {"read": True}},
+    {"oauthAppRef": "OAuthApp/mail", "minTtlSeconds": "60"},
+    {"oauthAppRef": "OAuthApp/mail", "min_ttl_seconds": 60},
+    {"oauthAppRef": "OAuthApp/mail", 5: 5},
+]
+
+
+@pytest.mark.case("81")
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: ascii(request)[:60])
+async def test_a_request_with_anything_else_in_it_is_refused_above_all_one_that_names_a_subject(
+    counted: House, request_: Any
+) -> None:
+    answer = await counted.broker.oauth(turn()).getAccessToken(request_)
+    assert ("error", "requestInvalid") == (answer["status"], answer["error"]["code"])
+    assert Counter() == calls_of(counted)
+
+
+@pytest.mark.case("60")
+async def test_a_time_that_this_provider_never_issues_is_said_so_and_no_link_is_made(counted: House) -> None:
+    await counted.connected()
+    result = await counted.ask(min_ttl_seconds=7200)
+    assert isinstance(result, Failed)
+    assert (Code.MIN_TTL_UNSATISFIABLE, False) == (result.code, result.retryable)
+    assert None is await counted.broker.pending(turn())
+
+
+async def test_a_grant_of_before_never_hands_out_a_scope_that_the_app_has_lost(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, store=store) as house:
+        assert ("read", "write", "admin") == (await house.connected()).scopes
+    store = _reopened(store)
+    smaller = user_app(identity_provider, scopes=("read",))
+    async with running(identity_provider, [smaller], clock=test_clock, store=store) as house:
+        ready = await house.ask()
+        assert isinstance(ready, Ready)
+        assert ("read",) == ready.scopes
+
+
+def _reopened(store: MemoryStore) -> MemoryStore:
+    store._closed = False
+    return store
