@@ -71,7 +71,7 @@ class Broker:
 
     async def revoke(self, app: str, *, subject: str) -> bool:
         """Ends a grant: here at once, at the provider as soon as it answers. False when none was alive."""
-        return await self.grants.revoke(name_of(app), subject)
+        return await self.grants.revoke(name_of(app), subject) is not None
 
     def on_granted(
         self, agent: str, callback: Callable[[Delivery], Awaitable[None]]

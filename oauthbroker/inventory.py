@@ -9,7 +9,7 @@ from typing import Any
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, SecretChanged
 from oauthbroker.clock import Clock, to_iso
-from oauthbroker.flows.revoke import Revoke
+from oauthbroker.flows.revoke import Revoke, Told
 from oauthbroker.records import Grant
 from oauthbroker.repository import Repository
 from oauthbroker.secret import Secret
@@ -76,8 +76,11 @@ class Grants:
                 return summary
         return None
 
-    async def revoke(self, app: str, subject: str) -> bool:
-        """Ends a grant here at once and at the provider as soon as it answers. False when none was alive."""
+    async def revoke(self, app: str, subject: str) -> Told | None:
+        """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
+
+        None when no grant was alive.
+        """
         return await self._revoke.grant(self._apps.get(app), app, subject)
 
 

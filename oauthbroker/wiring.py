@@ -86,6 +86,20 @@ async def open_broker(
         yield house.broker
 
 
+@asynccontextmanager
+async def open_secrets(
+    settings: Settings, *, env: Mapping[str, str] | None = None, clock: Clock | None = None
+) -> AsyncIterator[Secrets]:
+    """The sealed secrets alone: they can be set while the configuration still lacks them. Raises store codes."""
+    clock, env = clock or SystemClock(), os.environ if env is None else env
+    async with AsyncExitStack() as stack:
+        repository = Repository(open_store(with_keys(settings, env), env, clock, json_log(sys.stderr, clock)))
+        stack.push_async_callback(repository.close)
+        audit = AuditFile(_data(settings) / "audit.jsonl")
+        stack.callback(audit.close)
+        yield Secrets(repository, clock, audit)
+
+
 def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger) -> FileStore:
     """The file store of the settings, unlocked. Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
     root = Path(settings.store_root)

@@ -22,7 +22,10 @@ from oauthbroker.config.problems import Problems
 
 REFUSED = 2
 
+app = typer.Typer(add_completion=False)
 
+
+@app.command("check")
 def check_command(
     path: Annotated[Path, typer.Argument(help="A YAML file, or a folder of them.")] = Path("config"),
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, on stdout.")] = False,

@@ -68,6 +68,11 @@ class Source:
             problems.add(self.place, self.path, f"{self.described} is not in the secret store", todo)
 
 
+def is_secret_key(name: str, key: str) -> bool:
+    """Whether a bundle could name this entry of the secret store."""
+    return bool(_KEY.fullmatch(name) and _KEY.fullmatch(key))
+
+
 def source_of(
     resource: Written[Any], path: Keys, value: ValueSource, *, plain_todo: str = "", lines: bool = False
 ) -> Source | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from oauthbroker.apps import Limits, OAuthApp
 from oauthbroker.audit import AuditWriter, GrantRevoked
@@ -15,6 +16,9 @@ from oauthbroker.protocol.transport import Transport
 from oauthbroker.records import AgentEvent, Grant
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
+
+Told = Literal["done", "refused", "none", "later"]
+"""What the provider knows: it took note, it refused to, it has no way to be told, or it will be told later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,8 @@ class Revoke:
         except BrokerError:
             return False
 
-    async def grant(self, app: OAuthApp | None, name: str, subject: str) -> bool:
-        """Ends the grant of (name, subject). False when there was none alive.
+    async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
+        """Ends the grant of (name, subject), and says what became of its provider. None when no grant was alive.
 
         `app` is None when it is not configured any more: then the provider cannot be told. The grant is unusable
         as soon as the tombstone is written; a provider that does not answer is told later (`resume`).
@@ -46,43 +50,44 @@ class Revoke:
         async with self.repository.pair(name, subject):
             held = await self.repository.grant(name, subject)
             if held is None or held.record.revoked:
-                return False
+                return None
             now = self.clock.now()
             tombstone = held.record.tombstoned(now)
             if event := _revoked_event(tombstone, self.clock):
                 tombstone = replace(tombstone, outbox=(*tombstone.outbox, event))
             held = await self.repository.save_grant(tombstone, expect=held.generation)
-        await self.resume(app, held, wait=self.limits.provider_seconds)
+        told = await self.resume(app, held, wait=self.limits.provider_seconds)
         self.wake()
-        return True
+        return told
 
-    async def resume(self, app: OAuthApp | None, seen: Held[Grant], *, wait: float = 0) -> bool:
-        """Tells the provider of a tombstone and erases its tokens; True when nothing is left to do.
+    async def resume(self, app: OAuthApp | None, seen: Held[Grant], *, wait: float = 0) -> Told:
+        """Tells the provider of a tombstone and erases its tokens; `later` when that is left to do.
 
         One caller at a time: whoever finds the flight taken for `wait` seconds leaves the work to the other.
         """
         try:
             async with self.repository.flight(seen.record.app, seen.record.subject, wait=wait):
                 held = await self.repository.grant(seen.record.app, seen.record.subject)
-                return held is None or held.record.revocation != "pending" or await self._end(app, held.record)
+                if held is not None and held.record.revocation == "pending":
+                    return await self._end(app, held.record)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
                 raise
-        return False
+        return "later"
 
-    async def _end(self, app: OAuthApp | None, grant: Grant) -> bool:
-        told = "none"
+    async def _end(self, app: OAuthApp | None, grant: Grant) -> Told:
+        told: Told = "none"
         if app is not None and grant.token is not None and app.revocation.kind != "none":
             try:
                 told = "done" if await self._tell(app, _in_order(grant)) else "none"
             except BrokerError as error:
                 self.audit.write(GrantRevoked(grant.app, grant.id, "failed"), self.clock.now())
                 if error.retryable:
-                    return False
+                    return "later"
                 told = "refused"
         await self._erase(grant)
         self.audit.write(GrantRevoked(grant.app, grant.id, told), self.clock.now())
-        return True
+        return told
 
     async def _erase(self, seen: Grant) -> None:
         """A new login meanwhile wins: only the tombstone itself is erased."""

@@ -1,0 +1,111 @@
+"""Puts the demo on: the provider, the broker behind its port, the agent, and with `--auto` the person."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from oauthbroker import Broker
+from oauthbroker.cli.demo.bundle import CALLBACK_PATH, CLIENT_ID, SCOPE, SECRET, write_bundle
+from oauthbroker.cli.demo.place import fresh
+from oauthbroker.cli.demo.story import Ending, Story
+from oauthbroker.cli.demo.telling import Telling
+from oauthbroker.cli.process import calm_libraries
+from oauthbroker.cli.refusals import Refused
+from oauthbroker.cli.server import listen, on_signals, served
+from oauthbroker.clock import SystemClock
+from oauthbroker.config import load
+from oauthbroker.secret import Secret
+from oauthbroker.testing import Browser, Client, IdentityProvider, connect_through
+from oauthbroker.web.access_log import json_log
+from oauthbroker.wiring import init_store, open_broker, open_secrets
+
+FOLDER = Path("store", "demo")
+LOG = "broker.log"
+API = "/api/messages"
+PERSON = "alice"
+
+
+async def play(*, auto: bool, port: int) -> Ending:
+    """The whole demo. Raises Refused where it cannot be put on, CancelledError when somebody stops it."""
+    performance = asyncio.create_task(_perform(auto=auto, port=port))
+    with on_signals(performance.cancel):
+        return await performance
+
+
+async def _perform(*, auto: bool, port: int) -> Ending:
+    with fresh(FOLDER) as (folder, key_file), listen("127.0.0.1", port) as door:
+        async with AsyncExitStack() as stack:
+            base_url = f"http://127.0.0.1:{door.getsockname()[1]}"
+            provider = stack.enter_context(_provider(base_url))
+            config = write_bundle(
+                folder,
+                base_url=base_url,
+                port=door.getsockname()[1],
+                key_file=key_file,
+                issuer=provider.issuer,
+            )
+            log = stack.enter_context(_log_file(folder / LOG))
+            await _prepare(config, provider)
+            broker = await stack.enter_async_context(open_broker(config, env={}, log=log))
+            await stack.enter_async_context(served(broker.web, door))
+            telling = Telling()
+            telling.opening(provider=provider.base_url, broker=base_url, folder=str(FOLDER))
+            return await _tell(broker, provider, telling, auto=auto)
+
+
+async def _prepare(config: Path, provider: IdentityProvider) -> None:
+    """`oauthbroker init`, then `oauthbroker secrets set`."""
+    settings = load(config).settings
+    init_store(settings, SystemClock())
+    secret = Secret(provider.client(CLIENT_ID).reveal_secret())
+    async with open_secrets(settings, env={}) as secrets:
+        await secrets.put(*SECRET, secret)
+
+
+async def _tell(broker: Broker, provider: IdentityProvider, telling: Telling, *, auto: bool) -> Ending:
+    story = Story(broker, telling, api=provider.url(API), subject=f"demo:user:{provider.account(PERSON).sub}")
+    if not auto:
+        return await story.run()
+    plot = asyncio.create_task(story.run())
+    person = asyncio.create_task(_agree(story, provider))
+    try:
+        await asyncio.wait({plot, person}, return_when=asyncio.FIRST_EXCEPTION)
+        if not person.cancelled():
+            person.result()
+        return await plot
+    finally:
+        plot.cancel()
+        person.cancel()
+
+
+async def _agree(story: Story, provider: IdentityProvider) -> None:
+    """Somebody who opens the link as soon as it is there, and allows everything."""
+    link = await story.link
+    story.telling.says("you", "(played by --auto) open the link, sign in as Alice Arden, allow")
+    page = await connect_through(Browser(), provider, link, PERSON)
+    if page.status != 200:
+        raise Refused(f"The broker's page refused the person with status {page.status}; see {FOLDER / LOG}.")
+
+
+@contextlib.contextmanager
+def _provider(base_url: str) -> Iterator[IdentityProvider]:
+    """The provider, in a thread of its own, with the broker registered as its client."""
+    client = Client(CLIENT_ID, redirect_uris=(base_url + CALLBACK_PATH,), name="Planner (oauthbroker demo)")
+    with IdentityProvider(clients=[client]) as provider:
+        provider.resource_scope = SCOPE
+        yield provider
+
+
+@contextlib.contextmanager
+def _log_file(path: Path) -> Iterator[FilteringBoundLogger]:
+    """The broker's log, out of the way of the story."""
+    with path.open("w", encoding="ascii") as stream:
+        log = json_log(stream, SystemClock())
+        calm_libraries(log)
+        yield log

@@ -1,0 +1,38 @@
+"""`oauthbroker init`: the key and the keyring of a new store. Nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import typer
+
+from oauthbroker.cli.options import CONFIG, ConfigPath
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("init")
+def init_command(config: ConfigPath = CONFIG) -> None:
+    """Make the key and the keyring of a new store.
+
+    The key is a file of its own, outside the store, that only you can read. An existing key file is used, an existing
+    keyring is refused.
+    """
+    from oauthbroker.clock import SystemClock
+    from oauthbroker.config import load
+    from oauthbroker.wiring import init_store, with_keys
+
+    settings = with_keys(load(config).settings, os.environ)
+    is_new, key_file = init_store(settings, SystemClock())
+    _tell(is_new=is_new, key_file=key_file, store=Path(settings.store_root))
+
+
+def _tell(*, is_new: bool, key_file: Path, store: Path) -> None:
+    typer.echo(f"{'Made the key' if is_new else 'Used the key that was there'}: {key_file}")
+    typer.echo(f"Made the store's keyring: {store / 'data' / 'keyring'}")
+    typer.echo("")
+    typer.echo(
+        "Back the key up now, and not together with the store. Without it nothing in the store can be read again,"
+    )
+    typer.echo("by you or by anybody; whoever has both has every token.")

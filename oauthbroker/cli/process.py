@@ -1,0 +1,51 @@
+"""What this process does before it touches a secret: no core dumps, no readers of its memory, calm logs (case 92)."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import resource
+from typing import TYPE_CHECKING
+
+from oauthbroker.cli.refusals import described
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+PR_SET_DUMPABLE = 4  # prctl(2)
+
+
+def harden() -> None:
+    """No core dump of this process or its children, and no other process of this user may read its memory.
+
+    Where the kernel has no such call, the limit alone stays.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+class LibraryLog(logging.Handler):
+    """What libraries log, as lines of ours: who, how bad, where. Their words may quote a request: they are dropped."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        super().__init__(level=logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        crash = record.exc_info[1] if record.exc_info else None
+        self._log.warning(
+            "library",
+            library=record.name,
+            severity=record.levelname.lower(),
+            place=f"{record.filename}:{record.lineno}",
+            **({"crash": described(crash)} if crash is not None else {}),
+        )
+
+
+def calm_libraries(log: FilteringBoundLogger) -> None:
+    """From now on every library's warnings and errors arrive as lines of `log`, and nothing below that."""
+    root = logging.getLogger()
+    root.handlers[:] = [LibraryLog(log)]
+    root.setLevel(logging.WARNING)

@@ -1,0 +1,135 @@
+"""`oauthbroker secrets`: the values that the configuration names as `Secret/<name>`. They go in and never come out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.refusals import Refused, confirm
+from oauthbroker.cli.text import columns
+from oauthbroker.secret import Secret
+
+if TYPE_CHECKING:
+    from oauthbroker.config import Loaded
+
+MOST_BYTES = 64 * 1024
+
+app = typer.Typer(
+    help="Client secrets in the sealed store: set, list, remove.", no_args_is_help=True, add_completion=False
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The <name> of Secret/<name>.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The key in it, such as client_secret.")]
+AnyKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help="One key; all of them if left out.")]
+
+
+@app.command("set")
+def set_command(name: Name, key: Key, config: ConfigPath = CONFIG) -> None:
+    """Keep a secret: asked for unseen, or read from stdin.
+
+    Never an argument, which other users could see. One line break at its end is dropped. A broker that runs reads it
+    when it is started again.
+    """
+    loaded = _load(config)
+    name = _checked(name, key)
+    value = _value(name, key)
+    asyncio.run(_put(loaded, name, key, value))
+    typer.echo(f"Kept Secret/{name} {key}.")
+    if (name, key) not in loaded.secret_keys:
+        typer.echo(f"warning: nothing in {config} reads Secret/{name} {key}", err=True)
+
+
+@app.command("list")
+def list_command(config: ConfigPath = CONFIG, as_json: AsJson = False) -> None:
+    """List which there are and which are missing."""
+    loaded = _load(config)
+    rows = _rows(loaded, set(asyncio.run(_names(loaded))))
+    if as_json:
+        typer.echo(json.dumps([{"name": name, "key": key, "state": state} for name, key, state in rows], indent=2))
+    elif rows:
+        typer.echo(columns(("secret", "key", ""), [(f"Secret/{name}", key, state) for name, key, state in rows]))
+    else:
+        typer.echo(f"There are no secrets, and {config} needs none.", err=True)
+
+
+@app.command("remove")
+def remove_command(name: Name, key: AnyKey = None, config: ConfigPath = CONFIG, yes: Yes = False) -> None:
+    """Forget a secret, or one key of it."""
+    loaded = _load(config)
+    name = _checked(name, key or "all")
+    what = f"Secret/{name} {key}" if key else f"Secret/{name}"
+    confirm(f"Forget {what}?", yes=yes)
+    if not asyncio.run(_remove(loaded, name, key)):
+        raise Refused(f"There is no {what}. `oauthbroker secrets list` shows what there is.")
+    typer.echo(f"Removed {what}.")
+
+
+def _load(config: Path) -> Loaded:
+    from oauthbroker.config import load
+
+    return load(config)
+
+
+def _checked(name: str, key: str) -> str:
+    """The name without `Secret/`. Raises Refused for what a configuration could not name."""
+    from oauthbroker.config.values import is_secret_key
+
+    name = name.removeprefix("Secret/")
+    if not is_secret_key(name, key):
+        raise Refused("A secret's name and key are made of letters, digits, '-', '_' and '.', at most 128.")
+    return name
+
+
+def _value(name: str, key: str) -> Secret:
+    """What somebody types unseen, or stdin without its last line break. Raises Refused."""
+    if sys.stdin.isatty():
+        text = typer.prompt(f"Secret/{name} {key}", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        text = _decoded(sys.stdin.buffer.read(MOST_BYTES + 1))
+    if not text.strip():
+        raise Refused("The secret is empty. Nothing was changed.")
+    return Secret(text)
+
+
+def _decoded(data: bytes) -> str:
+    if len(data) > MOST_BYTES:
+        raise Refused(f"The secret is longer than {MOST_BYTES // 1024} KiB. Nothing was changed.")
+    try:
+        return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        text = None
+    if text is None:
+        raise Refused("The secret is not text in UTF-8. Nothing was changed.")
+    return text
+
+
+def _rows(loaded: Loaded, there: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    needed = loaded.secret_keys
+    states = {(True, True): "set", (True, False): "set, not used", (False, True): "missing"}
+    return [(*entry, states[entry in there, entry in needed]) for entry in sorted(there | needed)]
+
+
+async def _put(loaded: Loaded, name: str, key: str, value: Secret) -> None:
+    from oauthbroker.wiring import open_secrets
+
+    async with open_secrets(loaded.settings) as secrets:
+        await secrets.put(name, key, value)
+
+
+async def _names(loaded: Loaded) -> list[tuple[str, str]]:
+    from oauthbroker.wiring import open_secrets
+
+    async with open_secrets(loaded.settings) as secrets:
+        return await secrets.names()
+
+
+async def _remove(loaded: Loaded, name: str, key: str | None) -> bool:
+    from oauthbroker.wiring import open_secrets
+
+    async with open_secrets(loaded.settings) as secrets:
+        return await secrets.remove(name, key)

@@ -1,0 +1,44 @@
+"""`oauthbroker serve`: the broker as a process. SIGTERM and SIGINT end it in order, with status 0."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import typer
+
+from oauthbroker.cli.options import CONFIG, ConfigPath
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("serve")
+def serve_command(config: ConfigPath = CONFIG) -> None:
+    """Serve the connect pages and callbacks until told to stop.
+
+    Where it listens, which store it opens and with which key is the configuration's Broker resource to say. Logs are
+    lines of JSON on stderr. SIGTERM and Ctrl-C finish what is under way.
+    """
+    asyncio.run(_serve(config))
+
+
+async def _serve(config: Path) -> None:
+    from oauthbroker.cli.process import calm_libraries
+    from oauthbroker.cli.server import listen, on_signals, served
+    from oauthbroker.clock import SystemClock
+    from oauthbroker.config import load
+    from oauthbroker.web.access_log import json_log
+    from oauthbroker.wiring import open_broker
+
+    clock = SystemClock()
+    log = json_log(sys.stderr, clock)
+    settings = load(config).settings
+    ending = asyncio.Event()
+    with listen(settings.listen_host, settings.listen_port) as door, on_signals(ending.set):
+        calm_libraries(log)
+        async with open_broker(config, clock=clock, log=log) as broker, served(broker.web, door):
+            log.info("serving", url=settings.public_base_url, port=settings.listen_port, apps=len(broker.bundle.apps))
+            await ending.wait()
+            log.info("stopping")
+    log.info("stopped")
