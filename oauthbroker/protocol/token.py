@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from oauthbroker.apps import Endpoints, OAuthApp
@@ -13,6 +13,7 @@ from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.token_fields import (
+    FORM,
     body_members,
     lifetime_of,
     optional_token,
@@ -87,7 +88,8 @@ def code_request(app: OAuthApp, endpoints: Endpoints, code: Secret, verifier: Se
     }
     if app.resource:
         form["resource"] = app.resource
-    return authenticated_post(app, endpoints, endpoints.token_url, form, clock)
+    request = authenticated_post(app, endpoints, endpoints.token_url, form, clock)
+    return replace(request, accept=FORM) if app.habits.token_response_format == "form" else request
 
 
 def token_response(app: OAuthApp, answer: Answer) -> TokenResponse:

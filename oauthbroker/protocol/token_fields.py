@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")  # what a Bearer header can carry in one pi
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token, RFC 6749 section 3.3
 _DIGITS = re.compile(r"[0-9]{1,20}")
 _SECRET_NAME = re.compile(r"token(?!_type$)|secret|password|assertion|^code$", re.IGNORECASE)
-_FORM = "application/x-www-form-urlencoded"
+FORM = "application/x-www-form-urlencoded"
 
 
 def body_members(app: OAuthApp, answer: Answer, *, any_label: bool = False) -> dict[str, Json]:
@@ -29,8 +29,8 @@ def body_members(app: OAuthApp, answer: Answer, *, any_label: bool = False) -> d
     the label differ, for reading errors. Raises `tokenResponseInvalid`."""
     form = app.habits.token_response_format == "form"
     if any_label:
-        form = form and answer.media_type == _FORM
-    elif not (answer.media_type == _FORM if form else is_json(answer)):
+        form = form and answer.media_type == FORM
+    elif not (answer.media_type == FORM if form else is_json(answer)):
         raise _invalid("the answer is not labelled as what was agreed")
     return _form_members(answer.body) if form else decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID)
 

@@ -1,0 +1,209 @@
+"""The exchange end to end (security.md C): what a token endpoint can do wrong, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from oauthbroker.apps import Revocation
+from oauthbroker.audit import TokensDropped
+from oauthbroker.errors import Code
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests.house import ALICE, BOB, House, running, turn, user_app
+from tests.story.test_callback import assert_says, assert_says_connected
+
+Spoil = Callable[[IdentityProvider, str], object]
+Reach = Literal["token", "grant"]
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+GONE = object()
+
+
+def answers(status: int, body: Any, headers: dict[str, str] | None = None) -> Spoil:
+    """The provider answers this; `CANARY` in the body is text of its own that nobody may ever see."""
+
+    def spoil(idp: IdentityProvider, canary: str) -> None:
+        text = body if isinstance(body, bytes | str) else json.dumps(body)
+        filled = text.replace(b"CANARY", canary.encode()) if isinstance(text, bytes) else text.replace("CANARY", canary)
+        idp.script.token.answer(status, filled, headers)
+
+    return spoil
+
+
+def with_members(**members: Any) -> Spoil:
+    """The honest answer, with these members changed; GONE takes one out."""
+
+    def change(found: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in {**found, **members}.items() if value is not GONE}
+
+    return lambda idp, canary: idp.script.token.alter(change)
+
+
+def forges(**change: Any) -> Spoil:
+    return lambda idp, canary: idp.script.token.alter_id_token(**change)
+
+
+C18 = pytest.mark.case("18")
+C19 = pytest.mark.case("19")
+C20 = pytest.mark.case("20")
+C21 = pytest.mark.case("21")
+C23 = pytest.mark.case("23")
+C24 = pytest.mark.case("24")
+C25 = pytest.mark.case("25")
+C26 = pytest.mark.case("26")
+C27 = pytest.mark.case("27")
+C28 = pytest.mark.case("28")
+C30 = pytest.mark.case("30")
+C31 = pytest.mark.case("31")
+C32 = pytest.mark.case("32")
+C40 = pytest.mark.case("40")
+
+INVALID, FAILED, UNCERTAIN = Code.TOKEN_RESPONSE_INVALID, Code.EXCHANGE_FAILED, Code.EXCHANGE_UNCERTAIN
+TOKENS = {"access_token": "CANARY", "token_type": "bearer"}
+TABLE = [
+    pytest.param(answers(400, {"error": "invalid_grant", "error_description": "CANARY"}), FAILED, 0, marks=C18),
+    pytest.param(answers(400, {"error": "CANARY"}), FAILED, 0, marks=C18),
+    pytest.param(answers(200, {"ok": False}), INVALID, 0, marks=C19),
+    pytest.param(answers(200, {"ok": False, **TOKENS}), INVALID, 0, marks=C19),
+    pytest.param(answers(200, {"error": None, **TOKENS}), INVALID, 0, marks=C19),
+    pytest.param(answers(200, {"error": "invalid_grant", **TOKENS}), FAILED, 0, marks=C19),
+    pytest.param(answers(400, TOKENS), INVALID, 0, marks=C19),
+    pytest.param(answers(201, TOKENS), INVALID, 0, marks=C19),
+    pytest.param(answers(200, {}), INVALID, 0, marks=C19),
+    pytest.param(answers(401, b""), Code.APP_MISCONFIGURED, 0, marks=C19),
+    pytest.param(answers(500, "CANARY"), Code.PROVIDER_UNREACHABLE, 0, marks=C19),
+    pytest.param(answers(429, "CANARY"), Code.PROVIDER_RATE_LIMITED, 0, marks=C19),
+    pytest.param(answers(200, "<html>CANARY</html>"), INVALID, 0, marks=C20),
+    pytest.param(answers(200, ["CANARY"]), INVALID, 0, marks=C20),
+    pytest.param(answers(200, '{"access_token": "CANARY", "token_ty'), INVALID, 0, marks=C20),
+    pytest.param(answers(200, '{"access_token": "CANARY", "token_type": "bearer", "expires_in": NaN}'), INVALID, 0, marks=C20),
+    pytest.param(answers(200, b"[" * 100_000), INVALID, 0, marks=C20),
+    pytest.param(answers(200, '{"access_token": "a", "access_token": "CANARY", "token_type": "bearer"}'), INVALID, 0, marks=C20),
+    pytest.param(answers(200, json.dumps(TOKENS).encode("utf-16")), INVALID, 0, marks=C20),
+    pytest.param(answers(200, b"\xef\xbb\xbf" + json.dumps(TOKENS).encode()), INVALID, 0, marks=C20),
+    pytest.param(answers(200, TOKENS, {"content-type": "text/html"}), INVALID, 0, marks=C21),
+    pytest.param(answers(200, "access_token=CANARY&token_type=bearer", FORM), INVALID, 0, marks=C21),
+    pytest.param(lambda idp, canary: idp.script.token.endless(), UNCERTAIN, 0, marks=C24),
+    pytest.param(lambda idp, canary: idp.script.token.gzip_bomb(30), UNCERTAIN, 0, marks=C24),
+    pytest.param(lambda idp, canary: idp.script.token.close_after_accept(after_work=True), UNCERTAIN, 0, marks=C23),
+    pytest.param(with_members(access_token=GONE), INVALID, 0, marks=C25),
+    pytest.param(with_members(access_token=""), INVALID, 0, marks=C25),
+    pytest.param(with_members(access_token=1234567), INVALID, 0, marks=C25),
+    pytest.param(with_members(access_token="a\r\nX-Evil: 1"), INVALID, 0, marks=C25),
+    pytest.param(with_members(access_token="t\u00f6ken"), INVALID, 0, marks=C25),
+    pytest.param(with_members(token_type=GONE), INVALID, 2, marks=C26),
+    pytest.param(with_members(token_type="mac"), INVALID, 2, marks=C26),
+    pytest.param(with_members(token_type="bot"), INVALID, 2, marks=C26),
+    pytest.param(with_members(token_type="DPoP"), INVALID, 2, marks=C27),
+    pytest.param(with_members(expires_in=True), INVALID, 2, marks=C28),
+    pytest.param(with_members(expires_in=[1]), INVALID, 2, marks=C28),
+    pytest.param(with_members(expires_in="soon"), INVALID, 2, marks=C28),
+    pytest.param(with_members(scope="read write admin everything"), Code.SCOPE_EXCEEDED, 2, marks=C30),
+    pytest.param(with_members(scope="READ"), Code.SCOPE_EXCEEDED, 2, marks=(C30, C31)),
+    pytest.param(with_members(scope="read,write"), Code.SCOPE_EXCEEDED, 2, marks=C31),
+    pytest.param(with_members(scope='read "write"'), INVALID, 2, marks=C31),
+    pytest.param(with_members(scope="r\u0435ad"), INVALID, 2, marks=C31),
+    pytest.param(with_members(scope=["read", 7]), INVALID, 2, marks=C31),
+    pytest.param(with_members(scope=" ".join(f"s{n}" for n in range(10_000))), INVALID, 2, marks=C31),
+    pytest.param(forges(header={"alg": "none"}, key="cut"), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(header={"alg": "HS256"}, key="secret"), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(header={"alg": "HS256"}, key="public"), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(key="flipped"), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(key="strange"), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(claims={"aud": "client-of-another"}), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(claims={"iss": "https://evil.example"}), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(claims={"nonce": "another"}), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(claims={"nonce": None}), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(claims={"exp": 1}), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(forges(claims={"sub": None}), Code.ID_TOKEN_INVALID, 2, marks=C32),
+    pytest.param(with_members(id_token=GONE), Code.SUBJECT_UNVERIFIABLE, 2, marks=(C32, C40)),
+]  # fmt: skip
+
+
+@pytest.fixture(params=["token", "grant"])
+async def mailed(
+    request: pytest.FixtureRequest, identity_provider: IdentityProvider, test_clock: TestClock
+) -> AsyncIterator[House]:
+    """A house whose provider revokes one token at a time, and one where revoking one ends all of a person's."""
+    app = user_app(identity_provider, revocation=Revocation(reach=request.param))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        yield house
+
+
+@pytest.mark.parametrize("spoil, code, dropped", TABLE)
+async def test_a_bad_answer_ends_the_session_and_stores_nothing(
+    mailed: House, canaries: Canaries, spoil: Spoil, code: Code, dropped: int
+) -> None:
+    """The code on page, session, event and audit; no retry; what came along is revoked where that harms nobody."""
+    house = mailed
+    spoil(house.idp, canaries.mint("provider text").reveal())
+    asked = await house.ask_link()
+    assert_says(await house.connect(asked), code)
+    session = await house.session(asked)
+    assert ("failed", code, None, None) == (session.status, session.failure, session.ticket, session.attempt.verifier)
+    assert (1, None) == (house.idp.count("token"), await house.grant())
+    (event,) = await house.events()
+    assert ("auth.failed", code.value) == (event["type"], event["payload"]["code"])
+    assert (await house.broker.wait(asked.auth_session_id, 0)).code is code
+    reach = house.broker.bundle.apps["mail"].revocation.reach
+    assert (dropped if reach == "token" else 0) == house.idp.count("revoke")
+    notes = [entry for entry in house.audit.entries if isinstance(entry, TokensDropped)]
+    expected = [TokensDropped("mail", asked.auth_session_id, code.value, reach == "token")] if dropped else []
+    assert expected == notes
+    house.idp.script.reset()
+    await house.connected()
+
+
+@pytest.mark.case("18")
+async def test_a_code_of_another_session_is_refused_by_its_verifier(house: House) -> None:
+    """Both have their cookie and their state; only PKCE tells that the codes were swapped."""
+    hers, his = await house.ask_link(), await house.ask_link(of=turn(user=BOB))
+    alice, bob = house.browser(), house.browser()
+    hers_back = await house.way_back(hers, alice)
+    his_back = await house.way_back(his, bob, "bob")
+    code, other = (dict(parse_qsl(urlsplit(url).query))["code"] for url in (hers_back, his_back))
+    assert_says(await alice.follow(hers_back.replace(code, other)), Code.EXCHANGE_FAILED)
+    assert 1 == house.idp.count("token")
+    assert Code.EXCHANGE_FAILED is (await house.session(hers)).failure
+    assert_says_connected(await bob.follow(his_back))
+    assert await house.grant(subject=ALICE) is None
+    assert await house.grant(subject=BOB) is not None
+
+
+@pytest.mark.case("18")
+@pytest.mark.rule("12.5.6-1")
+@pytest.mark.parametrize("app", ["mail", "team"])
+async def test_every_authorization_url_carries_a_challenge_and_every_exchange_a_verifier(
+    house: House, app: str
+) -> None:
+    await house.connected(app)
+    (sent,) = [seen.form for seen in house.idp.seen("authorize") if "code_challenge" in seen.form]
+    assert ("S256", 43) == (sent["code_challenge_method"], len(str(sent["code_challenge"])))
+    (exchange,) = house.idp.seen("authorization_code")
+    assert exchange.has_code_verifier
+
+
+@pytest.mark.case("22")
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_of_the_token_endpoint_is_never_followed(
+    house: House, canaries: Canaries, status: int
+) -> None:
+    """Neither code nor secret reach the other address."""
+    with IdentityProvider(canaries=canaries) as elsewhere:
+        house.idp.script.token.redirect(elsewhere.url("/token"), status)
+        asked = await house.ask_link()
+        assert_says(await house.connect(asked), INVALID)
+        assert [] == elsewhere.requests
+    assert (1, None) == (house.idp.count("token"), await house.grant())
+
+
+@pytest.mark.case("22")
+@pytest.mark.parametrize(
+    "target", ["http://169.254.169.254/latest/meta-data", "http://127.0.0.1:1/", "file:///etc/passwd"]
+)
+async def test_nor_to_an_address_within(house: House, target: str) -> None:
+    house.idp.script.token.redirect(target, 307)
+    assert_says(await house.connect(await house.ask_link()), INVALID)
