@@ -1,0 +1,328 @@
+"""Whose grant it is and what it covers (security.md D), from the turn's subjects to the account that came back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker import Turn
+from oauthbroker.apps import IdentityRule, Owner, Revocation, ToolAuth
+from oauthbroker.audit import TokensDropped
+from oauthbroker.errors import Code
+from oauthbroker.records import grant_id
+from oauthbroker.repository import KINDS, LEASES
+from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.names import entry_name
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.provider.nouns import Account
+from tests.house import ALICE, BOB, MALLORY, TEAM, House, global_app, running, turn, user_app
+from tests.story.test_callback import assert_says
+
+
+def code_of(result: Any) -> Code:
+    assert isinstance(result, Failed), result
+    return result.code
+
+
+@pytest.mark.case("37")
+@pytest.mark.rule("12.5.1-1")
+@pytest.mark.parametrize(
+    "app, of, mode",
+    [
+        ("mail", turn(user=None), "user"),
+        ("mail", turn(user=""), "user"),
+        ("mail", turn(user="x" * 1025), "user"),
+        ("mail", turn(user="\ud800"), "user"),
+        ("mail", Turn("planner", "1"), "user"),
+        ("team", turn(team=None), "global"),
+        ("team", Turn("planner", "1"), "global"),
+    ],
+)
+async def test_without_its_subject_there_is_no_token_and_no_other_subject_stands_in(
+    house: House, app: str, of: Turn, mode: str
+) -> None:
+    await house.connected("team")
+    await house.connected("mail")
+    sessions = await house.store.count("sessions")
+    result = await house.ask(app, of=of)
+    assert Code.SUBJECT_UNAVAILABLE is code_of(result)
+    assert f"turn.auth.subjects.{mode}" in result.message
+    assert sessions == await house.store.count("sessions"), "no session was opened either"
+
+
+@pytest.mark.case("37")
+async def test_a_subject_is_read_from_the_turn_and_cannot_be_named_in_a_request(house: House) -> None:
+    await house.connected()
+    oauth = house.broker.oauth(turn(user=BOB))
+    request = {"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}, "subject": ALICE}
+    assert "requestInvalid" == (await oauth.getAccessToken(request))["error"]["code"]
+    assert isinstance(await house.ask(of=turn(user=BOB)), AuthorizationRequired)
+
+
+@pytest.mark.case("38")
+@pytest.mark.rule("12.5.6-5")
+@pytest.mark.parametrize("reach, revoked", [("token", 2), ("grant", 0), ("none", 0)])
+async def test_another_owner_than_the_subject_is_refused_and_nobody_is_named(
+    identity_provider: IdentityProvider, test_clock: TestClock, reach: Any, revoked: int
+) -> None:
+    app = user_app(identity_provider, revocation=Revocation(reach=reach))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        asked = await house.ask_link()
+        page = await house.connect(asked, "bob")
+        assert_says(page, Code.SUBJECT_MISMATCH)
+        (event,) = await house.events()
+        assert ("auth.failed", "subjectMismatch") == (event["type"], event["payload"]["code"])
+        said = page.source + house.log.getvalue() + str(event["payload"]["code"])
+        assert [] == [name for name in ("U345678", "U234567", "bob", "Bob", "alice") if name in said]
+        assert [None, None] == [await house.grant(subject=subject) for subject in (ALICE, BOB)]
+        assert revoked == house.idp.count("revoke")
+        assert (0 if revoked else 1) == house.idp.living_tokens("client-mail", "bob")
+        dropped = [entry for entry in house.audit.entries if isinstance(entry, TokensDropped)]
+        assert [TokensDropped("mail", asked.auth_session_id, "subjectMismatch", bool(revoked))] == dropped
+
+
+NEAR_MISSES = [
+    ("U234567", "u234567"),
+    ("U234567", "U234567 "),
+    ("U234567", " U234567"),
+    ("U234567", "U23456"),
+    ("U234567", "U2345678"),
+    ("U234567", "\uff35234567"),
+    ("Ren\u00e9", "Rene\u0301"),
+    ("stra\u00dfe", "strasse"),
+    ("\u0130", "i\u0307"),
+    ("a", "\u0430"),
+]
+
+
+@pytest.mark.case("39")
+@pytest.mark.parametrize("wanted, came", [*NEAR_MISSES, *((came, wanted) for wanted, came in NEAR_MISSES)])
+async def test_a_near_miss_is_a_mismatch_whatever_name_and_address_say(house: House, wanted: str, came: str) -> None:
+    house.idp.add_account(Account("near", sub=came, name="Alice Arden", email="alice@people.example"))
+    of = turn(user=f"idp:user:{wanted}")
+    assert_says(await house.connect(await house.ask_link(of=of), "near"), Code.SUBJECT_MISMATCH)
+    assert await house.grant(subject=f"idp:user:{wanted}") is None
+
+
+@pytest.mark.case("39")
+async def test_the_same_sub_of_another_issuer_is_nobody(house: House) -> None:
+    house.idp.script.token.alter_id_token(claims={"iss": "https://other.example"})
+    assert_says(await house.connect(await house.ask_link()), Code.ID_TOKEN_INVALID)
+
+
+@pytest.fixture
+async def local(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    """An app that only knows accounts, not subjects: whoever comes first is pinned."""
+    app = user_app(identity_provider, owner=Owner("localOperator"))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        yield house
+
+
+LOCAL = turn(user="local:me", team=None)
+
+
+async def subject_account(house: House) -> str:
+    grant = await house.grant(subject="local:me")
+    assert grant is not None
+    assert grant.account is not None
+    issuer, sub = grant.account
+    assert house.idp.issuer == issuer
+    return sub
+
+
+@pytest.mark.case("41")
+async def test_the_first_account_is_pinned_and_another_one_does_not_slip_in(local: House) -> None:
+    first = await local.connected(of=LOCAL, scopes=["read"])
+    assert "U234567" == await subject_account(local)
+    step_up = await local.ask_link(of=LOCAL, scopes=["write"])
+    assert_says(await local.connect(step_up, "bob"), Code.SUBJECT_MISMATCH)
+    again = await local.ask(of=LOCAL, scopes=["read"])
+    assert isinstance(again, Ready)
+    assert first.access_token.reveal() == again.access_token.reveal()
+    assert "U234567" == await subject_account(local)
+    assert ["auth.granted", "auth.failed"] == [event["type"] for event in await local.events(count=2)]
+
+
+@pytest.mark.case("41")
+async def test_switching_accounts_takes_a_call_that_says_so(local: House) -> None:
+    await local.connected(of=LOCAL, scopes=["read"])
+    asked = await local.ask(of=LOCAL, scopes=["read"], switch_account=True)
+    assert isinstance(asked, AuthorizationRequired)
+    assert isinstance(await local.ask(of=LOCAL, scopes=["read"]), Ready), "the old one serves until then"
+    assert 200 == (await local.connect(asked, "bob")).status
+    assert "U345678" == await subject_account(local)
+    ready = await local.ask(of=LOCAL, scopes=["read"])
+    assert isinstance(ready, Ready)
+    assert 1 == local.idp.living_tokens("client-mail", "bob")
+    assert 1 == local.idp.living_tokens("client-mail", "alice"), "reconnecting revokes nothing of the other account"
+
+
+@pytest.mark.case("41")
+async def test_of_two_tabs_with_two_accounts_the_first_to_come_back_is_pinned(local: House) -> None:
+    """Two agents asked, two tabs are under way: the first commit wins, the second finds the pin."""
+    one = await local.ask_link(of=LOCAL, scopes=["read"])
+    two = await local.ask_link(of=LOCAL, scopes=["write"])
+    tab_one, tab_two = local.browser(), local.browser()
+    back_one = await local.way_back(one, tab_one, "alice")
+    back_two = await local.way_back(two, tab_two, "bob")
+    assert 303 == (await tab_one.follow(back_one)).status
+    assert_says(await tab_two.follow(back_two), Code.SUBJECT_MISMATCH)
+    assert "U234567" == await subject_account(local)
+
+
+@pytest.mark.case("41")
+async def test_the_pin_ends_with_a_revocation(local: House) -> None:
+    await local.connected(of=LOCAL)
+    assert await local.broker.revoke("mail", subject="local:me")
+    await local.connected(of=LOCAL, account="bob")
+    assert "U345678" == await subject_account(local)
+
+
+@pytest.mark.case("42")
+@pytest.mark.parametrize("reach, revoked", [("token", 2), ("grant", 0)])
+@pytest.mark.parametrize("account, code", [("bob", Code.SUBJECT_FORBIDDEN), ("mallory", Code.SUBJECT_MISMATCH)])
+async def test_only_an_authorizer_of_that_team_connects_it_for_everybody(
+    identity_provider: IdentityProvider, test_clock: TestClock, account: str, code: Code, reach: Any, revoked: int
+) -> None:
+    app = global_app(identity_provider, revocation=Revocation(reach=reach))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        asked = await house.ask_link("team", of=turn(user=MALLORY))
+        page = await house.connect(asked, account)
+        assert_says(page, code)
+        assert [] == [name for name in (TEAM, "T666", "U345678", "U234567") if name in page.source]
+        assert await house.grant("team", TEAM) is None
+        assert revoked == house.idp.count("revoke")
+        assert [code.value] == [event["payload"]["code"] for event in await house.events()]
+        await house.connected("team")
+        grant = await house.grant("team", TEAM)
+        assert grant is not None
+        assert ALICE == grant.authorized_by
+
+
+@pytest.mark.case("42")
+async def test_an_authorizer_who_moved_to_another_team_authorizes_nothing_here(house: House) -> None:
+    house.idp.add_account(Account("alice", sub="U234567", team="T666"))
+    assert_says(await house.connect(await house.ask_link("team")), Code.SUBJECT_MISMATCH)
+
+
+@pytest.mark.case("42")
+async def test_anyone_of_the_team_may_connect_where_the_app_says_anyone(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    rule = IdentityRule("userInfo", "idp:team:{team}")
+    app = global_app(identity_provider, owner=Owner(global_identity=rule, authorizers="anyone"))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        assert_says(await house.connect(await house.ask_link("team"), "mallory"), Code.SUBJECT_MISMATCH)
+        await house.connected("team", account="bob")
+
+
+@pytest.mark.case("43")
+@pytest.mark.rule("12.5.1-2")
+@pytest.mark.parametrize(
+    "scopes",
+    [
+        ["delete"],
+        ["rea"],
+        ["read "],
+        ["READ"],
+        ["read*"],
+        ["*"],
+        [""],
+        ["read", "read"],
+        ["read", "delete"],
+        ["read write"],
+        ["read,write"],
+        ["r\u0435ad"],
+        [f"s{n}" for n in range(10_000)],
+        ["x" * 100_000],
+        [7],
+        [None],
+        [["read"]],
+    ],
+)
+async def test_a_scope_outside_the_app_is_refused_before_anything_happens(house: House, scopes: list[Any]) -> None:
+    await house.connected()
+    found = len(house.idp.requests), await house.store.count("sessions"), len(house.audit.entries)
+    assert Code.SCOPE_NOT_ALLOWED is code_of(await house.ask(scopes=scopes))
+    assert found == (len(house.idp.requests), await house.store.count("sessions"), len(house.audit.entries))
+
+
+@pytest.mark.case("43")
+@pytest.mark.rule("12.5.1-2")
+@pytest.mark.parametrize(
+    "tool, app, scopes, code",
+    [
+        ("Tool/reader", "mail", ["write"], Code.SCOPE_NOT_ALLOWED),
+        ("Tool/reader", "files", None, Code.APP_FORBIDDEN),
+        ("Tool/reader", "nowhere", None, Code.OAUTH_APP_NOT_FOUND),
+        ("Tool/stranger", "mail", None, Code.APP_FORBIDDEN),
+    ],
+)
+async def test_a_tool_gets_no_more_than_it_declared(
+    identity_provider: IdentityProvider, test_clock: TestClock, tool: str, app: str, scopes: Any, code: Code
+) -> None:
+    apps = [user_app(identity_provider), user_app(identity_provider, "files")]
+    tools = {"Tool/reader": (ToolAuth("mail", ("read",)),)}
+    async with running(identity_provider, apps, clock=test_clock, tools=tools) as house:
+        await house.connected()
+        assert code is code_of(await house.broker.oauth(turn(), tool=tool).get_access_token(app, scopes))
+
+
+@pytest.mark.case("44")
+async def test_a_grant_that_covers_less_asks_for_the_union_and_serves_what_it_has(house: House) -> None:
+    small = await house.connected(scopes=["admin"])
+    asked = await house.ask_link(scopes=["write"])
+    assert "scopes" == asked.reason
+    assert ("write", "admin") == (await house.session(asked)).scopes, "in the app's order"
+    still = await house.ask(scopes=["admin"])
+    assert isinstance(still, Ready)
+    assert small.access_token.reveal() == still.access_token.reveal()
+    await house.connect(asked)
+    ready = await house.ask(scopes=["write"])
+    assert isinstance(ready, Ready)
+    assert {"write", "admin"} == set(ready.scopes)
+    assert isinstance(await house.ask(), AuthorizationRequired), "the app's other scopes were never granted"
+
+
+PARTS = st.text(st.sampled_from("ab:/|,\0\x1f e\u0301\u00e9"), max_size=6) | st.text(max_size=12)
+
+
+@pytest.mark.case("45")
+@given(PARTS, PARTS, PARTS, PARTS)
+def test_two_pairs_never_share_a_grant_id_or_a_place(
+    app: str, subject: str, other_app: str, other_subject: str
+) -> None:
+    pairs = [
+        tuple(part.encode("utf-8", "replace").decode() for part in pair)
+        for pair in ((app, subject), (other_app, other_subject))
+    ]
+    same = pairs[0] == pairs[1]
+    assert same == (grant_id(*pairs[0]) == grant_id(*pairs[1]))
+    key = b"k" * 32
+    assert same == (entry_name(key, "grants", *pairs[0]) == entry_name(key, "grants", *pairs[1]))
+
+
+@pytest.mark.case("45")
+@given(st.text("ab:", min_size=2, max_size=12), st.data())
+def test_moving_the_separator_moves_the_place(text: str, data: st.DataObject) -> None:
+    """`a:b` + `c` is not `a` + `b:c`, wherever it is cut."""
+    cuts = data.draw(st.lists(st.integers(0, len(text)), min_size=2, max_size=2, unique=True))
+    one, two = [(text[:cut], text[cut:]) for cut in cuts]
+    assert grant_id(*one) != grant_id(*two)
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
+    for kind in ("grants", "waiting", "pair", "flight"):
+        assert store.key(kind, *one) != store.key(kind, *two)
+    assert store.key("grants", *one).name != store.key("waiting", *one).name, "nor do two kinds share a name"
+
+
+@pytest.mark.case("45")
+async def test_subjects_that_only_look_alike_have_grants_of_their_own(house: House) -> None:
+    await house.connected()
+    for look_alike in (ALICE.upper(), ALICE + " ", ALICE.replace(":", "::"), "mail:" + ALICE, ALICE + "\u200b"):
+        assert isinstance(await house.ask(of=turn(user=look_alike)), AuthorizationRequired)
+    assert isinstance(await house.ask(), Ready)
