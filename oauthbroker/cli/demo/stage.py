@@ -11,6 +11,7 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker import Broker
+from oauthbroker.cli.demo.arrival import Arrival
 from oauthbroker.cli.demo.bundle import CALLBACK_PATH, CLIENT_ID, SCOPE, SECRET, write_bundle
 from oauthbroker.cli.demo.place import fresh
 from oauthbroker.cli.demo.story import Ending, Story
@@ -29,6 +30,7 @@ FOLDER = Path("store", "demo")
 LOG = "broker.log"
 API = "/api/messages"
 PERSON = "alice"
+ARRIVAL_SECONDS = 5
 
 
 async def play(*, auto: bool, port: int) -> Ending:
@@ -53,10 +55,13 @@ async def _perform(*, auto: bool, port: int) -> Ending:
             log = stack.enter_context(_log_file(folder / LOG))
             await _prepare(config, provider)
             broker = await stack.enter_async_context(open_broker(config, env={}, log=log))
-            await stack.enter_async_context(served(broker.web, door))
+            pages = Arrival(broker.web)
+            await stack.enter_async_context(served(pages, door))
             telling = Telling()
             telling.opening(provider=provider.base_url, broker=base_url, folder=str(FOLDER))
-            return await _tell(broker, provider, telling, auto=auto)
+            ending = await _tell(broker, provider, telling, auto=auto)
+            await pages.wait(ARRIVAL_SECONDS)
+            return ending
 
 
 async def _prepare(config: Path, provider: IdentityProvider) -> None:

@@ -111,7 +111,7 @@ class Story:
         )
         self.telling.ending(
             "That is the whole story.",
-            "What was kept lies sealed in store/demo, and its key is gone already. Its config/demo.yaml and its broker.log",
-            "are there to be read. To do this in your own runtime: README.md.",
+            "What was kept lies sealed in store/demo, and its key is gone already. The demo's configuration and log",
+            "are there too, to be read. To do this in your own runtime: README.md.",
         )
         return Ending("ready", last, found.body)

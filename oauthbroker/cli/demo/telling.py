@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from textwrap import wrap
 
 from rich.console import Console
 from rich.text import Text
 
 from oauthbroker.cli.demo.agent import Fetched
 
-WHO = 9
+WHO, WIDEST = 9, 100  # columns
 
 
 class Telling:
@@ -33,11 +34,14 @@ class Telling:
         self._print(Text(f"{self._step}  {title}", style="bold"))
 
     def says(self, who: str, what: str, *, style: str = "") -> None:
-        self._print(Text(f"   {who:<{WHO}} ", style="cyan").append(what, style=style or "default"))
+        """One speaker's words, wrapped under each other."""
+        for line in wrap(what, min(self._console.width, WIDEST) - WHO - 4):
+            self._print(Text(f"   {who:<{WHO}} ", style="cyan").append(line, style=style or "default"))
+            who = ""
 
     def link(self, url: str, until: datetime) -> None:
         self._print()
-        self._print(Text(f"   {url}", style=f"bold underline link {url}"))
+        self._print(Text("   ").append(url, style=f"bold underline link {url}"))
         self._print()
         self.says("you", "open it in a browser here, go on to the provider, sign in as Alice Arden and allow.")
         self.says("", "Or sign in as Bob Birch, or cancel, and see what the agent makes of it.", style="dim")
