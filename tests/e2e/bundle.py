@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -32,6 +33,7 @@ class Registration:
     id_token_alg: str = "RS256"
     secret: str = field(default="", repr=False)
     public_key: dict[str, Any] = field(default_factory=dict)
+    link: Literal["connect", "direct"] = "connect"
 
     @property
     def ref(self) -> str:
@@ -79,7 +81,7 @@ class Registration:
             "client": {"clientId": self.name, "authMethod": self.auth_method, **secret},
             "endpoints": {"issuer": issuer},
             "scopes": ["profile", "team"],
-            "redirect": {"callbackPath": self.callback_path},
+            "redirect": {"callbackPath": self.callback_path, "link": self.link},
             "owner": _OWNERS[self.mode],
         }
 
@@ -108,6 +110,7 @@ def registrations() -> dict[str, Registration]:
         Registration("shared", "global", "client_secret_post", "Example team board", "RS256", _password()),
         Registration("signed", "user", "private_key_jwt", "Example ledger", secret=pem, public_key=public),
         Registration("public", "user", "none", "Example reader"),
+        Registration("direct", "user", "none", "Example calendar", link="direct"),
     ]
     return {registration.name: registration for registration in made}
 
@@ -118,6 +121,7 @@ def write(folder: Path, base_url: str, issuer: str, apps: Iterable[Registration]
     bundle.mkdir()
     broker = {
         "publicBaseUrl": base_url,
+        "listen": {"host": "127.0.0.1", "port": urlsplit(base_url).port},
         "store": {"root": "../store"},
         "keys": {"file": "../keys/broker.kek"},
         "locale": locale,

@@ -14,8 +14,12 @@ from tests.e2e.stage import Stage
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, canaries: Canaries) -> AsyncIterator[Stage]:
-    """Everything fresh: the provider's keys, the clients' secrets, the store and its key, the browser."""
+async def stage(request: pytest.FixtureRequest, tmp_path: Path, canaries: Canaries) -> AsyncIterator[Stage]:
+    """Everything fresh: the provider's keys, the clients' secrets, the store and its key, the browser.
+
+    A test says `parametrize("stage", ["apart"], indirect=True)` to have its pages served by `oauthbroker serve`.
+    """
+    raising = served.apart if getattr(request, "param", "") == "apart" else served.embedded
     door, apps, clock = served.free_port(), bundle.registrations(), served.LateClock()
     home = f"http://127.0.0.1:{door.getsockname()[1]}"
     env = {app.env: app.secret for app in apps.values() if app.secret}
@@ -25,6 +29,6 @@ async def stage(tmp_path: Path, canaries: Canaries) -> AsyncIterator[Stage]:
         stack.enter_context(door)
         provider = await stack.enter_async_context(authority.running(app.client(home) for app in apps.values()))
         written = bundle.write(tmp_path, home, provider.issuer, apps.values())
-        broker = await stack.enter_async_context(served.serving(written, door, env, clock))
+        broker = await stack.enter_async_context(raising(written, door, env, clock))
         chromium = await stack.enter_async_context(person.chromium())
         yield Stage(home, broker, provider, clock, apps, chromium, canaries)

@@ -1,23 +1,28 @@
-"""The broker of one test: made like a new user's, opened on its bundle, and served over HTTP on a free port."""
+"""The broker of one test: made like a new user's, opened on its bundle, its pages served over HTTP on a free port."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import httpx2
 import uvicorn
 from starlette.types import ASGIApp
 
 from oauthbroker import Broker, open_broker
 from oauthbroker.clock import SystemClock
 from oauthbroker.config import load
+from oauthbroker.testing import off_the_record
 from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.wiring import init_store, with_keys
 
+ROOT = Path(__file__).parents[2]
 _PATIENCE = 20.0  # seconds
 
 
@@ -41,11 +46,57 @@ def free_port() -> socket.socket:
 
 
 @asynccontextmanager
-async def serving(bundle: Path, door: socket.socket, env: Mapping[str, str], clock: LateClock) -> AsyncIterator[Broker]:
-    """A broker behind `door`, until the block ends."""
+async def embedded(
+    bundle: Path, door: socket.socket, env: Mapping[str, str], clock: LateClock
+) -> AsyncIterator[Broker]:
+    """A broker in this process, with its pages behind `door`, until the block ends."""
     init_store(with_keys(load(bundle).settings, env), clock)
     async with open_broker(bundle, env=env, clock=clock) as broker, _listening(broker.web, door):
         yield broker
+
+
+@asynccontextmanager
+async def apart(bundle: Path, door: socket.socket, env: Mapping[str, str], clock: LateClock) -> AsyncIterator[Broker]:
+    """A broker in this process whose pages another one serves: `oauthbroker serve` on the same store.
+
+    What that process prints goes where ours goes, so that it is swept for secrets too.
+    """
+    home = f"http://127.0.0.1:{door.getsockname()[1]}"
+    door.close()
+    init = await _oauthbroker("init", bundle, env)
+    assert 0 == await init.wait()
+    serve = await _oauthbroker("serve", bundle, env)
+    try:
+        await _healthy(home, serve)
+        async with open_broker(bundle, env=env, clock=clock) as broker:
+            yield broker
+        serve.terminate()
+        assert 0 == await asyncio.wait_for(serve.wait(), _PATIENCE)
+    finally:
+        if serve.returncode is None:
+            serve.kill()
+            await serve.wait()
+
+
+async def _oauthbroker(command: str, bundle: Path, env: Mapping[str, str]) -> asyncio.subprocess.Process:
+    everything = {**os.environ, **env, "PYTHONPATH": str(ROOT)}
+    call = "import sys; from oauthbroker.cli import main; sys.exit(main())"
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", call, command, "--config", str(bundle), env=everything
+    )
+
+
+async def _healthy(home: str, process: asyncio.subprocess.Process) -> None:
+    with off_the_record():
+        async with asyncio.timeout(_PATIENCE), httpx2.AsyncClient(trust_env=False) as http:
+            while process.returncode is None:
+                try:
+                    answer = await http.get(home + "/healthz")
+                    answer.raise_for_status()
+                    return
+                except httpx2.TransportError:
+                    await asyncio.sleep(0.05)
+    raise AssertionError("oauthbroker serve ended; what it said is on stderr")
 
 
 @asynccontextmanager

@@ -37,11 +37,55 @@ async def test_after_a_person_agreed_in_a_browser_the_agent_goes_on_with_a_token
     assert [] == alice.troubles
 
 
+@pytest.mark.parametrize("stage", ["apart"], indirect=True)
+async def test_a_link_made_in_one_process_works_in_another_that_serves_the_pages(stage: Stage):
+    """`oauthbroker init` and `oauthbroker serve` as a user types them; the agent lives elsewhere, on the same store."""
+    asked = await stage.ask("shared")
+    alice = await stage.person()
+    await alice.agree(asked.authorization_url, "alice")
+    assert f"{stage.home}/connected/shared" == alice.page.url
+    assert "completed" == (await stage.broker.wait(asked.auth_session_id, timeout=10)).status
+    assert "auth.granted" == (await stage.next_event()).type
+    assert await stage.broker.events.lease("planner") is None
+    assert (200, PROFILE) == await stage.use(await stage.token("shared"))
+    assert [] == alice.troubles
+
+
 async def test_the_whole_story_needs_no_script(stage: Stage):
     alice = await stage.person(java_script_enabled=False)
     await alice.agree((await stage.ask("personal")).authorization_url, "alice")
     assert "is connected" in await alice.text()
     assert (200, PROFILE) == await stage.use(await stage.token("personal"))
+
+
+async def test_a_person_who_goes_back_from_the_provider_can_start_again(stage: Stage):
+    alice = await stage.person()
+    await alice.leave((await stage.ask("personal")).authorization_url)
+    await alice.page.go_back()
+    await alice.page.get_by_role("heading", name="Connect Example notes?").wait_for()
+    await alice.press("Continue to")
+    await alice.sign_in("alice")
+    await alice.consent()
+    assert "is connected" in await alice.text()
+    assert "auth.granted" == (await stage.next_event()).type
+    assert await stage.broker.events.lease("planner") is None
+    assert [] == alice.troubles
+
+
+async def test_a_direct_link_leads_straight_to_the_provider_and_the_block_to_our_page(stage: Stage):
+    asked = await stage.ask("direct")
+    assert asked.authorization_url.startswith(stage.provider.issuer + "/auth?")
+    block = await stage.broker.pending(turn())
+    assert block is not None
+    assert block["items"][0]["authorizationUrl"].startswith(stage.home + "/connect/")
+    alice = await stage.person()
+    await alice.open(asked.authorization_url)
+    await alice.sign_in("alice")
+    await alice.consent()
+    assert f"{stage.home}/connected/direct" == alice.page.url
+    assert "auth.granted" == (await stage.next_event()).type
+    assert (200, PROFILE) == await stage.use(await stage.token("direct"))
+    assert [] == alice.troubles
 
 
 async def test_a_no_at_the_provider_wakes_the_agent_and_grants_nothing(stage: Stage):
