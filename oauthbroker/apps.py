@@ -142,7 +142,7 @@ class OAuthApp:
         facts: list[Any] = [
             self.provider, self.flow, self.subject_mode, self.client.client_id, self.client.auth_method,
             [getattr(self.endpoints, slot) for slot in Endpoints.__slots__],
-            self.redirect.uri, self.redirect.link, self.owner.binding, self.resource,
+            self.redirect.uri, self.redirect.link, self.owner.binding, self.resource, self.scopes,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 

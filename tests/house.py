@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -226,7 +226,7 @@ async def running(
     *,
     clock: TestClock | None = None,
     store: FileStore | MemoryStore | None = None,
-    tools: dict[str, tuple[ToolAuth, ...]] | None = None,
+    tools: Mapping[str, tuple[ToolAuth, ...]] | None = None,
     limits: Limits | None = None,
     background: bool = True,
     settings: Settings | None = None,

@@ -1,0 +1,237 @@
+"""One public address for everything: path prefixes, https, languages; and sessions that outlive their configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.errors import MEANINGS, Code
+from oauthbroker.results import Ready
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from tests.house import BASE, House, at, file_store, public, running, user_app
+from tests.story.test_callback import assert_says, assert_says_connected
+
+PREFIXED = "https://runtime.example/tools/oauth"
+HTTPS = "https://broker.test"
+
+
+def mounted(web: ASGIApp, path: str) -> ASGIApp:
+    """Inside another application, as an embedding runtime does it."""
+    return Starlette(routes=[Mount(path, app=web)])
+
+
+def stripped(web: ASGIApp, path: str) -> ASGIApp:
+    """Behind a proxy that takes the prefix off and tells nobody."""
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["path"].startswith(path + "/"), "the browser left the prefix"
+        short = {"path": scope["path"].removeprefix(path), "raw_path": scope["raw_path"].removeprefix(path.encode())}
+        await web({**scope, **short}, receive, send)
+
+    return proxy
+
+
+@pytest.mark.parametrize("base", [PREFIXED, PREFIXED + "/"])
+@pytest.mark.parametrize("front", [mounted, stripped])
+async def test_below_a_path_prefix_links_forms_cookies_callback_and_redirect_all_work(
+    identity_provider: IdentityProvider, test_clock: TestClock, front: Callable[[ASGIApp, str], ASGIApp], base: str
+) -> None:
+    app = at(identity_provider, base, user_app(identity_provider))
+    async with running(identity_provider, [app], clock=test_clock, settings=public(base)) as house:
+        person = Browser(apps={"https://runtime.example": front(house.broker.web, "/tools/oauth")})
+        asked = await house.ask_link()
+        assert asked.authorization_url.startswith(f"{PREFIXED}/connect/")
+        page = await house.connect(asked, browser=person)
+        assert (200, f"{PREFIXED}/connected/mail") == (page.status, page.url)
+        sent = parse_qs(urlsplit(next(each.url for each in person.history if "/authorize?" in each.url)).query)
+        assert [f"{PREFIXED}/oauth/callback/mail"] == sent["redirect_uri"]
+        assert isinstance(await house.ask(), Ready)
+
+
+async def test_below_a_path_prefix_a_no_leads_to_a_page_of_ours_too(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    app = at(identity_provider, PREFIXED, user_app(identity_provider))
+    async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED)) as house:
+        person = Browser(apps={"https://runtime.example": mounted(house.broker.web, "/tools/oauth")})
+        await person.open((await house.ask_link()).authorization_url)
+        assert f"{PREFIXED}/declined/mail" == (await person.submit({"decision": "cancel"})).location
+        assert 200 == (await person.follow()).status
+
+
+@pytest.mark.case("16", "87")
+async def test_on_https_every_cookie_is_a_host_cookie_and_secure(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    app = at(identity_provider, HTTPS, user_app(identity_provider))
+    async with running(identity_provider, [app], clock=test_clock, settings=public(HTTPS)) as house:
+        asked = await house.ask_link()
+        person = house.browser()
+        url = await house.way_back(asked, person)
+        locator = asked.auth_session_id.removeprefix("as-")
+        ours = {"__Host-oab", f"__Host-oab-{locator}"}
+        assert ours == {cookie.name for cookie in person.cookies.all if cookie.host == "broker.test"}
+        assert all(cookie.secure and cookie.http_only for cookie in person.cookies.all if cookie.name in ours)
+        done = await person.follow(url)
+        assert (303, f"{HTTPS}/connected/mail") == (done.status, done.location)
+        assert f"__Host-oab-{locator}" not in person.cookies, "taken back with the callback"
+
+
+@pytest.mark.case("16")
+async def test_a_session_cookie_lives_no_longer_than_its_session(house: House) -> None:
+    asked = await house.ask_link()
+    house.clock.advance(540)
+    person = house.browser()
+    await person.open(asked.authorization_url)
+    page = await person.submit()
+    (cookie,) = [value for name, value in page.headers if name.lower() == "set-cookie"]
+    assert "Max-Age=60" in cookie
+
+
+@pytest.mark.parametrize(
+    "accepted, locale, language",
+    [
+        ("ko-KR,ko;q=0.9,en;q=0.8", "en", "ko"),
+        ("en-GB", "ko", "en"),
+        ("fr,de;q=0.5", "ko", "ko"),
+        ("fr", "en", "en"),
+        ("*", "ko", "ko"),
+        ("en;q=0.1,ko;q=0.2", "en", "ko"),
+    ],
+)
+async def test_every_page_of_the_way_speaks_the_readers_language(
+    identity_provider: IdentityProvider,
+    test_clock: TestClock,
+    accepted: str,
+    locale: Literal["en", "ko"],
+    language: Literal["en", "ko"],
+) -> None:
+    words = {
+        "en": ("planner is asking", "You are being sent to", "Mail is connected"),
+        "ko": ("Mail 연결", "이동 중", "Mail 연결 완료"),
+    }
+    app = user_app(identity_provider)
+    settings = public(BASE, locale=locale)
+    async with running(identity_provider, [app], clock=test_clock, settings=settings) as house:
+        asked = await house.ask_link()
+        person = Browser(apps={BASE: house.broker.web}, language=accepted)
+        last = await house.connect(asked, browser=person)
+        ours = [page for page in person.history if page.url.startswith(BASE) and page.status == 200]
+        assert [language] * 3 == [page.header("content-language") for page in ours]
+        assert [f'<html lang="{language}"' in page.source for page in ours] == [True] * 3
+        for page, word in zip(ours, words[language], strict=True):
+            assert word in page.text
+        assert last is ours[-1]
+        gone = await person.open(asked.authorization_url)
+        message = MEANINGS[Code.STATE_UNKNOWN]
+        assert (message.ko if language == "ko" else message.en) in gone.text
+
+
+async def test_the_invitation_speaks_the_brokers_language(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with running(
+        identity_provider, [user_app(identity_provider)], clock=test_clock, settings=public(BASE, locale="ko")
+    ) as house:
+        assert "Mail" in (await house.ask_link()).message
+        assert not (await house.ask_link()).message.isascii()
+        result = await house.ask("nowhere")
+        assert MEANINGS[Code.OAUTH_APP_NOT_FOUND].ko == result.message
+
+
+Change = Callable[[OAuthApp], OAuthApp]
+CHANGES: dict[str, Change] = {
+    "another client": lambda app: replace(app, client=replace(app.client, client_id="client-new")),
+    "another token endpoint": lambda app: replace(app, endpoints=replace(app.endpoints, token_url=app.endpoints.token_url + "/v2")),
+    "another key set": lambda app: replace(app, endpoints=replace(app.endpoints, jwks_url="https://other.example")),
+    "fewer scopes": lambda app: replace(app, scopes=("read",)),
+    "another binding": lambda app: replace(app, owner=replace(app.owner, binding="localOperator")),
+    "another resource": lambda app: replace(app, resource=("https://api.example",)),
+}  # fmt: skip
+
+
+async def restarted(
+    idp: IdentityProvider, clock: TestClock, folder: Path, change: Change, then: Callable[[House, Any], Awaitable[None]]
+) -> None:
+    """A person is on the way; meanwhile the broker starts again with another configuration."""
+    before, person = user_app(idp), Browser()
+    async with running(idp, [before], clock=clock, store=file_store(folder, clock)) as house:
+        asked = await house.ask_link()
+        person.serve(BASE, house.broker.web)
+        url = await house.way_back(asked, person)
+    async with running(idp, [change(before)], clock=clock, store=file_store(folder, clock)) as house:
+        person.serve(BASE, house.broker.web)
+        await then(house, (asked, person, url))
+
+
+@pytest.mark.case("98")
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_a_session_of_another_configuration_dies_at_the_callback(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, change: Change
+) -> None:
+    async def then(house: House, way: Any) -> None:
+        asked, person, url = way
+        assert_says(await person.follow(url), Code.STATE_EXPIRED)
+        assert 0 == house.idp.count("token"), "the code goes to nobody"
+        assert "expired" == (await house.session(asked)).status
+        assert asked.auth_session_id != (await house.ask_link()).auth_session_id
+
+    await restarted(identity_provider, test_clock, tmp_path, change, then)
+
+
+@pytest.mark.case("98")
+async def test_a_session_of_another_configuration_dies_at_the_connect_page(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+) -> None:
+    async def then(house: House, way: Any) -> None:
+        asked, person, _ = way
+        await person.open(asked.authorization_url)
+        assert_says(await person.submit(), Code.STATE_UNKNOWN)
+        assert "expired" == (await house.session(asked)).status
+        await house.connected()
+
+    def narrower(app: OAuthApp) -> OAuthApp:
+        return replace(app, resource=("https://api.example",))
+
+    await restarted(identity_provider, test_clock, tmp_path, narrower, then)
+
+
+@pytest.mark.case("98")
+async def test_an_unchanged_configuration_lets_people_finish_after_a_restart(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+) -> None:
+    """A rotated client secret is no change: it is what a restart is for."""
+
+    async def then(house: House, way: Any) -> None:
+        _, person, url = way
+        assert_says_connected(await person.follow(url))
+        assert isinstance(await house.ask(), Ready)
+
+    def rotated(app: OAuthApp) -> OAuthApp:
+        client = identity_provider.change(app.client.client_id, client_secret=None)
+        return replace(app, client=replace(app.client, client_secret=client.client_secret))
+
+    await restarted(identity_provider, test_clock, tmp_path, rotated, then)
+
+
+@pytest.mark.case("98")
+async def test_a_removed_app_leaves_no_page_and_no_callback(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+) -> None:
+    async def then(house: House, way: Any) -> None:
+        asked, person, url = way
+        assert 404 == (await person.follow(url)).status
+        assert_says(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
+        assert 404 == (await person.open(f"{BASE}/connected/mail")).status
+        assert 0 == house.idp.count("token")
+
+    await restarted(identity_provider, test_clock, tmp_path, lambda _: user_app(identity_provider, "files"), then)

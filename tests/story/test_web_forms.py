@@ -1,0 +1,243 @@
+"""The connect page's form against other people's pages (case 87), and addresses that try to lead elsewhere (86)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from oauthbroker.errors import Code
+from oauthbroker.testing import Browser
+from oauthbroker.testing.browser import Page
+from tests.house import BASE, MALLORY, House, tree, turn
+from tests.story.test_callback import HOST, assert_says
+from tests.unit.web import kit
+
+EVIL = "https://evil.example"
+CONTINUE = ("decision", "continue")
+
+
+async def evil_page(_scope: object, _receive: object, send: object) -> None:
+    """The attacker's own site: an empty page is enough."""
+    assert callable(send)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+    await send({"type": "http.response.body", "body": b"<p>free tokens</p>"})
+
+
+async def at_evil(browser: Browser) -> Page:
+    browser.serve(EVIL, evil_page)
+    return await browser.open(f"{EVIL}/")
+
+
+def field_of(page: Page) -> str:
+    return dict(page.form("csrf").fields)["csrf"]
+
+
+@pytest.mark.case("87")
+async def test_an_attackers_page_cannot_press_the_button_for_a_victim(filed: House, tmp_path: Path) -> None:
+    """Mallory's page posts Mallory's own form, field and all, with the victim's browser and its cookies."""
+    asked = await filed.ask_link(of=turn(user=MALLORY))
+    attacker, victim = filed.browser(), filed.browser()
+    mallorys_field = field_of(await attacker.open(asked.authorization_url))
+    await victim.open(asked.authorization_url)
+    before = tree(tmp_path)
+    page = await victim.post(
+        asked.authorization_url, [CONTINUE, ("csrf", mallorys_field)], initiator=await at_evil(victim)
+    )
+    assert_says(page, Code.OWNER_BINDING_FAILED)
+    assert before == tree(tmp_path)
+    assert [] == [name for name in victim.cookies if name.startswith("oab-")]
+
+
+@pytest.mark.case("87")
+@pytest.mark.parametrize("decision", ["continue", "cancel"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": EVIL},
+        {"origin": "null"},
+        {"origin": BASE + "/"},
+        {"origin": BASE.replace("http:", "https:")},
+        {"origin": "http://127.0.0.1"},
+        {"origin": "http://127.0.0.1:8421"},
+        {"origin": BASE, "sec-fetch-site": "cross-site"},
+        {"origin": BASE, "sec-fetch-site": "same-site"},
+        {"origin": BASE, "sec-fetch-site": "none"},
+    ],
+)
+async def test_a_form_with_everything_right_but_its_origin_is_refused(
+    filed: House, tmp_path: Path, headers: dict[str, str], decision: str
+) -> None:
+    asked = await filed.ask_link()
+    person = filed.browser()
+    await person.open(asked.authorization_url)
+    before = tree(tmp_path)
+    assert_says(await person.submit({"decision": decision}, headers=headers), Code.OWNER_BINDING_FAILED)
+    assert before == tree(tmp_path)
+    await person.open(asked.authorization_url)
+    assert 200 == (await person.submit()).status, "the person's own click still works"
+
+
+@pytest.mark.case("87")
+async def test_a_form_without_an_origin_or_site_is_refused(filed: House, tmp_path: Path) -> None:
+    """Not a browser of this decade, and not a person."""
+    asked = await filed.ask_link()
+    person = filed.browser()
+    page = await person.open(asked.authorization_url)
+    before = tree(tmp_path)
+    answer = await kit.ask(
+        filed.broker.web,
+        asked.authorization_url.removeprefix(BASE),
+        method="POST",
+        host=HOST,
+        headers=[
+            ("cookie", f"oab={person.cookies['oab'].value}"),
+            ("content-type", "application/x-www-form-urlencoded"),
+        ],
+        chunks=[f"decision=continue&csrf={field_of(page)}".encode()],
+    )
+    assert (403, "ownerBindingFailed") == (answer.status, answer.json["code"])
+    assert before == tree(tmp_path)
+
+
+@pytest.mark.case("87")
+@pytest.mark.parametrize(
+    "spoil", ["missing", "empty", "wrong", "twice", "other ticket", "other browser", "no cookie", "tossed cookie"]
+)
+@pytest.mark.parametrize("decision", ["continue", "cancel"])
+async def test_a_field_that_is_not_this_browsers_and_this_tickets_is_refused(
+    filed: House, tmp_path: Path, spoil: str, decision: str
+) -> None:
+    asked, other = await filed.ask_link(scopes=["read"]), await filed.ask_link(scopes=["write"])
+    person = filed.browser()
+    others_field = field_of(await person.open(other.authorization_url))
+    strangers_field = field_of(await filed.browser().open(asked.authorization_url))
+    field = field_of(await person.open(asked.authorization_url))
+    if spoil == "no cookie":
+        person.cookies.drop("oab")
+    elif spoil == "tossed cookie":
+        person.cookies.set("oab", "t" * 43, "127.0.0.1")
+    sent = {
+        "missing": [],
+        "empty": [("csrf", "")],
+        "wrong": [("csrf", "w" * 43)],
+        "twice": [("csrf", field), ("csrf", field)],
+        "other ticket": [("csrf", others_field)],
+        "other browser": [("csrf", strangers_field)],
+    }.get(spoil, [("csrf", field)])
+    before = tree(tmp_path)
+    page = await person.submit([("decision", decision), *sent])
+    assert_says(page, Code.OWNER_BINDING_FAILED)
+    assert before == tree(tmp_path)
+
+
+@pytest.mark.case("87")
+@pytest.mark.parametrize("decision", [[], ["continue", "cancel"], ["CONTINUE"], [""], ["delete"]])
+async def test_a_button_that_does_not_exist_does_nothing(filed: House, tmp_path: Path, decision: list[str]) -> None:
+    asked = await filed.ask_link()
+    person = filed.browser()
+    field = field_of(await person.open(asked.authorization_url))
+    before = tree(tmp_path)
+    page = await person.submit([("csrf", field), *(("decision", each) for each in decision)])
+    assert_says(page, Code.REQUEST_INVALID)
+    assert before == tree(tmp_path)
+
+
+@pytest.mark.case("87")
+async def test_no_page_of_ours_can_be_framed_or_run_a_script_or_be_posted_elsewhere(house: House) -> None:
+    asked = await house.ask_link()
+    person = house.browser()
+    await house.connect(asked, browser=person)
+    ours = [page for page in person.history if page.url.startswith(BASE)]
+    assert {"/connect", "/oauth", "/connected"} <= {"/" + page.url.split("/")[3] for page in ours}
+    for page in ours:
+        policy = page.header("content-security-policy")
+        for part in ("default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"):
+            assert part in policy
+        assert "unsafe" not in policy
+        assert "script-src" not in policy
+        assert "DENY" == page.header("x-frame-options")
+        assert "<script" not in page.source.lower()
+        assert "no-store" == page.header("cache-control")
+
+
+@pytest.mark.case("87")
+async def test_the_form_page_tells_its_origin_to_itself_only_and_the_others_to_nobody(house: House) -> None:
+    """With `no-referrer` browsers would send `Origin: null` with our own form; elsewhere nothing may travel."""
+    asked = await house.ask_link()
+    person = house.browser()
+    assert "same-origin" == (await person.open(asked.authorization_url)).header("referrer-policy")
+    assert "no-referrer" == (await person.submit()).header("referrer-policy")
+
+
+@pytest.mark.case("87")
+async def test_a_session_cookie_is_for_this_host_this_browser_and_no_script(house: House) -> None:
+    person = house.browser()
+    await person.open((await house.ask_link()).authorization_url)
+    page = await person.submit()
+    given = [value for name, value in person.history[0].headers + page.headers if name.lower() == "set-cookie"]
+    assert 2 == len(given)
+    for cookie in given:
+        assert {"Path=/", "HttpOnly", "SameSite=Lax"} <= set(cookie.split("; "))
+        assert "domain" not in cookie.lower()
+
+
+WAYS = [
+    "//evil.example", "///evil.example", "/\\evil.example", "\\\\evil.example", "https://evil.example", "https:evil.example",
+    "/%09/evil.example", "\t//evil.example", "https://127.0.0.1:8420@evil.example", "javascript:alert(1)", "data:text/html,x",
+    "%2f%2fevil.example", "/%5cevil.example", "http://127.0.0.1:8420.evil.example/", "//evil.example/%2e%2e",
+]  # fmt: skip
+PARAMETERS = ("next", "return_to", "returnUrl", "redirect", "redirect_uri", "url", "continue", "RelayState", "goto")
+
+
+def assert_leads_nowhere_else(page: Page) -> None:
+    told = page.source + "".join(f"{name}: {value}\n" for name, value in page.headers)
+    assert "evil" not in told
+    assert "alert(1)" not in told
+    assert page.location is None or page.location.startswith(f"{BASE}/")
+
+
+@pytest.mark.case("86")
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_parameter_leads_anywhere(house: House, way: str) -> None:
+    """On every step of the way, under every name that others use."""
+    asked = await house.ask_link()
+    person = house.browser()
+    more = "&".join(f"{name}={quote(way, safe='')}" for name in PARAMETERS)
+    assert_leads_nowhere_else(await person.open(f"{asked.authorization_url}?{more}"))
+    page = await person.submit()
+    assert "evil" not in page.source
+    assert page.next_url is not None
+    assert page.next_url.startswith(house.idp.url("/authorize?"))
+    callback = await house.idp.agree(page.next_url, "alice", browser=person)
+    done = await person.follow(f"{callback}&{more}")
+    assert (303, f"{BASE}/connected/mail") == (done.status, done.location)
+    assert_leads_nowhere_else(done)
+    assert_leads_nowhere_else(await person.open(f"{BASE}/connected/mail?{more}"))
+    assert_leads_nowhere_else(await person.open(f"{BASE}/declined/mail?{more}"))
+
+
+@pytest.mark.case("86")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//evil.example",
+        "//evil.example/connected/mail",
+        "/\\evil.example",
+        "/connected/mail/",
+        "/connected/mail//evil.example",
+        "/connected//evil.example",
+        "/connected/..//evil.example",
+        "/connected/evil.example",
+        "/oauth/callback/mail/",
+        "/connect/",
+        "/https://evil.example",
+    ],
+)
+async def test_no_path_is_turned_into_a_redirect(house: House, path: str) -> None:
+    """No slash is mended, nothing is guessed: a path is ours or it is nothing."""
+    answer = await kit.ask(house.broker.web, path, host=HOST, headers=[("accept", "text/html")])
+    assert 404 == answer.status
+    assert "location" not in answer.headers
+    assert "evil" not in answer.text

@@ -1,0 +1,138 @@
+"""Names from elsewhere on our real pages (case 88): markup, hidden characters and endless lines are only ever text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from oauthbroker.errors import Code
+from oauthbroker.results import AuthorizationRequired
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.testing.browser import Page
+from oauthbroker.testing.provider.nouns import Account
+from tests.house import House, running, turn, user_app
+from tests.story.test_callback import assert_says
+from tests.unit.web.kit import Document
+
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'><svg/onload=alert(1)>",
+    "</title><script>alert(1)</script>",
+    "</style><style>*{display:none}</style>",
+    "<meta http-equiv=refresh content='0; url=//evil.example'>",
+    "<base href=//evil.example>",
+    "<form action=//evil.example><input name=csrf>",
+    "{{ 7*7 }}{% raw %}{0.__class__}",
+    "javascript:alert(1)//",
+    "&lt;b&gt;&#60;script&#62;",
+    "<!-- <![CDATA[ -->",
+    "\u202eexe.live\u202c\u2066x\u2069",
+    "a\u200bb\u00adc\ufeffd",
+    "l\u0336o\u0336\u0336\u0336\u0336\u0336\u0336\u0336ng" * 40,
+    "line one\r\nSet-Cookie: a=b\r\n\r\n<script>",
+    "\0nul",
+    "W" * 50_000,
+]
+OWN = {"html", "head", "meta", "title", "style", "body", "main", "header", "footer", "h1", "h2", "p", "dl", "div", "dt", "dd",
+       "time", "ul", "li", "code", "small", "bdi", "form", "input", "button", "a", "strong", "span", "svg", "path", "circle"}  # fmt: skip
+
+
+def assert_only_our_own_markup(page: Page) -> Document:
+    """Parsed strictly: our elements, our one form, no handler, no address that is not ours or the provider's."""
+    document = Document(page.source)
+    assert OWN >= {element.tag for element in document.elements}
+    for element in document.elements:
+        assert [] == [
+            name for name in element.attributes if name.startswith("on") or name in {"src", "action", "srcdoc"}
+        ]
+        assert "style" not in element.attributes
+        assert "evil" not in str(element.attributes)
+    assert 1 == len(document.all("style"))
+    assert 1 >= len(document.all("form"))
+    hidden = set("\u202e\u200b\u00ad\ufeff\0")
+    assert not hidden & set(page.source), "nothing invisible, nothing that turns the line round"
+    assert 60_000 > len(page.source)
+    assert "\r\nSet-Cookie" not in "".join(f"{name}: {value}\n" for name, value in page.headers)
+    return document
+
+
+@pytest.fixture
+async def hostile(
+    request: pytest.FixtureRequest, identity_provider: IdentityProvider, test_clock: TestClock
+) -> AsyncIterator[tuple[House, str]]:
+    """An app whose title, provider and one scope are the payload."""
+    payload: str = request.param
+    scope = "".join(character for character in payload if character.isprintable() and character != " ")[:200] or "x"
+    app = user_app(identity_provider, scopes=("read", scope), title=payload)
+    app = replace(app, provider=payload)
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        yield house, payload
+
+
+@pytest.mark.case("88")
+@pytest.mark.parametrize("hostile", PAYLOADS, indirect=True)
+async def test_hostile_names_are_text_on_every_page_of_the_way(hostile: tuple[House, str]) -> None:
+    house, payload = hostile
+    sub = payload.replace(":", ";")[:100]
+    of = turn(user=f"idp:user:{sub}", agent=payload[:500], instance=payload[:500])
+    asked = await house.ask_link(scopes=["read"], of=of)
+    person = house.browser()
+    shown = assert_only_our_own_markup(await person.open(asked.authorization_url))
+    if payload.isprintable() and len(payload) < 60:
+        assert payload in shown.text, "shown as what it is"
+    assert_only_our_own_markup(await person.submit())
+    assert person.page.next_url is not None
+    assert person.page.next_url.startswith(house.idp.url("/authorize?"))
+    house.idp.add_account(Account("hostile", sub=sub, name=payload))
+    callback = await house.idp.agree(person.page.next_url, "hostile", browser=person)
+    await person.follow(callback)
+    while person.page.location is not None:
+        await person.follow()
+    assert_only_our_own_markup(person.page)
+
+
+@pytest.mark.case("88")
+@pytest.mark.parametrize("hostile", PAYLOADS[:6], indirect=True)
+async def test_hostile_names_and_errors_on_the_pages_that_refuse(hostile: tuple[House, str]) -> None:
+    house, payload = hostile
+    house.idp.script.authorize.error(payload[:100], error_description=payload, error_uri=payload, times=2)
+    page = await house.connect(await house.ask_link())
+    assert_says(page, Code.PROVIDER_DENIED)
+    assert_only_our_own_markup(page)
+    assert payload not in page.source
+    assert "alert" not in page.source
+    person = house.browser()
+    asked = await house.ask_link()
+    await person.open(asked.authorization_url)
+    await person.submit({"decision": "cancel"})
+    assert_only_our_own_markup(await person.follow())
+
+
+@pytest.mark.case("88")
+@pytest.mark.parametrize("hostile", ["<b>Mail</b>"], indirect=True)
+@pytest.mark.parametrize("language", ["en", "ko"])
+async def test_the_links_message_and_block_carry_names_as_plain_text(hostile: tuple[House, str], language: str) -> None:
+    """What goes into a chat or a prompt is no page: there is nothing to escape, and no secret in it."""
+    house, payload = hostile
+    asked = await house.ask_link()
+    block = await house.broker.pending(turn())
+    assert block is not None
+    assert asked.message == block["items"][0]["message"]
+    assert payload in asked.message
+    browser = Browser(apps={house.origin: house.broker.web}, language=language)
+    assert_only_our_own_markup(await browser.open(asked.authorization_url))
+
+
+@pytest.mark.case("88")
+async def test_a_scope_list_of_any_length_is_shown_as_a_page_of_bearable_size(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    app = user_app(identity_provider, scopes=tuple(f"scope:{number}:" + "x" * 150 for number in range(900)))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        asked = await house.ask()
+        assert isinstance(asked, AuthorizationRequired)
+        page = await house.browser().open(asked.authorization_url)
+        assert (200, True, True) == (page.status, len(page.source) < 100_000, "800" in page.text)
