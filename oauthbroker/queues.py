@@ -47,7 +47,11 @@ class Index:
         return next((item for item in self.waiting if item.id == event_id), None)
 
     def knows(self, event_id: str) -> bool:
-        return event_id in self.done or any(item.id == event_id for item in (*self.waiting, *self.dead))
+        return event_id in self.done or self.needs(event_id)
+
+    def needs(self, event_id: str) -> bool:
+        """Whether the event's body is still wanted."""
+        return any(item.id == event_id for item in (*self.waiting, *self.dead))
 
     def replace(self, item: Item) -> None:
         self.waiting = [item if each.id == item.id else each for each in self.waiting]
@@ -124,15 +128,13 @@ class Queues:
 
     async def enqueue(self, event: AgentEvent) -> bool:
         """Puts an event at the end of its agent's queue; the same event twice is one. True when it was new."""
-        await self._repository.keep_event(event)
         async with self._changing(event.target.agent_name) as index:
             new = not index.knows(event.id)
             if new:
+                await self._repository.keep_event(event)
                 index.waiting.append(Item(event.id, "\x1f".join(event.target.address)))
         if new:
             self._metrics.add(Metric.EVENTS_QUEUED, event.type)
-        elif index.find(event.id) is None and event.id in index.done:
-            await self._repository.drop_event(event.id)
         return new
 
     async def lease(self, agent: str) -> Delivery | None:
@@ -186,6 +188,20 @@ class Queues:
         body, _ = await self._repository.queue(agent)
         found = [await self._readable(item.id) for item in Index.from_plaintext(body).dead]
         return [event for event in found if event is not None]
+
+    async def tidy(self) -> int:
+        """Removes bodies that no queue needs any more, which a crash may have left; how many. Reads every event."""
+        dropped = 0
+        async for event in self._repository.events():
+            agent = event.target.agent_name
+            body, _ = await self._repository.queue(agent)
+            if Index.from_plaintext(body).needs(event.id):
+                continue
+            async with self._changing(agent) as index:  # where bodies are kept, so none is on its way in
+                if not index.needs(event.id):
+                    await self._repository.drop_event(event.id)
+                    dropped += 1
+        return dropped
 
     async def _readable(self, event_id: str) -> AgentEvent | None:
         """The event, or None when it is gone or damaged. A store that does not work right now is neither."""

@@ -224,6 +224,11 @@ class Repository:
         entry = await self._store.get(self._store.key("events", event_id))
         return None if entry is None else AgentEvent.from_plaintext(entry.body)
 
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        """Every readable event, in no order."""
+        async for entry in self._store.scan("events"):
+            yield AgentEvent.from_plaintext(entry.body)
+
     async def drop_event(self, event_id: str) -> None:
         entry = await self._store.get(self._store.key("events", event_id))
         if entry is not None:

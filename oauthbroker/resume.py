@@ -93,6 +93,10 @@ class Relay:
             raise failed
         return settled
 
+    async def tidy(self) -> None:
+        """After a crash: removes what acknowledged events may have left."""
+        await self._queues.tidy()
+
     async def revocations(self) -> None:
         """Tells providers of the tombstones that they have not heard of yet."""
         for due in await self._repository.due():

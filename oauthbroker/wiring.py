@@ -181,6 +181,7 @@ class _House:
         """Recovery first: what a dead process left half done is finished before anything new begins."""
         if background:
             await self._tend()
+            await self._try("tidying", self.relay.tidy)
             self.tasks = [asyncio.create_task(self._relay_for_ever()), asyncio.create_task(self._sweep_for_ever())]
 
     async def close(self) -> None:

@@ -115,6 +115,17 @@ async def test_an_acknowledged_event_leaves_nothing_behind(queues: Queues, store
     assert 0 == await store.count("events")
 
 
+async def test_what_a_crash_left_of_an_acknowledged_event_is_removed_and_nothing_else(
+    queues: Queues, store: MemoryStore
+) -> None:
+    for number in range(3):
+        await queues.enqueue(event(number))
+    await Repository(store).keep_event(event(3))  # acknowledged, and then the machine stopped
+    assert 1 == await queues.tidy()
+    assert 3 == await store.count("events")
+    assert ids(0, 1, 2) == await drained(queues)
+
+
 async def test_events_of_one_conversation_come_in_order(queues: Queues) -> None:
     for number in range(20):
         await queues.enqueue(event(number))

@@ -1,0 +1,249 @@
+"""The machine stops, or the disk fails, at every single change between the callback and the acknowledged event.
+
+What must hold on every disk that this may leave: the grant is there if and only if its event is delivered, at least
+once and always under the same id; everybody who waited for no more is woken too; the session ends; nothing is left
+lying about.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.errors import BrokerError
+from oauthbroker.store.keys import Keyring
+from oauthbroker.testing import Browser, IdentityProvider, leave
+from oauthbroker.testing.crashfs import Crash, CrashFs, FaultyFs
+from oauthbroker.testing.stores import open_keyring
+from tests.faults.broker_kit import AFTER_CLAIMS, CHANGING, Heard, Process
+from tests.house import ALICE, BASE, turn, user_app
+
+MOST_CHANGES = 400  # far more than the story makes; the sweeps end by themselves
+SHARDS = 3
+
+
+class CrashAtChange(CrashFs):
+    """Counts only calls that change the disk. A dead process keeps no lock and no descriptor."""
+
+    def _step(self, call: str, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        if self.fired is not None and call in {"unlock", "close"}:
+            return run()
+        if self.fired is None and call not in CHANGING:
+            left, self._left = self._left, None
+            try:
+                return super()._step(call, args, run)
+            finally:
+                self._left = left
+        return super()._step(call, args, run)
+
+
+class FailAtChange(FaultyFs):
+    """The same for a disk that fails."""
+
+    def _is_due(self, call: str) -> bool:
+        return call in CHANGING and super()._is_due(call)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A story up to the moment in which the browser comes back: who waits, and with what it comes."""
+
+    root: Path
+    ring: Keyring
+    app: OAuthApp
+    at: datetime
+    browser: Browser
+    callback: str
+    first: str
+    second: str
+    other_account: str
+
+    def start(self, root: Path | None = None, fs: Any = None, after: float = 0) -> Process:
+        process = Process.start(root or self.root, self.ring, [self.app], self.at, fs)
+        process.clock.advance(after)
+        return process
+
+    def granted(self, session: str) -> str:
+        return f"evt-{session}-auth.granted"
+
+
+async def prepared(place: Path, idp: IdentityProvider) -> Ready:
+    """Two turns wait for the same thing, one wants another account; the person has agreed at the provider."""
+    ring, root, app = open_keyring(place), place / "store", user_app(idp)
+    process = Process.start(root, ring, [app], idp.clock.now())
+    asked = [await process.broker.oauth(turn(instance=name)).get_access_token("mail") for name in ("a", "b")]
+    switching = await process.broker.oauth(turn(instance="c")).get_access_token("mail", switch_account=True)
+    links = [each for each in (*asked, switching) if each.status == "authorization_required"]
+    browser = process.browser()
+    page = await leave(browser, links[0].authorization_url)
+    assert page.next_url is not None
+    callback = await idp.agree(page.next_url, "alice", browser=browser)
+    ids = [each.auth_session_id for each in links]
+    await process.die()
+    return Ready(root, ring, app, process.clock.now(), browser, callback, *ids)
+
+
+async def lived(process: Process, story: Ready) -> bool:
+    """From the callback to the acknowledged events; whether the person was told that it worked."""
+    story.browser.serve(BASE, process.broker.web)
+    page = await story.browser.follow(story.callback)
+    while page.location is not None:
+        page = await story.browser.follow()
+    told = page.status == 200
+    await process.tend()
+    await process.drain()
+    return told
+
+
+async def check(process: Process, story: Ready, before: Heard, *, told: bool) -> bool:
+    """A broker starts on what is left: the claims of this page. Returns whether there was a grant."""
+    await check_proof(process, story)
+    process.heard.received.clear()
+    await process.tend()
+    await process.drain()
+    await process.tend(after=AFTER_CLAIMS)
+    await process.drain()
+    delivered = process.heard.received
+    assert len(delivered) == len(set(delivered))
+    assert not before.acknowledged & set(delivered)
+    heard, grant = {*before.received, *delivered}, await process.grant("mail", ALICE)
+    assert grant is not None or not told
+    assert (grant is not None) is (story.granted(story.first) in heard)
+    assert (grant is not None) is (story.granted(story.second) in heard)
+    assert story.granted(story.other_account) not in heard
+    await check_first(process, story, heard, granted=grant is not None)
+    await check_end(process, story, heard)
+    return grant is not None
+
+
+async def check_proof(process: Process, story: Ready) -> None:
+    """Until its session is terminal, the outbox is the proof that it succeeded."""
+    grant, session = await process.grant("mail", ALICE), await process.session(story.first)
+    if grant is not None and session is not None and session.open:
+        assert [story.granted(story.first)] == [event.id for event in grant.outbox]
+
+
+async def check_first(process: Process, story: Ready, heard: set[str], *, granted: bool) -> None:
+    session = await process.session(story.first)
+    assert session is not None
+    failed = f"evt-{story.first}-auth.failed" in heard
+    if granted:
+        assert ("completed", False) == (session.status, failed)
+    else:  # before the claim nothing happened, and the person may come back; after it, it failed and was told
+        assert (session.status, failed) in {("pending", False), ("failed", True)}
+        assert session.claim is None or not session.open
+
+
+async def check_end(process: Process, story: Ready, heard: set[str]) -> None:
+    """Nobody stays open, nothing stays due, and no event is told twice."""
+    await process.tend(after=700)
+    sessions = [await process.session(each) for each in (story.first, story.second, story.other_account)]
+    assert not [session for session in sessions if session is not None and session.open]
+    process.heard.received.clear()
+    await process.drain()
+    assert not heard & set(process.heard.received)
+    await process.tend(after=7200)
+    assert {"due": 0, "events": 0, "sessions": 0} == await process.counts()
+
+
+def at_every(shard: int) -> Iterator[int]:
+    return iter(range(shard, MOST_CHANGES, SHARDS))
+
+
+@pytest.mark.slow
+@pytest.mark.case("36", "63", "93")
+@pytest.mark.rule("12.5.6-6", "12.5.6-7")
+@pytest.mark.parametrize("shard", range(SHARDS))
+async def test_a_crash_at_any_change_loses_no_grant_and_no_event(identity_provider, tmp_path, shard):
+    outcomes = set()
+    for number in at_every(shard):
+        place = tmp_path / str(number)
+        place.mkdir()
+        story = await prepared(place, identity_provider)
+        fs = CrashAtChange(story.root)
+        process, told = story.start(fs=fs), False
+        fs.arm(number)
+        try:
+            told = await lived(process, story)
+        except Crash:
+            assert fs.fired
+        for clone in list(fs.clones(place / "clones", seeds=1)):
+            if clone.name in {"clone-0-1.0", "clone-1-0.0", "clone-2-0.5"}:
+                outcomes.add(await looked_at(story, clone, process.heard, number, told=told))
+        fs.restore()
+        await process.die()
+        shutil.rmtree(place)
+        if fs.fired is None:
+            break
+    assert fs.fired is None
+    assert told
+    assert {True, False} == outcomes
+    assert number > 60  # the story is long, and it was cut everywhere
+
+
+async def looked_at(story: Ready, root: Path, heard: Heard, seed: int, *, told: bool) -> bool:
+    """`check` on one disk, after a second crash while the first one was being tidied up."""
+    fs = CrashAtChange(root)
+    process = story.start(root, fs)
+    fs.arm(random.Random(seed).randrange(120))
+    try:
+        await process.tend()
+        await process.drain()
+        await process.tend(after=AFTER_CLAIMS)
+        await process.drain()
+    except Crash:
+        assert fs.fired
+    fs.restore()
+    await process.die()
+    again = story.start(root, after=AFTER_CLAIMS)
+    granted = await check(again, story, heard.and_then(process.heard), told=told)
+    await again.die()
+    return granted
+
+
+@pytest.mark.slow
+@pytest.mark.case("36", "71", "93")
+@pytest.mark.parametrize("number_of_error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+@pytest.mark.parametrize("shard", range(2))
+async def test_a_disk_that_fails_at_any_change_gives_a_grant_with_its_events_or_neither(
+    identity_provider, tmp_path, shard, number_of_error
+):
+    """The broker lives on. Where a grant was kept, its token is alive: nothing that is kept was revoked."""
+    outcomes = set()
+    for number in range(shard, MOST_CHANGES, 2):
+        place = tmp_path / str(number)
+        place.mkdir()
+        story = await prepared(place, identity_provider)
+        fs = FailAtChange()
+        process, told = story.start(fs=fs), False
+        fs.arm(number, number_of_error)
+        try:
+            told = await lived(process, story)
+        except BrokerError:
+            assert fs.fired
+        fs.disarm()
+        outcomes.add(await check(process, story, process.heard.and_then(Heard()), told=told))
+        await check_token(process, identity_provider)
+        await process.die()
+        shutil.rmtree(place)
+        if fs.fired is None:
+            break
+    assert fs.fired is None
+    assert told
+    assert {True, False} == outcomes
+
+
+async def check_token(process: Process, idp: IdentityProvider) -> None:
+    grant = await process.grant("mail", ALICE)
+    if grant is not None:
+        assert grant.token is not None
+        assert idp.is_alive(grant.token.access_token)
