@@ -72,7 +72,7 @@ pins: $(VENV)/bin/python
 	./requirements/compile $(CURDIR)/$(BIN)/python $(ARGS)
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* tests/e2e/output
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	rm -rf tests/e2e/node/node_modules
 	find oauthbroker tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -199,7 +199,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.SUBJECT_MISMATCH: Meaning(
         403,
         _FINAL,
-        "The account that agreed is not the one this was asked for. Sign in with the expected account and try again.",
+        "You signed in with another account than the one that was asked for. Sign in with that one and try again.",
         "승인한 계정이 요청된 계정과 다릅니다. 올바른 계정으로 로그인하여 다시 시도하십시오.",
     ),
     Code.SUBJECT_UNVERIFIABLE: Meaning(
