@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
@@ -97,7 +97,7 @@ class Repository:
             yield self._open_grant(entry)
 
     def _open_grant(self, entry: Entry) -> Held[Grant]:
-        grant = Grant.from_plaintext(entry.body)
+        grant = _opened(Grant.from_plaintext, entry)
         _in_place(entry, self.grant_key(grant.app, grant.subject))
         return Held(grant, entry)
 
@@ -136,7 +136,7 @@ class Repository:
         return self._store.unchanged(held.entry)
 
     def _open_session(self, entry: Entry) -> Held[AuthSession]:
-        session = AuthSession.from_plaintext(entry.body)
+        session = _opened(AuthSession.from_plaintext, entry)
         _in_place(entry, self.session_key(session.locator))
         return Held(session, entry)
 
@@ -222,12 +222,12 @@ class Repository:
 
     async def event(self, event_id: str) -> AgentEvent | None:
         entry = await self._store.get(self._store.key("events", event_id))
-        return None if entry is None else AgentEvent.from_plaintext(entry.body)
+        return None if entry is None else _opened(AgentEvent.from_plaintext, entry)
 
     async def events(self) -> AsyncIterator[AgentEvent]:
         """Every readable event, in no order."""
         async for entry in self._store.scan("events"):
-            yield AgentEvent.from_plaintext(entry.body)
+            yield _opened(AgentEvent.from_plaintext, entry)
 
     async def drop_event(self, event_id: str) -> None:
         entry = await self._store.get(self._store.key("events", event_id))
@@ -240,7 +240,7 @@ class Repository:
         """Every `Secret/<name>` entry: (name, key) -> value."""
         found: dict[tuple[str, str], Secret] = {}
         async for entry in self._store.scan("secrets"):
-            spec = codec.decode("Secret", entry.body)["spec"]
+            spec = _opened(_secret_spec, entry)
             _in_place(entry, self._store.key("secrets", spec["name"]))
             found.update({(spec["name"], key): Secret(value) for key, value in spec["data"].items()})
         return found
@@ -249,7 +249,7 @@ class Repository:
         """Rewrites one secret's keys; an empty result removes it."""
         key = self._store.key("secrets", name)
         entry = await self._store.get(key)
-        before = codec.decode("Secret", entry.body)["spec"]["data"] if entry else {}
+        before = _opened(_secret_spec, entry)["data"] if entry else {}
         after = change(dict(before))
         if after:
             body = codec.encode("Secret", {"spec": {"name": name, "data": after}})
@@ -265,6 +265,19 @@ class Repository:
 def _due(entry: Entry) -> Due:
     spec = codec.decode("DueMarker", entry.body)["spec"]
     return Due(entry, Key(spec["kind"], entry.key.name), spec["app"], spec["subject"])
+
+
+def _opened(read: Callable[[bytes], R], entry: Entry) -> R:
+    """A record out of its plaintext. Raises `recordCorrupt` from here, so that no frame which held the plaintext
+    hangs on the error: whoever reports errors may print the values of locals too."""
+    with suppress(BrokerError, ValueError, LookupError, TypeError, AttributeError):
+        return read(entry.body)
+    raise BrokerError(Code.RECORD_CORRUPT, note=f"{entry.key.kind}: not a record of this schema")
+
+
+def _secret_spec(body: bytes) -> dict[str, Any]:
+    spec: dict[str, Any] = codec.decode("Secret", body)["spec"]
+    return spec
 
 
 def _in_place(entry: Entry, expected: Key) -> None:

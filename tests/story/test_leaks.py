@@ -1,0 +1,424 @@
+"""Leaks (security.md H): loggers at their loudest, exceptions that quote their input, objects that are taken apart."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import logging
+import pickle
+import pprint
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.audit import AuditFile, line_of
+from oauthbroker.config import ConfigRefused, load, resolve
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.strict_json import decode_object
+from oauthbroker.protocol.token import token_response
+from oauthbroker.protocol.transport import Answer, Request, Transport, TransportFailed
+from oauthbroker.queues import Delivery
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.results import AuthorizationRequired
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.testing.evidence import text_of
+from tests.house import BOB, House, file_store, running, tree, turn, user_app
+from tests.nouns import app_with, grant_with, session_with, token_with
+from tests.unit.config.bundles import APP, write
+
+
+async def whole_story(house: House) -> None:
+    """Every way an authorization can go: agreed, denied, by a stranger, forged, lost, revoked, listed."""
+    await house.connected("mail")
+    await house.connect(await house.ask_link("files"), deny=True)
+    await house.connect(await house.ask_link("mail", of=turn(user=BOB)), "mallory")
+    house.idp.script.token.alter_id_token(claims={"aud": "somebody-else"})
+    await house.connect(await house.ask_link("files"))
+    house.idp.script.token.answer(status=500)
+    await house.connect(await house.ask_link("files"))
+    house.idp.script.userinfo.answer(status=401)
+    await house.connect(await house.ask_link("team"))
+    await house.connected("team")
+    await house.broker.pending(turn())
+    await house.broker.revoke("mail", subject="idp:user:U234567")
+
+
+@pytest.mark.case("89")
+@pytest.mark.rule("12.5.3-2")
+async def test_no_logger_at_its_loudest_says_a_secret(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """The root logger and every library's own are at level 1; the sweep hears them all and fails the test itself."""
+    caplog.set_level(1)
+    for name in ("httpx2", "httpcore2", "httpcore2.http11", "httpcore2.connection", "asyncio", "authlib", "filelock"):
+        caplog.set_level(1, logger=name)
+    await whole_story(house)
+    assert 7 == len(await house.events(count=7))
+
+
+@pytest.mark.case("89")
+async def test_the_sweep_would_have_heard_it(canaries: Canaries) -> None:
+    """The control: one secret said at level 1 by any logger is found."""
+    secret = canaries.mint("access token")
+    assert [] != canaries.search(f"httpx2: GET /?token={secret.reveal()}", "a log line")
+    assert 1 == logging.getLogger().level
+
+
+@pytest.mark.case("89", "92")
+async def test_a_whole_story_on_disk_leaves_no_secret_in_any_file(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, canaries: Canaries
+) -> None:
+    """Store, audit file and log file: everything a backup or a log shipper would carry away."""
+    audit = AuditFile(tmp_path / "audit.jsonl")
+    apps = [user_app(identity_provider), user_app(identity_provider, "files")]
+    async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
+        ready = await house.connected()
+        asked = await house.ask_link("files")
+        session = await house.session(asked)
+        for kind, secret in _secrets_in(session):
+            canaries.add(secret, kind)
+        canaries.add(ready.access_token, "access token")
+        for at, entry in house.audit.lines:
+            audit.write(entry, at)
+        tmp_path.joinpath("broker.log").write_text(house.log.getvalue())
+    audit.close()
+    files = tree(tmp_path)
+    assert {"audit.jsonl", "broker.log"} <= files.keys()
+    assert [] == [find for name, content in files.items() for find in canaries.search(content, name)]
+
+
+def _secrets_in(session: AuthSession) -> Iterator[tuple[str, str]]:
+    attempt = session.attempt
+    for kind, secret in (
+        ("state", attempt.state),
+        ("code verifier", attempt.verifier),
+        ("nonce", attempt.nonce),
+        ("ticket", session.ticket),
+    ):
+        if secret is not None:
+            yield kind, secret.reveal()
+
+
+# 90: whoever is asked wrongly quotes what he was asked. None of it may hang on what we raise.
+
+
+def _answer(text: str, content_type: str = "application/json") -> Answer:
+    return Answer(200, content_type, None, text.encode())
+
+
+def json_cut_short(secret: str) -> object:
+    return decode_object(f'{{"access_token": "{secret}"'.encode(), Code.TOKEN_RESPONSE_INVALID)
+
+
+def json_twice(secret: str) -> object:
+    return decode_object(f'{{"a": "{secret}", "a": 1}}'.encode(), Code.TOKEN_RESPONSE_INVALID)
+
+
+def json_with_a_number_of_nobody(secret: str) -> object:
+    return decode_object(f'{{"a": NaN, "b": "{secret}"}}'.encode(), Code.TOKEN_RESPONSE_INVALID)
+
+
+def token_of_a_foreign_type(secret: str) -> object:
+    return token_response(app_with(), _answer(json.dumps({"access_token": secret, "token_type": "mac"})))
+
+
+def token_that_is_no_token(secret: str) -> object:
+    return token_response(app_with(), _answer(json.dumps({"access_token": secret + "\r\n", "token_type": "bearer"})))
+
+
+def error_word_with_a_story(secret: str) -> object:
+    return token_response(app_with(), _answer(json.dumps({"error": secret, "error_description": secret})))
+
+
+def form_that_is_none(secret: str) -> object:
+    return token_response(_form_app(), _answer(f"access_token={secret}&&=;%zz", "application/x-www-form-urlencoded"))
+
+
+def grant_of_another_schema(secret: str) -> object:
+    body = grant_with(token=token_with()).to_plaintext().replace(b"an-access-token", secret.encode())
+    return Grant.from_plaintext(body.replace(b'"schema":1', b'"schema":2'))
+
+
+def session_cut_short(secret: str) -> object:
+    body = session_with().to_plaintext().replace(b"v" * 43, secret.encode())
+    return AuthSession.from_plaintext(body[:-5])
+
+
+def _form_app() -> OAuthApp:
+    app = app_with()
+    return dataclasses.replace(app, habits=dataclasses.replace(app.habits, token_response_format="form"))
+
+
+BORDERS: list[Callable[[str], object]] = [
+    json_cut_short,
+    json_twice,
+    json_with_a_number_of_nobody,
+    token_of_a_foreign_type,
+    token_that_is_no_token,
+    error_word_with_a_story,
+    form_that_is_none,
+    grant_of_another_schema,
+    session_cut_short,
+]
+
+
+def assert_bare(error: BaseException, canaries: Canaries) -> None:
+    """Nothing foreign hangs on it, and nothing that can be printed of it holds a secret."""
+    assert (None, None) == (error.__cause__, error.__context__)
+    assert [] == canaries.search(text_of(error), "what hangs on the error")
+
+
+@pytest.mark.case("90")
+@pytest.mark.parametrize("border", BORDERS, ids=lambda it: it.__name__)
+def test_what_is_read_from_outside_is_never_quoted_by_a_refusal(
+    border: Callable[[str], object], canaries: Canaries
+) -> None:
+    with pytest.raises(BrokerError) as caught:
+        border(canaries.mint("access token").reveal())
+    assert_bare(caught.value, canaries)
+
+
+YAML: dict[str, str] = {
+    "broken YAML": "clientSecret: [{secret}",
+    "a tag": "x: !!python/object:{secret} 1",
+    "an alias": "x: *{secret}",
+    "a value of the wrong type": APP.replace("scopes: [read, write]", "scopes: {{{secret}: 1}}"),
+    "a secret in the open": APP.replace("{valueFrom: {env: ACME_SECRET}}", "{{value: {secret}}}"),
+    "an unknown field": APP.replace("  provider: acme", "  {secret}: acme"),
+    "a foreign scheme": APP.replace("https://acme.example/token", "http://{secret}@acme.example/"),
+    "a reference to nowhere": APP + "---\nkind: Tool\napiVersion: agents.example.io/v1alpha1\n"
+    "metadata: {{name: t}}\nspec: {{auth: {{oauthAppRef: OAuthApp/{secret}}}}}\n",
+}  # fmt: skip
+
+
+@pytest.mark.case("90", "96")
+@pytest.mark.parametrize("flaw", YAML)
+def test_a_refused_configuration_never_says_what_was_written(flaw: str, tmp_path: Path, canaries: Canaries) -> None:
+    """Neither pydantic's input, nor YAML's snippet, nor any value of ours."""
+    secret = canaries.mint("client secret").reveal()
+    text = YAML[flaw].replace("{secret}", secret).replace("{{", "{").replace("}}", "}")
+    folder = write(tmp_path / "b", app=text)
+    canaries.excuse(folder)
+    with pytest.raises(ConfigRefused) as caught:
+        load(folder)
+    assert_bare(caught.value, canaries)
+    assert [] == canaries.search(json.dumps([it.to_json() for it in caught.value.problems]), "the problems")
+
+
+@pytest.mark.case("90")
+def test_a_value_that_can_not_be_used_is_not_quoted_either(tmp_path: Path, canaries: Canaries) -> None:
+    """A secret with a line break in it comes from the environment and stays there."""
+    loaded = load(write(tmp_path / "b", app=APP))
+    env = {"ACME_SECRET": canaries.mint("client secret").reveal() + "\nx"}
+    with pytest.raises(ConfigRefused) as caught:
+        resolve(loaded, env, {})
+    assert_bare(caught.value, canaries)
+    assert "spec.client.clientSecret" in str(caught.value)
+
+
+@pytest.mark.case("90")
+@pytest.mark.parametrize("fault", ["nobody listens", "cut", "too large"])
+async def test_a_broken_exchange_carries_no_request_and_no_answer(
+    fault: str, identity_provider: IdentityProvider, canaries: Canaries
+) -> None:
+    """httpx2's exceptions hold the request: its URL, its headers, its body."""
+    secret = canaries.mint("client secret")
+    url = identity_provider.url("/token") if fault != "nobody listens" else "http://127.0.0.1:9/token"
+    if fault == "cut":
+        identity_provider.script.token.close_after_accept(reset=True)
+    else:
+        identity_provider.script.token.answer(200, secret.reveal() * 100)
+    transport = Transport(plain_http_loopback=True)
+    request = Request("POST", url, {"Authorization": secret}, {"code": secret})
+    with pytest.raises(TransportFailed) as caught:
+        await transport.send(request, seconds=5, max_bytes=1000)
+    await transport.close()
+    assert_bare(caught.value, canaries)
+
+
+@pytest.mark.case("90")
+async def test_a_record_that_can_not_be_read_is_refused_without_its_contents(house: House, canaries: Canaries) -> None:
+    """Even a traceback that shows the values of locals says nothing: the frames that held the record are gone."""
+    await house.connected()
+    key = house.repository.grant_key("mail", "idp:user:U234567")
+    entry = await house.store.get(key)
+    assert entry is not None
+    await house.store.put(key, entry.body.replace(b'"schema":1', b'"schema":9'), expect=entry.generation)
+    with pytest.raises(BrokerError) as caught:
+        await house.broker.revoke("mail", subject="idp:user:U234567")
+    assert Code.RECORD_CORRUPT is caught.value.code
+    said = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
+    assert "revoke" in said
+    assert [] == canaries.search(said, "a traceback with locals")
+
+
+# 92: objects that are printed, dumped, copied and taken apart.
+
+OBJECTS: dict[str, Callable[[House], Awaitable[Any]]] = {}
+
+
+def thing(make: Callable[[House], Awaitable[Any]]) -> Callable[[House], Awaitable[Any]]:
+    OBJECTS[make.__name__.replace("_", " ")] = make
+    return make
+
+
+@thing
+async def a_grant(house: House) -> Any:
+    await house.connected()
+    return await house.grant()
+
+
+@thing
+async def a_session(house: House) -> Any:
+    return await house.session(await house.ask_link())
+
+
+@thing
+async def a_claimed_session(house: House) -> Any:
+    session = await house.session(await house.ask_link())
+    return session.claimed("somebody", session.expires_at)
+
+
+@thing
+async def a_held_record(house: House) -> Any:
+    await house.connected()
+    return await house.repository.grant("mail", "idp:user:U234567")
+
+
+@thing
+async def a_ready_result(house: House) -> Any:
+    return await house.connected()
+
+
+@thing
+async def a_departure(house: House) -> Any:
+    ticket = (await house.session(await house.ask_link())).ticket
+    assert ticket is not None
+    return await house.broker.consent.depart(ticket.reveal())
+
+
+@thing
+async def an_app(house: House) -> Any:
+    return house.broker.bundle.apps["mail"]
+
+
+@thing
+async def the_bundle(house: House) -> Any:
+    return house.broker.bundle
+
+
+@thing
+async def the_broker(house: House) -> Any:
+    await house.connected()
+    return house.broker
+
+
+@thing
+async def a_context(house: House) -> Any:
+    return house.broker.oauth(turn())
+
+
+async def the_record_of_everything(house: House, canaries: Canaries) -> None:
+    for session in [held.record async for held in house.repository.sessions()]:
+        for kind, secret in _secrets_in(session):
+            canaries.add(secret, kind)
+
+
+def views(thing: Any) -> Iterator[tuple[str, str]]:
+    """Everything that prints, and everything that dumps but may refuse."""
+    yield "repr", repr(thing)
+    yield "str and format", f"{thing} {thing!s} {[thing]}"
+    yield "pprint", pprint.pformat(thing)
+    yield "vars and slots", repr([repr(getattr(thing, name, None)) for name in _names(thing)])
+    dumps: list[tuple[str, Callable[[], str]]] = [
+        ("json", lambda: json.dumps(thing, default=repr)),
+        ("pickle", lambda: pickle.dumps(thing).decode("latin-1")),
+        ("deepcopy", lambda: repr(copy.deepcopy(thing))),
+        ("asdict", lambda: repr(dataclasses.asdict(thing))),
+    ]
+    for way, dump in dumps:
+        try:
+            yield way, dump()
+        except (TypeError, AttributeError, ValueError, RecursionError) as refused:
+            yield f"the refusal of {way}", text_of(refused).decode("utf-8", "replace")
+    yield "locals of a traceback", _traceback_with(thing)
+
+
+def _names(thing: Any) -> list[str]:
+    found = list(getattr(thing, "__dataclass_fields__", ())) + list(getattr(thing, "__slots__", ()))
+    return found + list(getattr(thing, "__dict__", ()))
+
+
+def _traceback_with(thing: Any) -> str:
+    def work() -> None:
+        held = thing  # seen by whoever prints locals
+        raise ValueError(type(held).__name__)
+
+    try:
+        work()
+    except ValueError as error:
+        return "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+    return ""
+
+
+@pytest.mark.case("92")
+@pytest.mark.parametrize("name", OBJECTS)
+async def test_no_object_gives_its_secrets_away(name: str, house: House, canaries: Canaries) -> None:
+    thing = await OBJECTS[name](house)
+    await the_record_of_everything(house, canaries)
+    for way, text in views(thing):
+        assert [] == canaries.search(text, f"{way} of {name}"), way
+
+
+@pytest.mark.case("92")
+async def test_a_link_is_shown_where_it_is_asked_for_and_not_where_it_is_printed(
+    house: House, canaries: Canaries
+) -> None:
+    """`authorization_url` is for the person; a log line of the result has the session's id instead."""
+    asked = await house.ask_link()
+    await the_record_of_everything(house, canaries)
+    assert [] == canaries.search(repr(asked) + str(asked) + f"{[asked]}", "the result")
+    assert isinstance(asked, AuthorizationRequired)
+    assert asked.auth_session_id in repr(asked)
+
+
+@pytest.mark.case("91", "92")
+async def test_events_blocks_results_audit_and_counters_hold_no_secret(house: House, canaries: Canaries) -> None:
+    await whole_story(house)
+    deliveries = [delivery async for delivery in _deliveries(house)]
+    await the_record_of_everything(house, canaries)
+    assert len(deliveries) >= 6
+    said = {
+        "deliveries": repr(deliveries),
+        "events": json.dumps([delivery.to_json() for delivery in deliveries]),
+        "audit": "".join(line_of(entry, at) for at, entry in house.audit.lines) + repr(house.audit.lines),
+        "counters": repr(house.broker.metrics.counts) + repr(vars(house.broker.metrics)),
+        "log": house.log.getvalue(),
+        "lists": repr([summary async for summary in house.broker.grants.list()]),
+    }
+    for where, text in said.items():
+        assert text, where
+        assert [] == canaries.search(text, where), where
+
+
+async def _deliveries(house: House) -> AsyncIterator[Delivery]:
+    while (delivery := await house.broker.events.lease("planner")) is not None:
+        yield delivery
+        await delivery.ack()
+
+
+@pytest.mark.case("92")
+async def test_every_answer_to_a_browser_forbids_to_keep_it_and_to_pass_its_address_on(house: House) -> None:
+    """no-store and a referrer policy on every page of ours, and the callback's address is left at once."""
+    person = house.browser()
+    await house.connect(await house.ask_link(), browser=person)
+    ours = [page for page in person.history if page.url.startswith(house.origin)]
+    assert len(ours) >= 4
+    for page in ours:
+        assert "no-store" in page.header("cache-control")
+        assert page.header("referrer-policy") in {"no-referrer", "same-origin"}
+    assert "code=" not in person.page.url
+    assert "state=" not in person.page.url
