@@ -25,20 +25,25 @@ app = typer.Typer(
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The <name> of Secret/<name>.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key in it, such as client_secret.")]
+NoValue = Annotated[
+    list[str] | None, typer.Argument(hidden=True, metavar="< VALUE")
+]  # taken, or the usage error would quote it
 AnyKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help="One key; all of them if left out.")]
 
 
 @app.command("set")
-def set_command(name: Name, key: Key, config: ConfigPath = CONFIG) -> None:
+def set_command(name: Name, key: Key, value: NoValue = None, config: ConfigPath = CONFIG) -> None:
     """Keep a secret: asked for unseen, or read from stdin.
 
-    Never an argument, which other users could see. One line break at its end is dropped. A broker that runs reads it
-    when it is started again.
+    Never an argument, which other users could see.
+    One line break at its end is dropped.
+    A broker that runs reads it when it is started again.
     """
+    if value:
+        raise Refused("A secret is never an argument: others could read it. Type it when asked, or send it to stdin.")
     loaded = _load(config)
     name = _checked(name, key)
-    value = _value(name, key)
-    asyncio.run(_put(loaded, name, key, value))
+    asyncio.run(_put(loaded, name, key, _value(name, key)))
     typer.echo(f"Kept Secret/{name} {key}.")
     if (name, key) not in loaded.secret_keys:
         typer.echo(f"warning: nothing in {config} reads Secret/{name} {key}", err=True)

@@ -1,0 +1,195 @@
+"""`oauthbroker serve` as the system and the network see it: a real process, raw sockets, no secret in sight."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.testing import Browser, IdentityProvider, connect_through
+from tests.cli_kit import MAIN, Desk, command, environment, log_lines, serving
+from tests.house import tree
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def ready(desk: Desk, idp: IdentityProvider) -> Desk:
+    desk.ready_to_serve(idp)
+    return desk
+
+
+def raw(port: int, request: str) -> bytes:
+    """Exactly these bytes, and everything that comes back."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+        line.sendall(request.encode("latin-1"))
+        return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_in_order_when_told_to(ready: Desk, ending: signal.Signals):
+    with serving(ready) as process:
+        process.send_signal(ending)
+        assert 0 == process.wait(10)
+    events = [line["event"] for line in log_lines(ready)]
+    assert ["a check is off", "serving"] == events[:2]
+    assert ["stopping", "stopped"] == events[-2:]
+
+
+async def test_a_person_goes_through_it_and_the_log_tells_no_secret(ready: Desk, idp: IdentityProvider):
+    """The real server, the real store, a runtime in another process (this one) that shares the store."""
+    from oauthbroker import open_broker
+    from tests.house import turn
+
+    with serving(ready):
+        async with open_broker("config", env={}, background=False) as runtime:
+            asked = await runtime.oauth(turn()).get_access_token("mail")
+            assert "authorization_required" == asked.status
+            page = await connect_through(Browser(canaries=ready.canaries), idp, asked.authorization_url, "alice")
+            assert (200, "no-store") == (page.status, page.header("cache-control"))
+            assert "ready" == (await runtime.oauth(turn()).get_access_token("mail")).status
+            event = await runtime.events.lease("planner", wait=5)
+            assert event is not None, "the server's relay brought it to the queue"
+            assert "auth.granted" == event.type
+    requests = [(line["route"], line["status"]) for line in log_lines(ready) if line["event"] == "request"]
+    assert [
+        ("/connect/{ticket}", 200), ("/connect/{ticket}", 200), ("/oauth/callback/mail", 303), ("/connected/{app}", 200),
+    ] == [each for each in requests if each[0] != "/healthz"]  # fmt: skip
+
+
+@pytest.mark.case("85")
+def test_a_foreign_host_gets_nothing(ready: Desk):
+    hosts = ("evil.example", f"127.0.0.1.evil.example:{ready.port}", "127.0.0.1:1", f"[::1]:{ready.port}", "")
+    with serving(ready):
+        for path, host in itertools.product(("/connect/x", "/oauth/callback/mail?code=a&state=b"), hosts):
+            answer = raw(ready.port, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+            assert answer.split(b" ", 2)[1] in {b"421", b"400"}
+            assert b"evil" not in answer
+            assert b"location:" not in answer.lower()
+
+
+@pytest.mark.case("85")
+def test_addresses_come_from_the_configuration_not_from_the_request(ready: Desk):
+    with serving(ready):
+        forwarded = "X-Forwarded-Host: evil.example\r\nX-Forwarded-Proto: https\r\nForwarded: host=evil.example\r\n"
+        for target in ("/connect/x", "http://evil.example/connect/x"):
+            answer = raw(
+                ready.port,
+                f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{ready.port}\r\n{forwarded}Connection: close\r\n\r\n",
+            )
+            assert answer.startswith(b"HTTP/1.1 ")
+            assert b"evil" not in answer
+
+
+@pytest.mark.case("13")
+def test_a_callback_answers_get_and_nothing_else(ready: Desk):
+    with serving(ready):
+        before = tree(ready.folder / "store")
+        for method in ("HEAD", "POST", "PUT", "OPTIONS", "DELETE", "TRACE", "CONNECT"):
+            answer = raw(
+                ready.port,
+                f"{method} /oauth/callback/mail?code=a&state=b HTTP/1.1\r\nHost: 127.0.0.1:{ready.port}\r\n"
+                "Content-Length: 0\r\nConnection: close\r\n\r\n",
+            )
+            assert b"405" == answer.split(b" ", 2)[1], method
+        assert before == tree(ready.folder / "store")
+
+
+@pytest.mark.case("11")
+def test_a_request_line_without_end_is_cut_off(ready: Desk):
+    with serving(ready):
+        answer = raw(
+            ready.port,
+            f"GET /oauth/callback/mail?code={'a' * 100_000} HTTP/1.1\r\nHost: 127.0.0.1:{ready.port}\r\nConnection: close\r\n\r\n",
+        )
+    assert answer.split(b" ", 2)[1] in {b"400", b"414", b"431"}
+
+
+@pytest.mark.case("92")
+def test_the_process_shows_no_secret_and_leaves_no_core(ready: Desk, idp: IdentityProvider):
+    """Arguments, environment, limits and memory, as others on this machine may look at them."""
+    key = ready.key_file.read_text("ascii").strip()
+    with serving(ready) as process:
+        proc = Path("/proc", str(process.pid))
+        limits = (proc / "limits").read_text().splitlines()
+        core = next(line for line in limits if line.startswith("Max core file size"))
+        assert ["0", "0"] == core.split()[4:6]
+        for secret in (key, idp.client("client-mail").reveal_secret()):
+            assert secret not in (proc / "cmdline").read_text()
+            if not os.getuid():
+                assert secret not in (proc / "environ").read_text()
+        if os.getuid():
+            assert not (proc / "environ").stat().st_uid, "not dumpable: the kernel gives its files to root"
+            with pytest.raises(PermissionError):
+                (proc / "environ").read_text()
+
+
+@pytest.mark.case("92")
+def test_no_command_is_dumpable(ready: Desk):
+    ask = "import atexit, ctypes; atexit.register(lambda: print('dumpable', ctypes.CDLL(None).prctl(3)));"
+    done = subprocess.run(
+        [sys.executable, "-c", ask + MAIN, "secrets", "list"], check=True, cwd=ready.folder, env=environment(),
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert "dumpable 0" == done.stdout.splitlines()[-1]
+
+
+@pytest.mark.case("92")
+def test_a_key_in_the_environment_works_and_is_warned_of(ready: Desk):
+    """The environment keeps it readable to root, and there is no way to take it back."""
+    key = ready.key_file.read_text("ascii").strip()
+    ready.key_file.unlink()
+    with serving(ready, OAUTHBROKER_KEY=key):
+        pass
+    assert "the key comes from the environment, which keeps it readable; use a key file" in [
+        line["event"] for line in log_lines(ready)
+    ]
+
+
+@pytest.mark.case("89")
+def test_a_crash_in_a_page_is_told_without_its_words(ready: Desk):
+    secret = ready.canaries.mint("code").reveal()
+    prelude = (
+        "import oauthbroker.web.app as app\n"
+        "sound = app.health\n"
+        "async def health(request):\n"
+        "    if 'x-planted' in request.headers: raise RuntimeError(request.headers['x-planted'])\n"
+        "    return await sound(request)\n"
+        "app.health = health\n"
+    )
+    with serving(ready, prelude=prelude):
+        answer = raw(
+            ready.port,
+            f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{ready.port}\r\nx-planted: {secret}\r\nConnection: close\r\n\r\n",
+        )
+    assert b" 500 " in answer
+    assert secret.encode() not in answer
+    faults = [line for line in log_lines(ready) if line["level"] == "error"]
+    assert ["RuntimeError"] == [line["exception"] for line in faults]
+
+
+def test_a_port_that_is_taken_is_said_plainly(ready: Desk):
+    before = tree(ready.folder / "store")
+    with socket.create_server(("127.0.0.1", ready.port)):
+        done = command("serve", cwd=ready.folder)
+    assert (2, "") == (done.code, done.out)
+    assert f"Cannot listen on 127.0.0.1 port {ready.port}: somebody else listens there" in done.err
+    assert before == tree(ready.folder / "store")
+
+
+def test_help_loads_neither_cryptography_nor_a_server(tmp_path: Path):
+    heavy = "{'cryptography', 'starlette', 'uvicorn', 'pydantic', 'yaml', 'authlib', 'httpx2', 'structlog', 'jinja2'}"
+    ask = f"import atexit, sys; atexit.register(lambda: print('loaded', sorted({heavy} & set(sys.modules))));"
+    done = subprocess.run(
+        [sys.executable, "-c", ask + MAIN, "--help"], check=True, cwd=tmp_path, env=environment(), capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert "loaded []" == done.stdout.splitlines()[-1]
+    for word in ("init", "check", "secrets", "serve", "grants", "demo"):
+        assert f"{word} " in done.stdout

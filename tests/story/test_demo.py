@@ -1,0 +1,167 @@
+"""`oauthbroker demo`, as a newcomer types it: the README's main job on one machine, and nothing secret on the screen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.testing import Browser, Canaries
+from oauthbroker.testing.canary import MARK
+from tests.cli_kit import MAIN, command, environment
+
+pytestmark = pytest.mark.slow
+
+LINK = re.compile(r"http://127\.0\.0\.1:\d+/connect/\S+")
+TOOL = {
+    "messages": [
+        {"id": 1, "text": "Good morning, Alice."},
+        {"id": 2, "text": "The build is green."},
+        {"id": 3, "text": "Lunch at noon?"},
+    ]
+}
+
+
+def test_auto_plays_the_whole_story_and_its_last_line_is_json(tmp_path: Path):
+    started = time.monotonic()
+    done = command("demo", "--auto", cwd=tmp_path)
+    assert (0, "") == (done.code, done.err)
+    assert time.monotonic() - started < 10
+    assert {"status": "ready", "event": "auth.granted", "tool": TOOL} == json.loads(done.out.splitlines()[-1])
+    told = [done.out.index(word) for word in ("authorization_required", "/connect/", "auth.granted", "ready: a token")]
+    assert sorted(told) == told
+
+
+@pytest.mark.case("89")
+def test_nothing_secret_is_printed_or_lies_in_the_folder(tmp_path: Path):
+    """The provider marks every code, token and client secret that it makes."""
+    done = command("demo", "--auto", cwd=tmp_path)
+    assert MARK not in done.out + done.err
+    ticket = LINK.findall(done.out)[0].rpartition("/")[2]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    for path in files:
+        assert MARK.encode() not in path.read_bytes(), path.name
+        assert ticket.encode() not in path.read_bytes(), path.name
+    log = [json.loads(line) for line in (tmp_path / "store/demo/broker.log").read_text().splitlines()]
+    assert ("/oauth/callback/demo-mail", 303) in [(line.get("route"), line.get("status")) for line in log]
+
+
+def test_each_time_it_begins_anew(tmp_path: Path):
+    assert 0 == command("demo", "--auto", cwd=tmp_path).code
+    first = (tmp_path / "store/demo/data/keyring").read_bytes()
+    done = command("demo", "--auto", cwd=tmp_path)
+    assert 0 == done.code
+    assert "authorization_required" in done.out, "the first one's grant is gone"
+    assert first != (tmp_path / "store/demo/data/keyring").read_bytes()
+
+
+def test_its_bundle_is_one_that_people_could_have_written(tmp_path: Path):
+    assert 0 == command("demo", "--auto", cwd=tmp_path).code
+    done = command("check", "store/demo/config", cwd=tmp_path)
+    assert 0 == done.code
+    assert "is fine: 1 apps, 1 callers." in done.out
+
+
+def test_a_folder_of_somebody_else_is_refused_and_kept(tmp_path: Path):
+    (tmp_path / "store" / "demo").mkdir(parents=True)
+    (tmp_path / "store" / "demo" / "mine").write_text("x")
+    done = command("demo", "--auto", cwd=tmp_path)
+    assert (2, "") == (done.code, done.out)
+    assert "was not made by a demo" in done.err
+    assert (tmp_path / "store" / "demo" / "mine").exists()
+
+
+def test_a_port_that_is_taken_is_said_plainly(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = command("demo", "--auto", "--port", str(taken.getsockname()[1]), cwd=tmp_path)
+    assert 2 == done.code
+    assert "somebody else listens there" in done.err
+
+
+@contextlib.contextmanager
+def waiting(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A demo that waits for its person, and the link it shows."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", MAIN, "demo"], cwd=folder, env=environment(), text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield process, link_of(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def link_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := LINK.search(line):
+            return found[0]
+    pytest.fail("it never showed a link")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_it_can_be_stopped_and_leaves_no_key_behind(tmp_path: Path, ending: signal.Signals):
+    with waiting(tmp_path) as (process, _):
+        text = (tmp_path / "store/demo/config/demo.yaml").read_text()
+        key_file = Path(re.findall(r'keys: \{file: "(.+)"\}', text)[0])
+        assert key_file.exists()
+        process.send_signal(ending)
+        _, err = process.communicate(timeout=10)
+    assert (130, "\nStopped. Nothing runs any more.\n") == (process.returncode, err)
+    assert not key_file.parent.exists()
+
+
+def go(link: str, *steps: dict[str, str]) -> None:
+    """A person who presses these buttons, one page after the other."""
+
+    async def person() -> None:
+        with Canaries():
+            browser = Browser()
+            page = await browser.open(link)
+            for fields in steps:
+                page = await browser.submit(fields) if fields else await browser.submit()
+                while page.next_url:
+                    page = await browser.follow()
+
+    asyncio.run(person())
+
+
+def test_a_person_agrees_and_the_agent_goes_on_by_itself(tmp_path: Path):
+    with waiting(tmp_path) as (process, link):
+        go(link, {}, {"login": "alice"}, {"decision": "allow"})
+        out, err = process.communicate(timeout=20)
+    assert (0, "") == (process.returncode, err)
+    assert "Good morning, Alice." in out
+    assert MARK not in out
+
+
+def test_another_person_gets_nothing_and_the_agent_asks_again(tmp_path: Path):
+    with waiting(tmp_path) as (process, link):
+        go(link, {}, {"login": "bob"}, {"decision": "allow"})
+        second = link_of(process)
+        assert second != link
+        go(second, {}, {"login": "alice"}, {"decision": "allow"})
+        out, _ = process.communicate(timeout=20)
+    assert 0 == process.returncode
+    assert "Good morning, Alice." in out
+    assert "Bob." not in out
+
+
+def test_a_no_is_heard(tmp_path: Path):
+    with waiting(tmp_path) as (process, link):
+        go(link, {}, {"login": "alice"}, {"decision": "deny"})
+        out, _ = process.communicate(timeout=20)
+    assert 1 == process.returncode
+    assert "You said no. Nothing was connected, and the agent knows." in out
