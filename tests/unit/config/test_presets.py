@@ -126,6 +126,7 @@ def test_microsoft_fills_in_the_tenant_and_takes_both_spellings_of_a_scope(tmp_p
     app = preset_app(tmp_path, "microsoft", params, scopes="[Mail.Read, 'https://graph.microsoft.com/User.Read']")
     assert "https://login.microsoftonline.com/contoso.onmicrosoft.com/oauth2/v2.0/token" == app.endpoints.token_url
     assert "https://login.microsoftonline.com/{tid}/v2.0" == app.habits.issuer_template
+    assert ("openid", "profile", "offline_access") == app.habits.always_scopes  # without profile there is no oid
     assert {
         "https://graph.microsoft.com/Mail.Read": "Mail.Read",
         "User.Read": "https://graph.microsoft.com/User.Read",
