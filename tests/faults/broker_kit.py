@@ -52,7 +52,10 @@ class Process:
         cls, root: Path, ring: Keyring, apps: Iterable[OAuthApp], at: datetime | None = None, fs: Fs | None = None
     ) -> Process:
         clock = TestClock(at)
-        store = FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs)
+        return cls.on(FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs), apps, clock)
+
+    @classmethod
+    def on(cls, store: FileStore, apps: Iterable[OAuthApp], clock: TestClock) -> Process:
         settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}))
         bundle = Bundle(settings, {app.name: app for app in apps})
         log = json_log(io.StringIO(), clock)
