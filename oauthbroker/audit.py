@@ -56,7 +56,7 @@ class ConnectStarted:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A grant was written."""
+    """A grant is being written: the entry comes first, `ConnectFailed` follows if it could not be."""
 
     app: str
     grant: str

@@ -180,6 +180,8 @@ class Callback:
 
     async def _give_up(self, app: OAuthApp, claimed: Claimed, code: Code, tokens: tuple[Secret, ...]) -> None:
         self.ended(claimed.session.locator)
-        await self.finish.fail(claimed.held, code)
-        if tokens:
-            await self.finish.drop(app, claimed.session, code, tokens, self.revoke)
+        try:
+            await self.finish.fail(claimed.held, code)
+        finally:
+            if tokens:
+                await self.finish.drop(app, claimed.session, code, tokens, self.revoke)

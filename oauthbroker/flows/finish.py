@@ -83,10 +83,10 @@ class Finish:
             if old is not None:
                 check_pin(old.account, verified.owner.account, switch_account=session.switch_account)
             grant = self._next_grant(app, session, verified, old, sent_at)
+            self.audit.write(Connected(app.name, grant.id, session.id), self.clock.now())  # no entry, no grant
             stored = await self._store(grant, before.generation if before else 0)
             with suppress(BrokerError, Conflict):  # the grant is durable: from here on `recover` can finish
                 await self._complete_all(stored.record, held)
-        self.audit.write(Connected(app.name, grant.id, session.id), self.clock.now())
         self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
         self.wake()
         return stored

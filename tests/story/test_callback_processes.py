@@ -9,6 +9,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,16 +21,13 @@ from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from tests.house import House, file_store, running, user_app
 from tests.story.test_callback import HOST, assert_says
+from tests.story.test_callback_refusals import jar, served
 from tests.unit.web import kit
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "story" / "broker_process.py"
 Process = asyncio.subprocess.Process
 Start = Callable[..., Awaitable[Process]]
-
-
-def jar(browser: Browser) -> str:
-    return "; ".join(f"{name}={browser.cookies[name].value}" for name in browser.cookies)
 
 
 async def line_of(process: Process) -> str:
@@ -146,6 +144,25 @@ async def test_a_browser_that_leaves_in_mid_exchange_changes_nothing(house: Hous
 
 
 @pytest.mark.case("36")
+async def test_a_connection_that_breaks_in_mid_exchange_changes_nothing(house: House) -> None:
+    """The same on the wire, behind the server that people run."""
+    asked = await house.ask_link()
+    person = house.browser()
+    target = urlsplit(await house.way_back(asked, person))
+    hold = house.idp.script.token.hang(after_work=True)
+    async with served(house) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"GET {target.path}?{target.query} HTTP/1.1\r\nHost: {HOST}\r\nCookie: {jar(person)}\r\n\r\n"
+        writer.write(head.encode())
+        await hold.arrived()
+        writer.transport.abort()
+        hold.release()
+        (event,) = await house.events()
+    assert ("auth.granted", asked.auth_session_id) == (event["type"], event["payload"]["authSessionId"])
+    assert isinstance(await house.ask(), Ready)
+
+
+@pytest.mark.case("36")
 async def test_a_broker_that_stops_in_mid_exchange_commits_first(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
@@ -165,6 +182,12 @@ async def test_a_broker_that_stops_in_mid_exchange_commits_first(
     ) as house:
         assert isinstance(await house.ask(), Ready)
         assert ["auth.granted"] == [event["type"] for event in await house.events()]
+
+
+async def claimed_until(house: House, asked: AuthorizationRequired) -> datetime:
+    claim = (await house.session(asked)).claim
+    assert claim is not None
+    return claim.until
 
 
 async def killed_in_mid_exchange(house: House, start: Start) -> AuthorizationRequired:
@@ -214,7 +237,7 @@ async def test_a_claim_of_the_living_is_left_alone_by_the_sweeper(filed: House, 
     hold = filed.idp.script.token.hang(after_work=True)
     tab = asyncio.create_task(person.follow(url))
     await hold.arrived()
-    filed.clock.advance(59)
+    filed.clock.set(await claimed_until(filed, asked) - timedelta(seconds=1))
     async with running(filed.idp, [user_app(filed.idp)], clock=filed.clock, store=file_store(tmp_path, filed.clock)):
         assert "pending" == (await filed.session(asked)).status
         hold.release()
@@ -231,7 +254,7 @@ async def test_a_commit_that_comes_after_its_claim_ran_out_stores_nothing(filed:
     hold = filed.idp.script.token.hang(after_work=True)
     tab = asyncio.create_task(person.follow(url))
     await hold.arrived()
-    filed.clock.advance(61)
+    filed.clock.set(await claimed_until(filed, asked))
     async with running(filed.idp, [user_app(filed.idp)], clock=filed.clock, store=file_store(tmp_path, filed.clock)):
         hold.release()
         assert_says(await tab, Code.EXCHANGE_UNCERTAIN)

@@ -1,0 +1,93 @@
+"""A disk that fails in the middle of the commit (case 36): what is durable counts, and is never revoked behind its back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from oauthbroker.audit import AuditList
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.repository import Held, Repository
+from oauthbroker.results import AuthorizationRequired, Ready
+from tests.house import House, running, user_app
+from tests.story.test_callback import assert_says
+
+Break = Callable[[House, pytest.MonkeyPatch], None]
+
+
+def disk_full(*_: object, **__: object) -> None:
+    raise BrokerError(Code.STORE_UNAVAILABLE, note="no space left")
+
+
+def at_the_session(house: House, patch: pytest.MonkeyPatch) -> None:
+    """The grant is written; then the disk is full."""
+    save = Repository.save_session
+
+    async def save_or_fail(self: Repository, session: AuthSession, *, expect: int) -> Held[AuthSession]:
+        if not session.open:
+            disk_full()
+        return await save(self, session, expect=expect)
+
+    patch.setattr(Repository, "save_session", save_or_fail)
+
+
+def after_the_grant(house: House, patch: pytest.MonkeyPatch) -> None:
+    """The grant reached its place, and the disk failed before it could say so."""
+    save = Repository.save_grant
+
+    async def save_and_fail(self: Repository, grant: Grant, *, expect: int) -> Held[Grant]:
+        await save(self, grant, expect=expect)
+        disk_full()
+        raise AssertionError
+
+    patch.setattr(Repository, "save_grant", save_and_fail)
+
+
+@pytest.mark.case("36")
+@pytest.mark.parametrize("break_down", [at_the_session, after_the_grant])
+async def test_a_grant_that_is_durable_serves_whatever_failed_after_it(
+    house: House, monkeypatch: pytest.MonkeyPatch, break_down: Break
+) -> None:
+    asked = await house.ask_link()
+    with monkeypatch.context() as patch:
+        break_down(house, patch)
+        assert 200 == (await house.connect(asked)).status
+    ready = await house.ask()
+    assert isinstance(ready, Ready)
+    assert house.idp.is_alive(ready.access_token), "and was not revoked"
+    assert 0 == house.idp.count("revoke")
+    session = await house.session(asked)
+    assert session.claim is not None
+    house.clock.set(session.claim.until)
+    async with running(house.idp, [user_app(house.idp)], clock=house.clock, store=house.store) as successor:
+        assert "completed" == (await successor.session(asked)).status
+        assert ["auth.granted"] == [event["type"] for event in await successor.events()]
+
+
+@pytest.mark.case("36")
+async def test_a_grant_that_could_not_be_written_is_not_there_and_its_tokens_are_revoked(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = await house.ask_link()
+    with monkeypatch.context() as patch:
+        patch.setattr(Repository, "save_grant", disk_full)
+        assert_says(await house.connect(asked), Code.STORE_UNAVAILABLE)
+    assert (None, Code.STORE_UNAVAILABLE) == (await house.grant(), (await house.session(asked)).failure)
+    assert 0 == house.idp.living_tokens("client-mail")
+    assert isinstance(await house.ask(), AuthorizationRequired)
+    assert ["storeUnavailable"] == [event["payload"]["code"] for event in await house.events()]
+
+
+@pytest.mark.case("36")
+async def test_without_an_audit_entry_there_is_no_grant(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit file is full when the provider has answered: nothing is stored, and nothing stays alive unseen."""
+    asked = await house.ask_link()
+    person = house.browser()
+    url = await house.way_back(asked, person)
+    with monkeypatch.context() as patch:
+        patch.setattr(AuditList, "write", disk_full)
+        assert_says(await person.follow(url), Code.STORE_UNAVAILABLE)
+    assert (None, Code.STORE_UNAVAILABLE) == (await house.grant(), (await house.session(asked)).failure)
+    assert 0 == house.idp.living_tokens("client-mail")
