@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import logging
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from oauthbroker.cli.refusals import described
@@ -44,8 +46,15 @@ class LibraryLog(logging.Handler):
         )
 
 
-def calm_libraries(log: FilteringBoundLogger) -> None:
-    """From now on every library's warnings and errors arrive as lines of `log`, and nothing below that."""
+@contextmanager
+def calm_libraries(log: FilteringBoundLogger) -> Iterator[None]:
+    """Inside the block every library's warnings and errors arrive as lines of `log`, and nothing below that."""
     root = logging.getLogger()
+    before = root.handlers[:], root.level
     root.handlers[:] = [LibraryLog(log)]
     root.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])

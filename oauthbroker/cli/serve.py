@@ -35,10 +35,10 @@ async def _serve(config: Path) -> None:
     log = json_log(sys.stderr, clock)
     settings = load(config).settings
     ending = asyncio.Event()
-    with listen(settings.listen_host, settings.listen_port) as door, on_signals(ending.set):
-        calm_libraries(log)
+    with listen(settings.listen_host, settings.listen_port) as door, on_signals(ending.set), calm_libraries(log):
         async with open_broker(config, clock=clock, log=log) as broker, served(broker.web, door):
-            log.info("serving", url=settings.public_base_url, port=settings.listen_port, apps=len(broker.bundle.apps))
+            apps = len(broker.bundle.apps)
+            log.info("serving", url=settings.public_base_url, port=settings.listen_port, apps=apps)
             await ending.wait()
             log.info("stopping")
     log.info("stopped")

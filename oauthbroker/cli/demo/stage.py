@@ -112,5 +112,5 @@ def _log_file(path: Path) -> Iterator[FilteringBoundLogger]:
     """The broker's log, out of the way of the story."""
     with path.open("w", encoding="ascii") as stream:
         log = json_log(stream, SystemClock())
-        calm_libraries(log)
-        yield log
+        with calm_libraries(log):
+            yield log

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from oauthbroker import cli
-from oauthbroker.cli.process import LibraryLog
+from oauthbroker.cli.process import LibraryLog, calm_libraries
 from oauthbroker.cli.refusals import Refused, described, tell
 from oauthbroker.cli.text import columns, shown
 from oauthbroker.clock import SystemClock
@@ -100,3 +100,14 @@ def test_no_option_takes_a_secret():
         for each in getattr(command, "commands", {name: command}).values():
             options = {option for parameter in each.params for option in parameter.opts}
             assert not {it for it in options if any(word in it for word in ("secret", "token", "password", "-kek"))}
+
+
+def test_libraries_speak_as_they_did_once_the_server_has_ended():
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    stream = io.StringIO()
+    with calm_libraries(json_log(stream, SystemClock())):
+        logging.getLogger("asyncio").warning("said inside")
+        logging.getLogger("asyncio").info("too quiet")
+    assert before == (root.handlers, root.level)
+    assert ["asyncio"] == [json.loads(line)["library"] for line in stream.getvalue().splitlines()]
