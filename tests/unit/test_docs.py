@@ -1,0 +1,297 @@
+"""The pages are held to the product: their code runs, their tables are complete, what they name exists."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from starlette.applications import Starlette
+
+import oauthbroker
+from oauthbroker import audit
+from oauthbroker.apps import Bundle, Settings, ToolAuth
+from oauthbroker.cli import COMMANDS
+from oauthbroker.config.settings import KEY_FILE_ENV
+from oauthbroker.errors import Code
+from oauthbroker.metrics import Metric
+from oauthbroker.records import EventType
+from oauthbroker.repository import KINDS, LEASES
+from oauthbroker.results import MESSAGES
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
+from oauthbroker.wiring import CREDENTIAL, KEY_ENV, open_broker
+from tests.house import BASE, House, global_app, running
+from tests.matrix import RULES
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*DOCS, ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", ROOT / "store" / "README.md"]
+AWAITING = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+TOOLS: dict[str, tuple[ToolAuth, ...]] = {"Tool/slack": (ToolAuth("slack-bot", ("chat:write",)),)}
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def blocks(name: str, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text(name), re.DOTALL)
+
+
+def python_blocks() -> Iterator[Any]:
+    for page in PAGES:
+        for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)):
+            yield pytest.param(block, id=f"{page.relative_to(ROOT)} {number}")
+
+
+@pytest.mark.parametrize("block", [*python_blocks()])
+def test_every_python_block_of_every_page_compiles(block: str) -> None:
+    compile(block, "a page", "exec", flags=AWAITING)
+
+
+@pytest.fixture
+async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    """What the pages assume: an app `slack-bot` in global mode, and a tool that declared it."""
+    scopes = ("chat:write", "channels:read")
+    app = global_app(identity_provider, "slack-bot", scopes=scopes)
+    async with running(identity_provider, [app], clock=test_clock, tools=TOOLS) as house:
+        yield house
+
+
+EVENT = {"thread": "1700000000.000100", "channel": "C123", "user": "U234567", "team": "T111"}
+
+
+@pytest.fixture
+def page(house: House) -> dict[str, Any]:
+    """The functions of docs/embedding.md, in one namespace, as a runtime would have them."""
+    sent: list[tuple[str, str]] = []
+
+    async def call_slack(token: str, said: str) -> str:
+        sent.append((token, said))
+        return said
+
+    space: dict[str, Any] = {"call_slack": call_slack, "sent": sent}
+    for block in blocks("docs/embedding.md"):
+        exec(compile(block, "docs/embedding.md", "exec"), space)  # noqa: S102 - that is what is tested
+    space["turn"] = _in_our_spelling(space["turn_for"](EVENT))
+    return space
+
+
+def _in_our_spelling(turn: oauthbroker.Turn) -> oauthbroker.Turn:
+    """The page speaks of Slack; the scripted provider's accounts are spelt `idp:`."""
+    assert turn.auth is not None
+    subjects = {mode: subject.replace("slack:team", "idp:team") for mode, subject in turn.auth.subjects.items()}
+    auth = oauthbroker.TurnAuth(turn.auth.actor, subjects)
+    return oauthbroker.Turn(turn.agent_name, turn.instance_key, turn.swarm_ref, turn.origin, auth)
+
+
+async def test_the_runtime_of_the_embedding_page_lives_the_whole_story(house: House, page: dict[str, Any]) -> None:
+    turn, broker = page["turn"], house.broker
+    oauth = broker.oauth(turn, tool="Tool/slack")
+    waiting = await page["post_message"](oauth, "hello")
+    assert "waiting" == waiting["status"]
+    [block] = await page["context_blocks"](broker, turn)
+    assert waiting["link"] == block["items"][0]["authorizationUrl"]
+    await connect_through(house.browser(), house.idp, waiting["link"], "alice")
+    handled: list[dict[str, Any]] = []
+
+    async def handle(event: dict[str, Any]) -> None:
+        handled.append(event)
+
+    assert await page["next_event"](broker, "planner", handle)
+    assert ["auth.granted"] == [event["type"] for event in handled]
+    assert [] == await page["context_blocks"](broker, turn)
+    assert {"status": "ok", "sent": "hello"} == await page["post_message"](oauth, "hello")
+    assert [("hello", True)] == [(said, house.idp.is_alive(token)) for token, said in page["sent"]]
+    assert await page["disconnect"](broker, turn)
+    assert not await page["disconnect"](broker, turn)
+
+
+async def test_an_event_that_cannot_be_handled_comes_again_as_the_page_says(house: House, page: dict[str, Any]) -> None:
+    await house.connect(await house.ask_link("slack-bot", of=page["turn"]))
+    await house.broker.wait((await _session_id(house)), timeout=1)
+
+    async def fail(event: dict[str, Any]) -> None:
+        raise RuntimeError("not today")
+
+    with pytest.raises(RuntimeError, match="not today"):
+        await page["next_event"](house.broker, "planner", fail)
+    house.clock.advance(60)
+    delivery = await house.broker.events.lease("planner")
+    assert delivery is not None
+    assert 2 == delivery.attempt
+
+
+async def _session_id(house: House) -> str:
+    [session] = [held.record async for held in house.repository.sessions()]
+    return session.id
+
+
+async def test_the_ways_without_a_queue_work_as_the_page_says(house: House, page: dict[str, Any]) -> None:
+    turn, broker = page["turn"], house.broker
+    asked = await house.ask_link("slack-bot", of=turn)
+    assert await page["never_mind"](broker, asked)
+    assert not await page["never_mind"](broker, asked)
+    assert "expired" == await page["until_connected"](broker, asked)
+    again = await house.ask_link("slack-bot", of=turn)
+    handled: list[str] = []
+
+    async def handle(event: dict[str, Any]) -> None:
+        handled.append(event["type"])
+
+    async def work() -> None:
+        await house.connect(again)
+        assert "completed" == await page["until_connected"](broker, again)
+        for _ in range(200):
+            if handled:
+                return
+            await asyncio.sleep(0.005)
+
+    await page["with_callbacks"](broker, "planner", handle, work)
+    assert ["auth.granted"] == handled
+    assert isinstance(await page["other_account"](broker, turn), oauthbroker.AuthorizationRequired)
+
+
+async def test_the_application_of_the_embedding_page_serves_the_pages(
+    identity_provider: IdentityProvider, test_clock: TestClock, page: dict[str, Any]
+) -> None:
+    base = f"{BASE}/oauth"
+    settings = Settings(public_base_url=base, weaken=frozenset({"plainHttpProvider"}))
+    app = global_app(identity_provider, "slack-bot")
+    app = replace(app, redirect=replace(app.redirect, base_url=base))
+    identity_provider.change("client-slack-bot", redirect_uris=(app.redirect.uri,))
+    bundle = Bundle(settings, {app.name: app})
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+    application: Starlette = page["application"](
+        bundle, path="/oauth", env={}, clock=test_clock, store=store, audit=audit.AuditList()
+    )
+    async with application.router.lifespan_context(application):
+        broker = application.state.broker
+        asked = await broker.oauth(page["turn"]).get_access_token("slack-bot")
+        assert asked.authorization_url.startswith(f"{base}/connect/")
+        person = Browser(apps={BASE: application})
+        assert 200 == (await connect_through(person, identity_provider, asked.authorization_url)).status
+        assert "ready" == (await broker.oauth(page["turn"]).get_access_token("slack-bot")).status
+
+
+async def test_a_configuration_that_is_refused_stops_the_application_with_every_problem(
+    page: dict[str, Any], tmp_path: Path
+) -> None:
+    tmp_path.joinpath("a.yaml").write_text("kind: OAuthApp\n")
+    application: Starlette = page["application"](str(tmp_path))
+    with pytest.raises(SystemExit, match=r"a\.yaml"):
+        async with application.router.lifespan_context(application):
+            pass
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_the_first_screen_of_the_readme_runs(
+    house: House, page: dict[str, Any], connected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it stands there: what is ready is used, what is not is said, and the event is there to go on."""
+    said: list[Any] = []
+
+    @asynccontextmanager
+    async def opened(config: str) -> AsyncIterator[Any]:
+        assert "config" == config
+        yield _OurSpelling(house.broker)
+
+    link = await house.ask_link("slack-bot", of=page["turn"])
+    await house.connect(link)
+    if not connected:
+        await house.broker.revoke("slack-bot", subject="idp:team:T111")
+    monkeypatch.setitem(vars(oauthbroker), "open_broker", opened)
+    space: dict[str, Any] = {
+        "call_slack": lambda token: said.append(house.idp.is_alive(token)),
+        "say": lambda *words: said.extend(words),
+        "report": lambda *words: pytest.fail(str(words)),
+    }
+    [block] = [block for block in blocks("README.md") if "open_broker" in block]
+    await eval(compile(block, "README.md", "exec", flags=AWAITING), space)  # noqa: S307 - that is what is tested
+    assert space["event"].type == "auth.granted"
+    assert [True] == said if connected else 2 == len(said)
+
+
+class _OurSpelling:
+    """The broker, for turns that speak of Slack."""
+
+    def __init__(self, broker: oauthbroker.Broker) -> None:
+        self.events = broker.events
+        self._broker = broker
+
+    def oauth(self, turn: oauthbroker.Turn, tool: str) -> Any:
+        return self._broker.oauth(_in_our_spelling(turn), tool)
+
+
+def test_every_parameter_of_open_broker_is_on_the_embedding_page() -> None:
+    names = set(inspect.signature(open_broker).parameters)
+    assert set() == {name for name in names if not re.search(rf"\b{name}\b", text("docs/embedding.md"))}
+
+
+def test_everything_a_broker_can_do_is_on_the_embedding_page() -> None:
+    inside = {"bundle", "manager", "consent", "outcomes", "waiting", "clock", "audit"}
+    names = {name for name in dir(oauthbroker.Broker) if not name.startswith("_")} - inside
+    assert set() == {name for name in names if not re.search(rf"broker\.{name}\b", text("docs/embedding.md"))}
+
+
+def test_every_event_is_on_the_embedding_page_and_no_other() -> None:
+    assert set(get_args(EventType)) == set(re.findall(r"^\| `(auth\.\w+)` \|", text("docs/embedding.md"), re.MULTILINE))
+
+
+def test_the_operations_page_names_commands_variables_and_counters_that_exist() -> None:
+    page = text("docs/operations.md")
+    for command in re.findall(r"(?m)^oauthbroker (\w+)|`oauthbroker (\w+)", page):
+        assert set(command) & set(COMMANDS), command
+    for word in (KEY_ENV, KEY_FILE_ENV, CREDENTIAL):
+        assert word in page
+    named = set(re.findall(r"oauthbroker_\w+_total", page))
+    assert named
+    assert named <= {metric.value for metric in Metric}
+
+
+def test_the_pages_name_codes_and_reasons_that_exist() -> None:
+    for name in ("docs/operations.md", "docs/divergences.md", "docs/embedding.md", "docs/configuration.md"):
+        said = set(re.findall(r"`([a-z]+(?:[A-Z][a-z]+)+)`", text(name)))
+        looks_like_a_code = {word for word in said if _ENDS.search(word)}
+        assert looks_like_a_code <= {code.value for code in Code} | set(MESSAGES["en"]) | _NOT_CODES, name
+
+
+_ENDS = re.compile(
+    r"(Invalid|Mismatch|Unknown|Expired|Used|Failed|Denied|Uncertain|Malformed|Unavailable|Forbidden|Exceeded|"
+    r"Unsatisfiable|Corrupt|Misplaced|Unsupported|Misconfigured|Unreachable|Limited|Locked|Permissions)$"
+)
+_NOT_CODES = {"refreshFailed"}
+
+
+def test_the_divergences_page_speaks_of_every_rule_and_of_every_rfc_that_the_code_names() -> None:
+    """Whoever builds on another RFC has to say where we differ from it, or that we do not."""
+    page = text("docs/divergences.md")
+    sections = {number.partition("-")[0] for number in RULES if number.startswith("12.5")}
+    assert set() == {number for number in sections if f"**{number}" not in page}
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "oauthbroker").rglob("*.py"))
+    assert set() == set(re.findall(r"RFC (\d+)", code)) - set(re.findall(r"\d{4}", page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text("utf-8")):
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"(?m)^#+ (.+)$", file.read_text("utf-8"))
+            assert anchor in {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_keeps_to_a_width_that_can_be_reviewed(page: Path) -> None:
+    """Prose may run on where it stands in a table or in one paragraph a line; code may not."""
+    for block in re.findall(r"```(?:python|sh|yaml)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        assert all(len(line) <= 130 for line in block.splitlines()), block
