@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,9 +19,10 @@ from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, To
 from oauthbroker.scope import ScopeNeed, resolve_scopes, union_in_app_order
 from oauthbroker.secret import Secret
 from oauthbroker.subject import resolve_subject
-from oauthbroker.turn import Turn
+from oauthbroker.turn import ResumeTarget, Turn
 
 MAX_MIN_TTL = 10 * 365 * 24 * 3600
+MAX_TARGET_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class OAuthManager:
                     wish = Wish(
                         subject,
                         _step_up(app, asked, grant, reason),
-                        caller.turn.resume_target,
+                        _checked_target(caller.turn.resume_target),
                         reason,
                         switch_account,
                     )
@@ -221,3 +223,17 @@ def _checked_ttl(seconds: int | None) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_MIN_TTL:
         raise BrokerError(Code.REQUEST_INVALID, note="minTtlSeconds")
     return seconds
+
+
+def _checked_target(target: ResumeTarget) -> ResumeTarget:
+    """Where the event goes, as a session keeps it. Raises `requestInvalid` for what is not words and JSON of a sane
+    size: nobody could be resumed there."""
+    words = (target.agent_name, target.instance_key, target.swarm_ref)
+    try:
+        kept = json.dumps(target.to_json(), ensure_ascii=False, allow_nan=False)
+        size = len(kept.encode())
+    except (TypeError, ValueError, RecursionError):  # half an emoji of a message that was cut is a ValueError too
+        kept, size = "", MAX_TARGET_BYTES + 1
+    if size > MAX_TARGET_BYTES or not all(isinstance(word, str) and word for word in words):
+        raise BrokerError(Code.REQUEST_INVALID, note="the turn cannot be kept")
+    return ResumeTarget.from_json(json.loads(kept))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker import Turn
+from oauthbroker import Turn, TurnAuth
 from oauthbroker.apps import ToolAuth
 from oauthbroker.errors import Code
 from oauthbroker.manager import MAX_MIN_TTL, Ask, Decision, Need, Refuse, Use, decide
@@ -22,7 +23,7 @@ from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Key
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import House, global_app, running, turn, user_app
+from tests.house import ALICE, House, global_app, running, turn, user_app
 from tests.nouns import NOW, grant_with, token_with
 
 DEFAULT = 300
@@ -303,6 +304,35 @@ async def test_a_time_that_this_provider_never_issues_is_said_so_and_no_link_is_
     assert isinstance(result, Failed)
     assert (Code.MIN_TTL_UNSATISFIABLE, False) == (result.code, result.retryable)
     assert None is await counted.broker.pending(turn())
+
+
+UNFIT: dict[str, dict[str, Any]] = {
+    "an object in its origin": {"origin": {"client": object()}},
+    "half an emoji of a cut message": {"origin": {"text": "cut \ud83d"}},
+    "half an emoji in its name": {"agent_name": "a\ud83d"},
+    "a number that JSON has not": {"origin": {"score": float("nan")}},
+    "a whole conversation": {"origin": {"text": "x" * 70_000}},
+    "no agent": {"agent_name": ""},
+    "an instance that is a number": {"instance_key": 5},
+    "an actor that is none": {"auth": TurnAuth(actor=None, subjects={"user": ALICE})},  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT.values(), ids=UNFIT)
+async def test_a_turn_that_nobody_could_be_resumed_in_is_an_error_and_no_exception(
+    counted: House, unfit: dict[str, Any]
+) -> None:
+    result = await counted.broker.oauth(dataclasses.replace(turn(), **unfit)).get_access_token("mail")
+    assert isinstance(result, Failed)
+    assert Code.REQUEST_INVALID is result.code
+    assert "put" not in calls_of(counted)
+
+
+async def test_the_same_question_in_other_python_types_gets_the_same_link(counted: House) -> None:
+    """A session keeps JSON, which has no tuples: the second call must still find the first one's session."""
+    asker = dataclasses.replace(turn(), origin={"parts": ("a", 1)})
+    links = {(await counted.broker.oauth(asker).get_access_token("mail")).authorization_url for _ in range(3)}  # type: ignore[union-attr]
+    assert 1 == len(links)
 
 
 async def test_a_grant_of_before_never_hands_out_a_scope_that_the_app_has_lost(
