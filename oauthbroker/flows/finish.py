@@ -130,22 +130,25 @@ class Finish:
         return True
 
     async def recover(self, held: Held[AuthSession]) -> bool:
-        """Ends a claimed session whose claimer is gone: completed if the grant carries its id, else failed.
+        """Ends a claimed session whose claimer is gone: completed if the grant carries its id, else failed once the
+        claim has run out.
 
+        `commit` writes the grant and the session under one lease of the pair. So whoever holds that lease and finds
+        the one without the other knows that nobody is about to finish it, and need not wait.
         False while the claim is still somebody's. Raises `Conflict` when somebody else ends it at this moment.
         """
         session = held.record
-        if session.claim is None or session.claim.until > self.clock.now():
-            return False
         async with self.repository.pair(session.app, session.subject):
             grant = await self.repository.grant(session.app, session.subject)
             granted = grant is not None and _carries(grant.record, session)
             if granted and grant is not None:
                 await self._complete_all(grant.record, held)
-        if not granted:
+        over = session.claim is None or session.claim.until <= self.clock.now()
+        if granted:
+            self.wake()
+        elif over:
             await self.fail(held, Code.EXCHANGE_UNCERTAIN)
-        self.wake()
-        return True
+        return granted or over
 
     async def drop(
         self, app: OAuthApp, session: AuthSession, code: Code, tokens: tuple[Secret, ...], revoke: Revoker
