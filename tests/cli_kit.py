@@ -106,9 +106,8 @@ class Desk:
         self.canaries.add(self.key_file.read_text("ascii").strip(), "key")
         assert 0 == self.type("secrets", "set", *SECRET, stdin=secret).code
 
-    def connect(self, account: str = "alice", idp: IdentityProvider | None = None) -> None:
+    def connect(self, account: str, idp: IdentityProvider) -> None:
         """A person agrees, so that there is a grant."""
-        assert idp is not None
         asyncio.run(self._connect(idp, account))
 
     async def _connect(self, idp: IdentityProvider, account: str) -> None:
