@@ -142,7 +142,7 @@ class Callback:
         if isinstance(refused, RefusedTokens):
             tokens = refused.tokens
         await self._give_up(app, claimed, refused.code, tokens)
-        raise refused
+        raise refused.with_traceback(None)  # the frames in which the answer lay would come along
 
     async def claim(self, held: Held[AuthSession]) -> Claimed:
         """The right to redeem, once: one winner in all processes. Raises `stateUsed` for everybody else."""

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -27,6 +28,7 @@ from oauthbroker.records import AuthSession, Grant
 from oauthbroker.results import AuthorizationRequired
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.evidence import text_of
+from oauthbroker.web.csrf import session_cookie_name
 from tests.house import BOB, House, file_store, running, tree, turn, user_app
 from tests.nouns import app_with, grant_with, session_with, token_with
 from tests.unit.config.bundles import APP, write
@@ -422,3 +424,31 @@ async def test_every_answer_to_a_browser_forbids_to_keep_it_and_to_pass_its_addr
         assert page.header("referrer-policy") in {"no-referrer", "same-origin"}
     assert "code=" not in person.page.url
     assert "state=" not in person.page.url
+
+
+@pytest.mark.case("90", "92")
+@pytest.mark.parametrize("fault", ["token type", "ID token", "owner", "scope"])
+async def test_a_refused_exchange_takes_no_token_along_in_its_traceback(
+    fault: str, house: House, canaries: Canaries
+) -> None:
+    """Whoever reports errors with the values of locals sees no frame in which the provider's answer lay."""
+    asked, person = await house.ask_link(), house.browser()
+    callback = await house.way_back(asked, person, "bob" if fault == "owner" else "alice")
+    if fault == "token type":
+        house.idp.script.token.alter(lambda answer: {**answer, "token_type": "mac"})
+    elif fault == "ID token":
+        house.idp.script.token.alter_id_token(claims={"aud": "somebody-else"})
+    elif fault == "scope":
+        house.idp.script.token.alter(lambda answer: {**answer, "scope": "openid read delete"})
+    consent, address = house.broker.consent, urlsplit(callback)
+    cookies = {cookie.name: cookie.value for cookie in person.cookies.all}
+
+    def cookie_of(locator: str) -> str | None:
+        return cookies.get(session_cookie_name(locator, secure=False))
+
+    with pytest.raises(BrokerError) as caught:
+        await consent.arrive(consent.apps["mail"], address.query.encode(), cookie_of)
+    frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True).format()
+    on_the_way = ("authorization code", "state", "cookie", "client secret")
+    finds = canaries.search("".join(frames), "a traceback with locals", allow=on_the_way)
+    assert [] == [find for find in finds if "token" in find.kind], finds
