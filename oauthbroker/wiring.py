@@ -78,7 +78,7 @@ async def open_broker(
         bundle = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository)
         audit = audit or _default_audit(bundle.settings, store)
         stack.callback(audit.close)
-        for name in sorted(bundle.settings.weaken):
+        for name in _weakenings(bundle.settings, pages=background):
             log.warning("a check is off", weaken=name)
         house = _build(bundle, repository, store, clock, audit, log)
         stack.push_async_callback(house.close)
@@ -154,6 +154,12 @@ async def _resolved(loaded: Loaded, env: Mapping[str, str], repository: Reposito
 def _default_audit(settings: Settings, store: AnyStore) -> AuditWriter:
     """Beside the records; in memory for a store in memory."""
     return AuditList() if isinstance(store, MemoryStore) else AuditFile(_data(settings) / "audit.jsonl")
+
+
+def _weakenings(settings: Settings, *, pages: bool) -> list[str]:
+    """What is said aloud at start. Pages without TLS, which only loopback may have, set cookies without `Secure`."""
+    plain = pages and settings.public_base_url.startswith("http:")
+    return sorted(settings.weaken) + (["plainHttpPages"] if plain else [])
 
 
 def _data(settings: Settings) -> Path:

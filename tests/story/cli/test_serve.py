@@ -37,8 +37,12 @@ def test_it_ends_in_order_when_told_to(ready: Desk, ending: signal.Signals):
     with serving(ready) as process:
         process.send_signal(ending)
         assert 0 == process.wait(10)
-    events = [line["event"] for line in log_lines(ready)]
-    assert ["a check is off", "serving"] == events[:2]
+    lines = log_lines(ready)
+    assert ["plainHttpProvider", "plainHttpPages"] == [
+        line["weaken"] for line in lines if line["event"] == "a check is off"
+    ]
+    events = [line["event"] for line in lines]
+    assert "serving" == events[2]
     assert ["stopping", "stopped"] == events[-2:]
 
 
