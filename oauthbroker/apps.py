@@ -46,7 +46,7 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Where the provider sends the browser back to: every app has a path of its own (security.md 0.3)."""
+    """Where the provider sends the browser back to: every app has a path of its own, so that no answer is taken for another app's."""
 
     callback_path: str
     base_url: str
@@ -67,7 +67,7 @@ class IdentityRule:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who may own what comes back (security.md 3.2). `authorizers` is for global mode: accounts, or `anyone`."""
+    """Who may own what comes back. `authorizers` is for global mode: accounts, or `anyone`."""
 
     binding: Binding = "providerIdentity"
     global_identity: IdentityRule | None = None

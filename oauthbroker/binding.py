@@ -1,4 +1,4 @@
-"""Who may finish whose session: the account that came back against the subject that asked (security.md 3.2)."""
+"""Who may finish whose session: the account that came back against the subject that asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broker: the object that `open_broker` gives, and all that an embedding runtime needs (design 11)."""
+"""Broker: the object that `open_broker` gives, and all that an embedding runtime needs: docs/embedding.md."""
 
 from __future__ import annotations
 

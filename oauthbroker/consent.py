@@ -76,7 +76,7 @@ class Consent:
     async def arrive(self, app: OAuthApp, query: bytes, cookie_of: Callable[[str], str | None]) -> str:
         """The provider sent the browser back to `app`'s path; the locator of the session that was completed.
 
-        Raises the codes of security.md groups A to D.
+        Raises the codes of cases 1 to 45 (tests/CASES.md).
         """
         return (await self._callback.receive(app, query, cookie_of)).locator
 

@@ -1,4 +1,4 @@
-"""The only door to tokens: `decide` is the table of design 4, `OAuthManager.get_access_token` walks it."""
+"""The only door to tokens: `decide` is the table in docs/embedding.md, `OAuthManager` walks it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Decision = Use | Ask | Refuse
 
 
 def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
-    """Lines 5 to 11 of the token call (design 4), for a grant that cannot be refreshed: first line that fits wins."""
+    """Lines 5 to 11 of the token call, for a grant that cannot be refreshed: first line that fits wins."""
     if grant is None:
         return Ask("noGrant")
     token = grant.token

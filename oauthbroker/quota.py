@@ -1,4 +1,4 @@
-"""How many authorizations may be open at once: per app and in all, counted in this process (security.md case 99).
+"""How many authorizations may be open at once: per app and in all, counted in this process (case 99).
 
 The cap per subject is exact across processes, because it is read from the pair's waiting list.
 """

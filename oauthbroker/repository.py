@@ -281,7 +281,7 @@ def _secret_spec(body: bytes) -> dict[str, Any]:
 
 
 def _in_place(entry: Entry, expected: Key) -> None:
-    """The seal binds a body to its file's name; this binds the name to what the plaintext says (security.md 5.2)."""
+    """The seal binds a body to its file's name; this binds the name to what the plaintext says."""
     if entry.key != expected:
         raise BrokerError(Code.RECORD_MISPLACED)
 

@@ -1,4 +1,4 @@
-"""What goes on after consent: outbox -> queue, and the ways an agent hears of it (design 8).
+"""What goes on after consent: outbox -> queue, and the ways an agent hears of it.
 
 The event is durable with the state change that caused it; the relay only moves it. It may move it twice, and the
 queue then sees the same id.

@@ -16,7 +16,7 @@ from oauthbroker.providers import presets
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-# What we set ourselves, or what would move the answer or the proof out of our sight (security.md case 95).
+# What we set ourselves, or what would move the answer or the proof out of our sight (case 95).
 RESERVED_OPTIONS: Final = frozenset(
     {"assertion", "client_assertion", "client_assertion_type", "client_id", "client_secret", "code",
      "code_challenge", "code_challenge_method", "code_verifier", "device_code", "dpop_jkt", "grant_type", "id_token",
@@ -194,7 +194,7 @@ def base_url_flaw(url: str) -> tuple[str, str] | None:
 
 
 def check_options(app: Merged) -> None:
-    """Options may add parameters; they can never name one that carries a check (security.md case 95)."""
+    """Options may add parameters; they can never name one that carries a check (case 95)."""
     reserved = RESERVED_OPTIONS | {app.habits.scope_param}
     known = {"authorize", "token"} | ({app.spec.provider or ""} if app.preset and app.preset.modes else set())
     for group, values in (app.spec.options or {}).items():

@@ -1,4 +1,4 @@
-"""Checks of one app's owner: can we learn whose account comes back, and who may bring it (security.md 3.2, case 40)."""
+"""Checks of one app's owner: can we learn whose account comes back, and who may bring it (case 40)."""
 
 from __future__ import annotations
 
@@ -121,6 +121,6 @@ def _check_authorizers(app: Merged) -> None:
 
 
 def _shape(template: str) -> re.Pattern[str]:
-    """What a template can produce: a claim never holds a colon (design, section 3)."""
+    """What a template can produce: a claim never holds a colon."""
     parts = re.split(r"\{[^{}]*\}", template)
     return re.compile("[^:]+".join(map(re.escape, parts)))

@@ -137,7 +137,7 @@ def _apps(
 
 
 def _check_callbacks(apps: list[Merged]) -> None:
-    """Two apps on one path could be taken for one another (security.md 0.3); letter case does not tell them apart."""
+    """Two apps on one path could be taken for one another; letter case does not tell them apart."""
     first: dict[str, Merged] = {}
     for app in apps:
         path = app.redirect.callback_path.lower()

@@ -1,4 +1,4 @@
-"""The provider sent a browser back: judge, claim, exchange, verify, commit (design 5.4 to 5.8).
+"""The provider sent a browser back: judge, claim, exchange, verify, commit.
 
 From the claim on, the work belongs to the broker and not to the request: a browser that goes away changes nothing.
 """

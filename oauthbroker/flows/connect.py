@@ -1,4 +1,4 @@
-"""From need to link to provider: open a session, show its page, and send one browser off (design 5.1 to 5.3)."""
+"""From need to link to provider: open a session, show its page, and send one browser off."""
 
 from __future__ import annotations
 

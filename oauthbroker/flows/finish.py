@@ -1,6 +1,6 @@
 """The end of every flow: whose tokens are these, may they be kept, and then one commit of grant and event.
 
-Order of the commit (design 5.8): grant with its event -> every other session that the grant satisfies -> the session
+Order of the commit: grant with its event -> every other session that the grant satisfies -> the session
 itself terminal. What stops after the first write is finished by `recover`, which looks at sessions that are claimed
 and open: so this one ends last, and no acknowledged grant, no event and nobody who waits is lost.
 """
@@ -153,7 +153,7 @@ class Finish:
     async def drop(
         self, app: OAuthApp, session: AuthSession, code: Code, tokens: tuple[Secret, ...], revoke: Revoker
     ) -> None:
-        """Tokens that we will not keep: revoked where that reaches no further than themselves (design 5.6)."""
+        """Tokens that we will not keep: revoked where that reaches no further than themselves."""
         revoked = False
         if app.revocation.reach == "token" and tokens:
             revoked = await revoke(app, tokens)

@@ -1,4 +1,4 @@
-"""Ending a grant: tombstone first, then the provider, then the tokens go (design 7). RFC 7009 for tokens we drop."""
+"""Ending a grant: tombstone first, then the provider, then the tokens go. RFC 7009 for tokens we drop."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def validate_callback(
     issuer_promised: bool,
     now: datetime,
 ) -> ValidCallback:
-    """Judges in this order (design 5.4; security.md groups A and B):
+    """Judges in this order (cases 1 to 17):
 
     (1) the session exists and its state is this one, compared in constant time
     (2) it was opened for this very app

@@ -22,7 +22,7 @@ class Discovery:
     """Metadata by issuer and key sets by address, for all apps. One per event loop.
 
     A document is good for a day, its failure for half a minute; an unknown key id refetches a key set at most
-    once a minute (security.md case 33). Its size and its time are the limits of every provider call.
+    once a minute (case 33). Its size and its time are the limits of every provider call.
     """
 
     def __init__(self, transport: Transport, clock: Clock, limits: Limits) -> None:

@@ -67,7 +67,7 @@ def verify_id_token(
     now: datetime,
     sent_at: datetime | None = None,
 ) -> VerifiedClaims:
-    """The claims, or `idTokenInvalid`; security.md case 32. Its note names the check that failed, no value.
+    """The claims, or `idTokenInvalid`; case 32. Its note names the check that failed, no value.
 
     (1) size, header, and no key or critical extension of the token's own (2) an algorithm on the app's list
     (3) one of the provider's keys (4) its signature (5) `iss` byte for byte, or the preset's template filled from

@@ -27,7 +27,7 @@ _MAX_PART = 512
 
 
 def render(template: str, facts: Mapping[str, Json]) -> str:
-    """`slack:user:{team.id}:{authed_user.id}` out of the provider's facts (design 3).
+    """`slack:user:{team.id}:{authed_user.id}` out of the provider's facts.
 
     A value that is missing, null, empty, neither text nor whole number, or that contains `:` or anything
     unprintable raises `subjectUnverifiable`: it could pass for another account. A claim whose own name is a URL

@@ -93,7 +93,7 @@ def code_request(app: OAuthApp, endpoints: Endpoints, code: Secret, verifier: Se
 
 
 def token_response(app: OAuthApp, answer: Answer) -> TokenResponse:
-    """Judges an answer of the token endpoint; security.md cases 19-31.
+    """Judges an answer of the token endpoint; cases 19-31.
 
     (1) busy or down (2) status 200 (3) format and label (4) no error member (5) an access token (6) its type
     (7) its lifetime (8) its scopes.

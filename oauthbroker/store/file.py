@@ -1,4 +1,4 @@
-"""The store on files: what security.md 5.3 calls the write protocol, behind the port. On disk: store/README.md."""
+"""The store on files: the write protocol of store/README.md, behind the port."""
 
 from __future__ import annotations
 

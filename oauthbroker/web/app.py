@@ -102,7 +102,7 @@ class PeoplePages:
         return page.response(set_cookies=[self._session_cookie(departure)])
 
     def callback_of(self, app: OAuthApp) -> Handler:
-        """The handler of one app's own callback path (security.md 0.3)."""
+        """The handler of one app's own callback path."""
 
         async def callback(request: Request) -> Response:
             if _is_prefetch(request):

@@ -67,7 +67,7 @@ class Page:
 
 
 def render_connect(view: ConnectView, locale: Locale) -> Page:
-    """Who asks for what, for whom, and where it leads. Shows, and changes nothing (design.md 5.3).
+    """Who asks for what, for whom, and where it leads. Shows, and changes nothing.
 
     Referrer-Policy is `same-origin`: with `no-referrer` browsers send `Origin: null` on the form's POST.
     """

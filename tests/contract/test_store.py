@@ -118,7 +118,7 @@ class StoreContract:
         assert "conflict" == await outcome(store.delete(key, expect=expect))
 
     async def test_of_many_writers_of_one_generation_one_wins(self, store, other, key):
-        """security.md 5.3: the generation is checked where it is written, not where it was read."""
+        """The generation is checked where it is written, not where it was read."""
         writers = [outcome((store, other)[n % 2].put(key, b"%d" % n, expect=0)) for n in range(24)]
         results = await asyncio.gather(*writers)
         assert ["won"] == [result for result in results if result != "conflict"]
@@ -202,7 +202,7 @@ class StoreContract:
         assert 64 == len(store.key("grants", "a", "b").name)
 
     async def test_lists_of_parts_that_read_alike_have_different_keys(self, store):
-        """security.md case 45: `a:b` + `c` is not `a` + `b:c`."""
+        """Case 45: `a:b` + `c` is not `a` + `b:c`."""
         lists = [("a:b", "c"), ("a", "b:c"), ("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("", "abc"), (), ("",)]
         assert len(lists) == len({store.key("grants", *parts).name for parts in lists})
         assert store.key("grants", "a").name != store.key("events", "a").name

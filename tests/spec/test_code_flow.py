@@ -167,7 +167,7 @@ async def test_5_in_user_mode_another_persons_account_is_refused_and_belongs_to_
 @pytest.mark.case("42")
 @pytest.mark.parametrize("account, code", [("bob", "subjectForbidden"), ("mallory", "subjectMismatch")])
 async def test_5_in_global_mode_team_and_authorizer_are_compared(house: House, account: str, code: str) -> None:
-    """A colleague who may not speak for the team, and a stranger from another one, connect nothing."""
+    """A member who may not speak for the team, and a stranger from another one, connect nothing."""
     await house.connect(await house.ask_link("team"), account)
     assert None is await house.grant("team", TEAM)
     [event] = await house.events()

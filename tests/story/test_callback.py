@@ -1,4 +1,4 @@
-"""The way back from the provider (security.md A): what is refused, with which word, and what it leaves untouched."""
+"""The way back from the provider (cases 1-13): what is refused, with which word, and what it leaves untouched."""
 
 from __future__ import annotations
 

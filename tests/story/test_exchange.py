@@ -1,4 +1,4 @@
-"""The exchange end to end (security.md C): what a token endpoint can do wrong, and that nothing of it stays."""
+"""The exchange end to end (cases 18-36): what a token endpoint can do wrong, and that nothing of it stays."""
 
 from __future__ import annotations
 

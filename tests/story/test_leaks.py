@@ -1,4 +1,4 @@
-"""Leaks (security.md H): loggers at their loudest, exceptions that quote their input, objects that are taken apart."""
+"""Leaks (cases 89-92): loggers at their loudest, exceptions that quote their input, objects that are taken apart."""
 
 from __future__ import annotations
 
@@ -52,13 +52,21 @@ async def whole_story(house: House) -> None:
 
 @pytest.mark.case("89")
 @pytest.mark.rule("12.5.3-2")
-async def test_no_logger_at_its_loudest_says_a_secret(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """The root logger and every library's own are at level 1; the sweep hears them all and fails the test itself."""
+async def test_no_logger_at_its_loudest_says_a_secret(
+    house: House, canaries: Canaries, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The root logger and every library's own are at level 1; the sweep hears them all and fails the test itself.
+
+    The provider also sends a cookie and a location, which is what HTTP libraries like to log.
+    """
     caplog.set_level(1)
     for name in ("httpx2", "httpcore2", "httpcore2.http11", "httpcore2.connection", "asyncio", "authlib", "filelock"):
         caplog.set_level(1, logger=name)
+    said = {"set-cookie": f"sid={canaries.mint('cookie').reveal()}", "location": canaries.mint("location").reveal()}
+    house.idp.script.token.answer(400, {"error": "invalid_grant"}, said)
+    await house.connect(await house.ask_link("files", ["read"]))
     await whole_story(house)
-    assert 7 == len(await house.events(count=7))
+    assert 8 == len(await house.events(count=8))
 
 
 @pytest.mark.case("89")

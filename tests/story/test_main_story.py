@@ -1,4 +1,4 @@
-"""The story in ten lines (design 1): from a missing token to a resumed agent."""
+"""The story in ten lines: from a missing token to a resumed agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may finish whose session (security.md B): an attacker and a victim, each with a browser of their own."""
+"""Who may finish whose session (cases 14-17, 101): an attacker and a victim, each with a browser of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose grant it is and what it covers (security.md D), from the turn's subjects to the account that came back."""
+"""Whose grant it is and what it covers (cases 37-45), from the turn's subjects to the account that came back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token call, line by line (design 4): `decide` as a table, and what is refused before anything is looked up."""
+"""The token call, line by line (docs/embedding.md): `decide` as a table, and what is refused before anything is looked up."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_table_of_the_token_call(grant: Grant | None, wanted: Need, answer: 
     assert answer == decide(grant, wanted, NOW)
 
 
-# The same lines once more, as design 4 writes them: each with its own condition, the first that fits wins.
+# The same lines once more, in other words: each with its own condition, the first that fits wins.
 Line = tuple[Callable[[Grant, Need, float], bool], Decision]
 INFINITE = float("inf")
 LINES: list[Line] = [
@@ -170,7 +170,7 @@ async def test_the_counting_store_does_count(counted: House) -> None:
     assert {"key", "get", "put", "lease"} <= calls_of(counted).keys()
 
 
-# (line of design 4, what is wrong, who asks, what is asked)
+# (line of the token call, what is wrong, who asks, what is asked)
 REFUSED: list[tuple[str, str, str | None, Turn, str, list[str] | None, Any, Code]] = [
     ("1", "unknown app", None, turn(), "nobody", None, None, Code.OAUTH_APP_NOT_FOUND),
     ("1", "unknown app, nothing else right either", "Tool/x", Turn("a", "i"), "x", ["y"], -1, Code.OAUTH_APP_NOT_FOUND),

@@ -1,4 +1,4 @@
-"""The conformance suite's list of bad ID tokens (security.md 1.2 and case 32), signed by real keys."""
+"""The conformance suite's list of bad ID tokens (case 32), signed by real keys."""
 
 from __future__ import annotations
 
