@@ -46,7 +46,7 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Where the provider sends the browser back to: every app has a path of its own, so that no answer is taken for another app's."""
+    """Where the provider sends the browser back to: every app has a path of its own (case 6)."""
 
     callback_path: str
     base_url: str
