@@ -5,6 +5,7 @@
 #   make test    fast tests, slow tests, then servers and browsers that we did not write
 #   make check   formatting, lint, types          make fix     mend what a machine can mend
 #   make bench   measure                          make cases   rewrite tests/CASES.md
+#   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
 #   make pins    resolve requirements/ anew       make clean   forget .venv and caches
 
 SHELL := /bin/bash
@@ -20,11 +21,11 @@ NODE := tests/e2e/node/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test test-fast test-slow test-e2e node check fix bench cases pins clean
+.PHONY: help demo test test-fast test-slow test-e2e node check fix bench kills cases pins clean
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,8s/^#//p' Makefile
+	@sed -n '4,9s/^#//p' Makefile
 
 demo: $(RUN)
 	@$(BIN)/oauthbroker demo $(ARGS)
@@ -62,6 +63,9 @@ fix: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python bench/run.py $(ARGS)
+
+kills: $(DEV)
+	$(BIN)/python -m tests.faults.kills $(ARGS)
 
 cases: $(DEV)
 	$(BIN)/python -m tests.test_cases

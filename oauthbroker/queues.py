@@ -15,12 +15,14 @@ from datetime import datetime, timedelta
 
 from oauthbroker.apps import Limits
 from oauthbroker.clock import Clock, from_iso, random_text, to_iso
-from oauthbroker.errors import BrokerError
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.records import AgentEvent, codec
 from oauthbroker.repository import Repository
 
 REMEMBERED = 256
+MOST_DEAD = 1000  # older dead letters go
+MOST_BYTES = 2 * 1024 * 1024  # some ten thousand events that nobody has consumed
 BACKOFF_SECONDS = (1, 5, 25, 125, 600)
 
 
@@ -61,7 +63,7 @@ class Index:
 
     def bury(self, item: Item) -> None:
         self.remove(item.id)
-        self.dead.append(dataclasses.replace(item, lease=None, due=None))
+        self.dead = [*self.dead, dataclasses.replace(item, lease=None, due=None)][-MOST_DEAD:]
 
     def next_free(self, now: datetime) -> Item | None:
         """The oldest item that heads its address and is not leased or backing off."""
@@ -127,12 +129,17 @@ class Queues:
         self._metrics = metrics
 
     async def enqueue(self, event: AgentEvent) -> bool:
-        """Puts an event at the end of its agent's queue; the same event twice is one. True when it was new."""
+        """Puts an event at the end of its agent's queue; the same event twice is one. True when it was new.
+
+        Raises `storeUnavailable` when the queue is full: the event stays where it came from, to be tried again.
+        """
         async with self._changing(event.target.agent_name) as index:
             new = not index.knows(event.id)
             if new:
-                await self._repository.keep_event(event)
                 index.waiting.append(Item(event.id, "\x1f".join(event.target.address)))
+                if len(index.to_plaintext()) > MOST_BYTES:
+                    raise BrokerError(Code.STORE_UNAVAILABLE, note="the queue is full: nobody consumes it")
+                await self._repository.keep_event(event)
         if new:
             self._metrics.add(Metric.EVENTS_QUEUED, event.type)
         return new

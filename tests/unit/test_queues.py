@@ -287,6 +287,30 @@ async def test_events_that_many_put_at_once_are_all_there(tmp_path: Path, clock:
         assert sorted(ids(*range(10))) == sorted(await drained(all_[0]))
 
 
+async def test_a_queue_that_nobody_consumes_fills_up_and_takes_more_once_somebody_does(
+    queues: Queues, store: MemoryStore, monkeypatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.queues.MOST_BYTES", 1000)
+    number = 0
+    with pytest.raises(BrokerError) as full:
+        for number in range(100):
+            await queues.enqueue(event(number))
+    assert Code.STORE_UNAVAILABLE is full.value.code
+    assert 0 < number == await store.count("events")
+    assert await queues.enqueue(event(number, agent="writer"))  # another agent's queue is its own
+    assert ids(*range(number)) == await drained(queues)
+    assert await queues.enqueue(event(number + 1))
+
+
+async def test_dead_letters_are_bounded(queues: Queues, clock: TestClock, monkeypatch) -> None:
+    monkeypatch.setattr("oauthbroker.queues.MOST_DEAD", 3)
+    for number in range(5):
+        await queues.enqueue(event(number))
+        await exhaust(queues, clock)
+    assert ids(2, 3, 4) == [each.id for each in await queues.dead("planner")]
+    assert 2 == await queues.tidy()
+
+
 items = st.builds(Item, kit.texts, kit.texts, st.integers(0, 5), st.none() | kit.moments, st.none() | kit.texts)
 
 
