@@ -149,3 +149,13 @@ def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:
     sister_page = {"configurationError", "tokenRevoked", "refreshFailed"}
     fields = {"getAccessToken", "retryAfterSeconds"}
     assert set() == named - {code.value for code in Code} - sister_page - fields - set(MESSAGES["en"])
+
+
+def test_the_page_says_which_codes_nothing_answers_yet() -> None:
+    """A code that comes into use has to leave that list, and one that falls out of use to join it."""
+    house = Path(__file__).parents[2] / "oauthbroker"
+    files = [path for path in house.rglob("*.py") if path.name != "errors.py" and "testing" not in path.parts]
+    raised = "".join(path.read_text("utf-8").replace("error.code is Code.", "") for path in files)
+    unused = [code.value for code in Code if not re.search(rf"\bCode\.{code.name}\b", raised)]
+    [listed] = re.findall(r"\*\*Not yet answered.*", PAGE, re.DOTALL)
+    assert sorted(unused) == sorted(re.findall(r"`(\w+)`", listed))
