@@ -32,7 +32,8 @@ from tests.faults.broker_worker import PAIRS, PEOPLE, app_of, subject_of, turns_
 from tests.house import BASE, file_store, user_app
 
 ROOT = Path(__file__).parents[2]
-LONGEST_LIFE = 0.4  # seconds: a handful of stories
+MOST_LINES = 14  # that a broker may say before it dies: two stories
+LAST_SECONDS = 0.1  # and how long it may live on after the last of them
 PATIENCE = 60
 
 
@@ -111,7 +112,11 @@ class Nursery:
         if dice.random() < 0.8:  # else it may die while it still tidies up after the one before
             await self._until("up")
         reading = asyncio.create_task(self._until("dead"))
-        await asyncio.sleep(dice.uniform(0, LONGEST_LIFE))
+        last_line = len(self._facts.lines) + dice.randrange(MOST_LINES)
+        async with asyncio.timeout(PATIENCE):
+            while len(self._facts.lines) < last_line and not reading.done():
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(dice.uniform(0, LAST_SECONDS))
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
         dead = await reading
