@@ -21,7 +21,8 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
 FROM python:${PYTHON_VERSION}-slim
 RUN python -m pip uninstall --yes --quiet pip setuptools wheel
 COPY --from=build /opt/oauthbroker /opt/oauthbroker
-ENV PATH=/opt/oauthbroker/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/oauthbroker/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    OAUTHBROKER_KEY_FILE=/srv/oauthbroker/keys/broker.kek
 WORKDIR /srv/oauthbroker
 RUN mkdir config store keys && chown 10001:10001 store keys && chmod 0700 store keys
 USER 10001:10001

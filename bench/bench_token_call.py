@@ -46,7 +46,9 @@ def app() -> OAuthApp:
 def grant(subject: str) -> Grant:
     now = datetime.now(UTC)
     token = Token(Secret("t" * 900), "bearer", Secret("r" * 200))
-    return Grant("mail", "example", subject, "authorization_code", ("read", "write"), token, now, now)
+    scopes = ("read", "write")
+    made_with = app().registration
+    return Grant("mail", "example", subject, "authorization_code", scopes, token, now, now, registration=made_with)
 
 
 async def spent(work: Callable[[], Awaitable[object]], repeats: int, batch: int) -> tuple[float, float]:

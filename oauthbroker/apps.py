@@ -125,9 +125,14 @@ class OAuthApp:
     habits: Habits = Habits()
     resource: tuple[str, ...] = ()
     scope_set: frozenset[str] = frozenset()
+    registration: str = ""
 
     def __post_init__(self) -> None:
+        """`registration` names our client at that very provider: a grant made with another one is not this app's."""
         object.__setattr__(self, "scope_set", frozenset(self.scopes))
+        place = self.endpoints.token_url or self.endpoints.issuer
+        digest = hashlib.sha256(json.dumps([self.client.client_id, place]).encode()).hexdigest()
+        object.__setattr__(self, "registration", digest[:32])
 
     @property
     def display_name(self) -> str:
@@ -167,7 +172,7 @@ class ConnectorAuth:
 class Limits:
     """Bounds on what callers can make us keep. Counts of open sessions, seconds, bytes."""
 
-    sessions_per_subject: int = 20
+    sessions_per_subject: int = 200
     sessions_per_app: int = 2_000
     sessions_total: int = 10_000
     session_seconds: int = 600

@@ -155,7 +155,9 @@ class AuditFile:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be written")
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1  # the number may soon name another file
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class AuditList:

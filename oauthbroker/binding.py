@@ -47,7 +47,7 @@ def _judge_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
         if facts.user_identity != subject:
             raise BrokerError(Code.SUBJECT_MISMATCH)
-    elif app.owner.binding == "providerIdentity":
+    elif app.owner.binding != "localOperator":  # the other bindings do not exist yet: nothing vouches
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     return OwnerVerdict(_pin(app, facts, facts.user_identity), facts.user_identity)
 
@@ -66,7 +66,10 @@ def _judge_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdic
 
 
 def _pin(app: OAuthApp, facts: OwnerFacts, identity: str | None) -> Account | None:
-    if facts.account is not None:
+    """What is pinned follows from the configuration, not from which scopes were asked for this time."""
+    rule = app.owner.user_identity
+    brings_id_token = "openid" in app.habits.always_scopes or rule is None or rule.source == "idToken"
+    if facts.account is not None and brings_id_token:
         return facts.account
     return (_issuer(app), identity) if identity is not None else None
 

@@ -58,7 +58,7 @@ class Consent:
             app,
             session.resume.agent_name,
             session.subject,
-            session.scopes,
+            await self._connect.scopes_now(app, session),
             session.expires_at,
             endpoints.authorization_url,
         )

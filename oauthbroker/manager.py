@@ -32,6 +32,7 @@ class Need:
     scopes: frozenset[str]
     ttl: int | None
     default_ttl: int
+    registration: str = ""
 
     @property
     def min_ttl(self) -> int:
@@ -64,7 +65,7 @@ Decision = Use | Ask | Refuse
 
 def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
     """Lines 5 to 11 of the token call, for a grant that cannot be refreshed: first line that fits wins."""
-    if grant is None:
+    if grant is None or grant.registration != need.registration:
         return Ask("noGrant")
     token = grant.token
     if grant.revoked or token is None:
@@ -150,7 +151,8 @@ class OAuthManager:
             resolve_scopes(app, declared, scopes)
         subject = resolve_subject(app, caller.turn)
         asked = resolve_scopes(app, declared, scopes)
-        need = Need(asked.needed, _checked_ttl(ttl), self._settings.limits.default_min_ttl_seconds)
+        default_ttl = self._settings.limits.default_min_ttl_seconds
+        need = Need(asked.needed, _checked_ttl(ttl), default_ttl, app.registration)
         for _ in range(3):
             held = self._repository.warm_grant(app.name, subject) or await self._repository.grant(app.name, subject)
             grant = held.record if held is not None else None

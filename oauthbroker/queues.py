@@ -136,7 +136,7 @@ class Queues:
         async with self._changing(event.target.agent_name) as index:
             new = not index.knows(event.id)
             if new:
-                index.waiting.append(Item(event.id, "\x1f".join(event.target.address)))
+                index.waiting.append(Item(event.id, _address(event)))
                 if len(index.to_plaintext()) > MOST_BYTES:
                     raise BrokerError(Code.STORE_UNAVAILABLE, note="the queue is full: nobody consumes it")
                 await self._repository.keep_event(event)
@@ -146,10 +146,8 @@ class Queues:
 
     async def lease(self, agent: str) -> Delivery | None:
         """The next event for `queue_lease_seconds`, or None when nothing is free. Takes the lock only if there is."""
-        body, _ = await self._repository.queue(agent)
-        if Index.from_plaintext(body).next_free(self._clock.now()) is None:
-            return None
-        return await self._lease(agent)
+        index, _ = await self._read(agent)
+        return await self._lease(agent) if index.next_free(self._clock.now()) is not None else None
 
     async def _lease(self, agent: str) -> Delivery | None:
         async with self._changing(agent) as index:
@@ -158,7 +156,7 @@ class Queues:
                 event = await self._readable(item.id)
                 if event is None or item.attempts >= self._limits.queue_attempts:
                     index.bury(item)
-                    self._metrics.add(Metric.EVENTS_DEAD, agent)
+                    self._metrics.add(Metric.EVENTS_DEAD)
                     continue
                 until = now + timedelta(seconds=self._limits.queue_lease_seconds)
                 lease = random_text(self._clock, 128)
@@ -183,7 +181,7 @@ class Queues:
                 return False
             if item.attempts >= self._limits.queue_attempts:
                 index.bury(item)
-                self._metrics.add(Metric.EVENTS_DEAD, agent)
+                self._metrics.add(Metric.EVENTS_DEAD)
                 return True
             pause = BACKOFF_SECONDS[min(item.attempts, len(BACKOFF_SECONDS)) - 1]
             due = self._clock.now() + timedelta(seconds=pause * self._clock.jitter(0.8, 1.2))
@@ -192,17 +190,19 @@ class Queues:
 
     async def dead(self, agent: str) -> list[AgentEvent]:
         """Dead letters, oldest first: events that no consumer could settle."""
-        body, _ = await self._repository.queue(agent)
-        found = [await self._readable(item.id) for item in Index.from_plaintext(body).dead]
+        index, _ = await self._read(agent)
+        found = [await self._readable(item.id) for item in index.dead]
         return [event for event in found if event is not None]
 
     async def tidy(self) -> int:
         """Removes bodies that no queue needs any more, which a crash may have left; how many. Reads every event."""
-        dropped = 0
+        dropped, needed = 0, dict[str, set[str]]()
         async for event in self._repository.events():
             agent = event.target.agent_name
-            body, _ = await self._repository.queue(agent)
-            if Index.from_plaintext(body).needs(event.id):
+            if agent not in needed:
+                index, _ = await self._read(agent)
+                needed[agent] = {item.id for item in (*index.waiting, *index.dead)}
+            if event.id in needed[agent]:
                 continue
             async with self._changing(agent) as index:  # where bodies are kept, so none is on its way in
                 if not index.needs(event.id):
@@ -223,13 +223,33 @@ class Queues:
     async def _changing(self, agent: str) -> AsyncIterator[Index]:
         """The index under the queue's lock, written back when it changed."""
         async with self._repository.queue_lock(agent):
-            body, entry = await self._repository.queue(agent)
-            index = Index.from_plaintext(body)
+            index, generation = await self._read(agent)
             before = index.to_plaintext()
             yield index
             after = index.to_plaintext()
             if after != before:
-                await self._repository.save_queue(agent, after, expect=entry.generation if entry else 0)
+                await self._repository.save_queue(agent, after, expect=generation)
+
+    async def _read(self, agent: str) -> tuple[Index, int]:
+        """The index and its generation.
+
+        One that is damaged on disk is made anew from the events that are kept, in the order of their making: leases
+        and counts are forgotten, so that an event may come again, and none is lost.
+        """
+        try:
+            body, entry = await self._repository.queue(agent)
+        except BrokerError as error:
+            if error.code is not Code.RECORD_CORRUPT:
+                raise
+        else:
+            return Index.from_plaintext(body), entry.generation if entry is not None else 0
+        kept = [event async for event in self._repository.events() if event.target.agent_name == agent]
+        kept.sort(key=lambda event: event.created_at)
+        return Index([Item(event.id, _address(event)) for event in kept]), 0
+
+
+def _address(event: AgentEvent) -> str:
+    return "\x1f".join(event.target.address)
 
 
 def _item_json(item: Item) -> dict[str, object]:

@@ -6,6 +6,7 @@ change together; plain reads take no lock.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -25,6 +26,13 @@ CACHED_GRANTS = 10_000
 PAIR_WAIT_SECONDS = 20.0
 
 R = TypeVar("R")
+Damage = Callable[[str, Code], None]
+
+_log = logging.getLogger("oauthbroker.repository")
+
+
+def _log_damage(place: str, code: Code) -> None:
+    _log.warning("unreadable record %s: %s", place, code.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +60,10 @@ class Due:
 class Repository:
     """Typed access to the store. Every method may raise `BrokerError` with a store code."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, on_damage: Damage = _log_damage) -> None:
         self._store = store
+        self._on_damage = on_damage
         self._cache: OrderedDict[tuple[str, str], Held[Grant]] = OrderedDict()
-        self._keys: dict[tuple[str, ...], Key] = {}
 
     def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
         """The write lock of one (app, subject). Never held while a provider is called."""
@@ -80,7 +88,14 @@ class Repository:
         held = self.warm_grant(app, subject)
         if held is not None:
             return held
-        entry = await self._store.get(self.grant_key(app, subject))
+        key = self.grant_key(app, subject)
+        try:
+            entry = await self._store.get(key)
+        except BrokerError as error:
+            if error.code is not Code.RECORD_CORRUPT:
+                raise
+            entry = None  # the store has kept its bytes aside and lets a new one be written: connect again
+            self._on_damage(f"grants/{key.name[:8]}", error.code)
         return None if entry is None else self._remember(self._open_grant(entry))
 
     async def save_grant(self, grant: Grant, *, expect: int) -> Held[Grant]:
@@ -93,8 +108,18 @@ class Repository:
 
     async def grants(self) -> AsyncIterator[Held[Grant]]:
         """Every readable grant; a damaged one never hides the others."""
-        async for entry in self._store.scan("grants"):
-            yield self._open_grant(entry)
+        async for held in self._readable("grants", self._open_grant):
+            yield held
+
+    async def _readable(self, kind: str, read: Callable[[Entry], R]) -> AsyncIterator[R]:
+        """What can be read of a kind; what cannot (another version's schema, say) is reported and left alone."""
+        async for entry in self._store.scan(kind):
+            try:
+                record = read(entry)
+            except BrokerError as error:
+                self._on_damage(f"{kind}/{entry.key.name[:8]}", error.code)
+                continue
+            yield record
 
     def _open_grant(self, entry: Entry) -> Held[Grant]:
         grant = _opened(Grant.from_plaintext, entry)
@@ -129,11 +154,9 @@ class Repository:
         await self._store.delete(held.entry.key, expect=held.generation)
 
     async def sessions(self) -> AsyncIterator[Held[AuthSession]]:
-        async for entry in self._store.scan("sessions"):
-            yield self._open_session(entry)
-
-    def session_unchanged(self, held: Held[AuthSession]) -> bool:
-        return self._store.unchanged(held.entry)
+        """Every readable session; a damaged one never hides the others."""
+        async for held in self._readable("sessions", self._open_session):
+            yield held
 
     def _open_session(self, entry: Entry) -> Held[AuthSession]:
         session = _opened(AuthSession.from_plaintext, entry)
@@ -141,30 +164,50 @@ class Repository:
         return Held(session, entry)
 
     async def waiting(self, app: str, subject: str) -> list[Held[AuthSession]]:
-        """The open sessions of a pair, oldest first."""
+        """The open sessions of a pair, oldest first. One that cannot be read is nobody's way in any more."""
         found = []
         for locator in (await self._waiting(app, subject))[0]:
-            held = await self.session(locator)
+            try:
+                held = await self.session(locator)
+            except BrokerError as error:
+                if error.retryable:
+                    raise
+                self._on_damage(f"sessions/{self.session_key(locator).name[:8]}", error.code)
+                continue
             if held is not None and held.record.open:
                 found.append(held)
         return found
 
     async def save_waiting(self, app: str, subject: str, locators: list[str]) -> None:
-        """Replaces the list, under the pair's lease."""
+        """Replaces the list, under the pair's lease; an empty one leaves nothing behind."""
         before, generation = await self._waiting(app, subject)
         if before == locators:
             return
         key = self._store.key("waiting", app, subject)
+        if not locators:
+            await self._store.delete(key, expect=generation)
+            return
         body = codec.encode("WaitingList", {"spec": {"app": app, "subject": subject, "sessions": locators}})
         await self._store.put(key, body, expect=generation)
 
+    def _open_waiting(self, entry: Entry) -> list[str]:
+        app, subject, locators = _opened(_waiting_spec, entry)
+        _in_place(entry, self._store.key("waiting", app, subject))
+        return locators
+
     async def _waiting(self, app: str, subject: str) -> tuple[list[str], int]:
-        entry = await self._store.get(self._store.key("waiting", app, subject))
-        if entry is None:
-            return [], 0
-        spec = codec.decode("WaitingList", entry.body)["spec"]
-        _in_place(entry, self._store.key("waiting", spec["app"], spec["subject"]))
-        return list(spec["sessions"]), entry.generation
+        """(locators, generation). A damaged list starts anew: its sessions end by themselves."""
+        key = self._store.key("waiting", app, subject)
+        generation = 0  # that of a record whose seal is broken, once the store has kept it aside
+        try:
+            entry = await self._store.get(key)
+            generation = entry.generation if entry is not None else 0
+            return (self._open_waiting(entry) if entry is not None else []), generation
+        except BrokerError as error:
+            if error.code is not Code.RECORD_CORRUPT:
+                raise
+            self._on_damage(f"waiting/{key.name[:8]}", error.code)
+        return [], generation
 
     # what is left to do
 
@@ -180,7 +223,7 @@ class Repository:
 
     async def due(self) -> list[Due]:
         """Every record that says it has something left to do. A stale marker is harmless."""
-        return [_due(entry) async for entry in self._store.scan("due")]
+        return [due async for due in self._readable("due", _due)]
 
     async def due_grant(self, due: Due) -> Held[Grant] | None:
         entry = await self._store.get(due.key) if due.key.kind == "grants" else None
@@ -207,9 +250,6 @@ class Repository:
         entry = await self._store.get(self._store.key("queues", agent))
         return (entry.body, entry) if entry is not None else (None, None)
 
-    def unchanged(self, entry: Entry) -> bool:
-        return self._store.unchanged(entry)
-
     async def save_queue(self, agent: str, body: bytes, *, expect: int) -> Entry:
         return await self._store.put(self._store.key("queues", agent), body, expect=expect)
 
@@ -226,8 +266,8 @@ class Repository:
 
     async def events(self) -> AsyncIterator[AgentEvent]:
         """Every readable event, in no order."""
-        async for entry in self._store.scan("events"):
-            yield _opened(AgentEvent.from_plaintext, entry)
+        async for event in self._readable("events", lambda entry: _opened(AgentEvent.from_plaintext, entry)):
+            yield event
 
     async def drop_event(self, event_id: str) -> None:
         entry = await self._store.get(self._store.key("events", event_id))
@@ -263,8 +303,18 @@ class Repository:
 
 
 def _due(entry: Entry) -> Due:
-    spec = codec.decode("DueMarker", entry.body)["spec"]
+    spec = _opened(_due_spec, entry)
     return Due(entry, Key(spec["kind"], entry.key.name), spec["app"], spec["subject"])
+
+
+def _due_spec(body: bytes) -> dict[str, str]:
+    spec = codec.decode("DueMarker", body)["spec"]
+    return {name: str(spec[name]) for name in ("kind", "app", "subject")}
+
+
+def _waiting_spec(body: bytes) -> tuple[str, str, list[str]]:
+    spec = codec.decode("WaitingList", body)["spec"]
+    return spec["app"], spec["subject"], list(spec["sessions"])
 
 
 def _opened(read: Callable[[bytes], R], entry: Entry) -> R:

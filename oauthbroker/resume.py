@@ -99,10 +99,18 @@ class Relay:
 
     async def revocations(self) -> None:
         """Tells providers of the tombstones that they have not heard of yet."""
+        failed = None
         for due in await self._repository.due():
-            held = await self._repository.due_grant(due)
-            if held is not None and held.record.revocation == "pending":
-                await self._revoke.resume(self._apps(held.record.app), held)
+            try:
+                held = await self._repository.due_grant(due)
+                if held is not None and held.record.revocation == "pending":
+                    await self._revoke.resume(self._apps(held.record.app), held)
+            except Conflict:
+                continue
+            except BrokerError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     async def _work(self, due: Due) -> bool:
         grant = await self._repository.due_grant(due)
@@ -203,7 +211,7 @@ class Events:
                 delivery = await self.lease(agent, wait=30)
                 if delivery is not None:
                     await _hand_over(delivery, callback)
-            except BrokerError:  # a store that does not work right now: what was leased comes again by itself
+            except (BrokerError, Conflict):  # a store that does not work now: what was leased comes again by itself
                 await self._clock.sleep(1)
 
 

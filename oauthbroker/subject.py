@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from oauthbroker.apps import OAuthApp
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.turn import Turn
@@ -14,7 +16,8 @@ def resolve_subject(app: OAuthApp, turn: Turn) -> str:
 
     Raises `subjectUnavailable` when the turn has none; user mode never falls back to global.
     """
-    subject = turn.auth.subjects.get(app.subject_mode) if turn.auth is not None else None
+    subjects = turn.auth.subjects if turn.auth is not None else None
+    subject = subjects.get(app.subject_mode) if isinstance(subjects, Mapping) else None
     if not isinstance(subject, str) or not is_subject(subject):
         raise BrokerError(Code.SUBJECT_UNAVAILABLE, mode=app.subject_mode)
     return subject

@@ -73,7 +73,7 @@ async def open_broker(
         loaded = config if isinstance(config, Bundle) else load(config)
         if store is None:
             store = open_store(with_keys(loaded.settings, env), env, clock, log)
-        repository = Repository(store)
+        repository = Repository(store, _reporting(log))
         stack.push_async_callback(repository.close)
         bundle = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository)
         audit = audit or _default_audit(bundle.settings, store)
@@ -110,8 +110,13 @@ def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: Fi
         kinds=KINDS,
         lease_kinds=LEASES,
         clock=clock,
-        on_damage=lambda place, code: log.error("unreadable entry", place=place, code=code.value),
+        on_damage=_reporting(log),
     )
+
+
+def _reporting(log: FilteringBoundLogger) -> Callable[[str, Code], None]:
+    """What is said of entries and records that cannot be read: a kind, the first digits of a name, and why."""
+    return lambda place, code: log.error("unreadable", place=place, code=code.value)
 
 
 def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
@@ -189,6 +194,7 @@ class _House:
             await self._tend()
             await self._try("tidying", self.relay.tidy)
             self.tasks = [asyncio.create_task(self._relay_for_ever()), asyncio.create_task(self._sweep_for_ever())]
+            self.tasks.append(asyncio.create_task(self._tell_providers_for_ever()))
 
     async def close(self) -> None:
         """Commits under way finish and their events reach the queue; then the network goes."""
@@ -222,11 +228,15 @@ class _House:
             await self._try("relay", self.relay.once)
 
     async def _sweep_for_ever(self) -> None:
-        """Providers are told of revocations here, where their slowness holds up nobody's events."""
+        while True:
+            await asyncio.sleep(self.broker.bundle.settings.limits.sweep_seconds)
+            await self._tend()
+
+    async def _tell_providers_for_ever(self) -> None:
+        """Apart from the others: a provider's slowness holds up nobody's events and no session's end."""
         while True:
             await self._try("revocations", self.relay.revocations)
             await asyncio.sleep(self.broker.bundle.settings.limits.sweep_seconds)
-            await self._tend()
 
 
 def _build(

@@ -20,7 +20,7 @@ SHORTEST_ID = 6
 
 TOLD = {
     "done": "ended here and at the provider",
-    "refused": "ended here; the provider refused to revoke it, so its tokens live there until they expire",
+    "refused": "ended here; the provider refused to revoke it; check the client, a broker asks again for a week",
     "none": "ended here; this provider cannot be told, so its tokens live there until they expire",
     "later": "ended here; the provider did not answer, a running broker tells it as soon as it does",
 }

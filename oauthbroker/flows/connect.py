@@ -19,6 +19,7 @@ from oauthbroker.quota import OpenSessions
 from oauthbroker.records import Attempt, AuthSession, Grant, grant_id
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.results import Reason
+from oauthbroker.scope import union_in_app_order
 from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget
 
@@ -95,16 +96,22 @@ class Connect:
         except BrokerError:
             self.quota.ended(session.locator)
             raise
-        superseded = [held for held in alive if _same_wish(held.record, wish) and held.record.attempt.cookie is None]
-        for held in superseded:
-            await self.finish.lapse_locked(held)
-            self.quota.ended(held.record.locator)
-        left = [held.record.locator for held in alive if held not in superseded]
+        left = [held.record.locator for held in alive if not await self._supersede(held, wish)]
         await self.repository.save_waiting(app.name, wish.subject, [*left, session.locator])
         grant = grant_id(app.name, wish.subject)
         entry = AuthorizationRequested(app.name, grant, session.id, wish.resume.agent_name, wish.reason)
         self.audit.write(entry, now)
         return session
+
+    async def _supersede(self, held: Held[AuthSession], wish: Wish) -> bool:
+        """Ends an older session of the same wish that nobody is on the way with; False where it goes on."""
+        session = held.record
+        if not _same_wish(session, wish) or session.attempt.cookie is not None or session.claim is not None:
+            return False
+        if not await self.finish.lapse_locked(held):
+            return False
+        self.quota.ended(session.locator)
+        return True
 
     def _new_session(self, app: OAuthApp, wish: Wish) -> AuthSession:
         now, locator = self.clock.now(), random_text(self.clock, 128)
@@ -150,6 +157,16 @@ class Connect:
             raise BrokerError(Code.STATE_UNKNOWN)
         return held
 
+    async def scopes_now(self, app: OAuthApp, session: AuthSession) -> tuple[str, ...]:
+        """What the person is asked for: the session's scopes, and those of a grant that came since it was opened, so
+        that agreeing to the second of two links takes nothing away from the first."""
+        held = await self.repository.grant(app.name, session.subject)
+        if held is None or held.record.revoked or session.switch_account:
+            return session.scopes
+        if held.record.registration != app.registration:
+            return session.scopes
+        return union_in_app_order(app, held.record.scopes, session.scopes)
+
     async def start(self, app: OAuthApp, ticket: str) -> Departure:
         """The person pressed the button: new state, verifier, nonce and cookie in one write; the last browser wins.
 
@@ -162,7 +179,8 @@ class Connect:
                 await self.finish.lapse(held)
                 raise BrokerError(Code.STATE_UNKNOWN)
             cookie = Secret(random_text(self.clock, 256))
-            session = held.record.attempted(self._new_attempt(held.record.locator, cookie=cookie))
+            attempt = self._new_attempt(held.record.locator, cookie=cookie)
+            session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
             try:
                 await self.repository.save_session(session, expect=held.generation)
             except Conflict:

@@ -80,7 +80,7 @@ class Finish:
                 raise BrokerError(Code.EXCHANGE_UNCERTAIN, note="the session was ended meanwhile")
             before = await self.repository.grant(session.app, session.subject)
             old = before.record if before is not None else None
-            if old is not None:
+            if old is not None and old.registration == app.registration:
                 check_pin(old.account, verified.owner.account, switch_account=session.switch_account)
             grant = self._next_grant(app, session, verified, old, sent_at)
             self.audit.write(Connected(app.name, grant.id, session.id), self.clock.now())  # no entry, no grant
@@ -163,6 +163,8 @@ class Finish:
         self, app: OAuthApp, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime
     ) -> Grant:
         now, tokens = self.clock.now(), verified.tokens
+        unsent = old.outbox if old is not None else ()
+        old = old if old is not None and old.registration == app.registration else None
         refresh = tokens.refresh_token or _kept_refresh(old, verified)
         lifetime = tokens.lifetime_seconds
         expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
@@ -178,12 +180,13 @@ class Finish:
             account=verified.owner.account,
             authorized_by=verified.owner.authorized_by,
             auth_session_id=session.id,
+            registration=app.registration,
             resume=session.resume,
             provider_data={name: tokens.facts[name] for name in app.habits.keeps if name in tokens.facts},
         )
         missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
         event = self._granted(session, grant, missing)
-        return replace(grant, outbox=(*(old.outbox if old is not None else ()), event))
+        return replace(grant, outbox=(*unsent, event))
 
     async def _store(self, grant: Grant, expect: int) -> Held[Grant]:
         """A write that failed may have happened all the same: then the grant is there, and is not given up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Literal
 
 from oauthbroker.apps import Limits, OAuthApp
@@ -17,8 +18,10 @@ from oauthbroker.records import AgentEvent, Grant
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
 
+KEEP_TELLING = timedelta(days=7)  # a refusal is mostly ours (a wrong secret, a moved endpoint) and gets mended
 Told = Literal["done", "refused", "none", "later"]
-"""What the provider knows: it took note, it refused to, it has no way to be told, or it will be told later."""
+"""What the provider knows: it took note, it refused to (and is asked again for a week), it has no way to be told, or it
+will be told later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +79,17 @@ class Revoke:
         return "later"
 
     async def _end(self, app: OAuthApp | None, grant: Grant) -> Told:
+        """Tokens go to the provider that issued them, and to no other one that the app may name by now."""
         told: Told = "none"
-        if app is not None and grant.token is not None and app.revocation.kind != "none":
+        ours = app is not None and app.registration == grant.registration
+        if ours and app is not None and grant.token is not None and app.revocation.kind != "none":
             try:
                 told = "done" if await self._tell(app, _in_order(grant)) else "none"
             except BrokerError as error:
                 self.audit.write(GrantRevoked(grant.app, grant.id, "failed"), self.clock.now())
-                if error.retryable:
-                    return "later"
-                told = "refused"
+                told = "later" if error.retryable else "refused"
+                if error.retryable or self.clock.now() - grant.updated_at < KEEP_TELLING:
+                    return told
         await self._erase(grant)
         self.audit.write(GrantRevoked(grant.app, grant.id, told), self.clock.now())
         return told

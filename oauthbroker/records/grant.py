@@ -44,7 +44,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One grant. `account` pins (issuer, account) of the first success; `outbox` are events not yet queued."""
+    """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made with;
+    `outbox` are events not yet queued."""
 
     app: str
     provider: str
@@ -59,6 +60,7 @@ class Grant:
     account: tuple[str, str] | None = None
     authorized_by: str | None = None
     auth_session_id: str | None = None
+    registration: str = ""
     resume: ResumeTarget | None = None
     outbox: tuple[AgentEvent, ...] = ()
     provider_data: Mapping[str, Any] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class Grant:
             "account": list(self.account) if self.account else None,
             "authorizedBy": self.authorized_by,
             "authSessionId": self.auth_session_id,
+            "registration": self.registration,
             "lifetimeSeconds": token.lifetime_seconds if token else None,
             "resume": self.resume.to_json() if self.resume else None,
             "outbox": [event.to_json() for event in self.outbox],
@@ -142,6 +145,7 @@ class Grant:
             account=tuple(status["account"]) if status["account"] else None,
             authorized_by=status["authorizedBy"],
             auth_session_id=status["authSessionId"],
+            registration=status["registration"],
             resume=ResumeTarget.from_json(status["resume"]) if status["resume"] else None,
             outbox=tuple(AgentEvent.from_json(event) for event in status["outbox"]),
             provider_data=spec["providerData"],

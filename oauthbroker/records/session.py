@@ -87,9 +87,9 @@ class AuthSession:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id[:9]}..., {self.status}{', claimed' if self.claim else ''})"
 
-    def attempted(self, attempt: Attempt) -> AuthSession:
-        """A browser pressed the button and takes this attempt to the provider."""
-        return replace(self, attempt=attempt)
+    def attempted(self, attempt: Attempt, scopes: tuple[str, ...] | None = None) -> AuthSession:
+        """A browser pressed the button and takes this attempt to the provider, to ask for `scopes` by now."""
+        return replace(self, attempt=attempt, scopes=self.scopes if scopes is None else scopes)
 
     def claimed(self, by: str, until: datetime) -> ClaimedSession:
         """One callback takes the right to redeem. The printed status stays `pending`."""

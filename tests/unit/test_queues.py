@@ -202,7 +202,7 @@ async def test_after_five_attempts_an_event_is_dead_and_the_next_one_comes(
         clock.advance(2000)
     assert ids(1) == await drained(queues)
     assert [event(0)] == await queues.dead("planner")
-    assert 1 == metrics.value(Metric.EVENTS_DEAD, "planner")
+    assert 1 == metrics.value(Metric.EVENTS_DEAD)
 
 
 @pytest.mark.case("94")
@@ -231,7 +231,7 @@ async def test_a_damaged_event_is_a_dead_letter_and_the_next_one_comes(
     await store.put(store.key("events", event(0).id), b"not an event", expect=1)
     assert ids(1) == await drained(queues)
     assert [] == await queues.dead("planner")  # it cannot be shown, and hides no other one
-    assert 1 == metrics.value(Metric.EVENTS_DEAD, "planner")
+    assert 1 == metrics.value(Metric.EVENTS_DEAD)
 
 
 async def test_a_store_that_fails_for_a_moment_buries_nothing(queues: Queues, store: MemoryStore, monkeypatch) -> None:
