@@ -174,7 +174,8 @@ async def filled(folder: Path, count: int, app: OAuthApp, clock: TestClock) -> N
     for number in range(count):
         token = Token(Secret(f"planted-token-{number}"), "Bearer")
         subject = f"idp:user:P{number}"
-        grant = Grant(app.name, app.provider, subject, "authorization_code", SCOPES, token, now, now)
+        flow, made_with = "authorization_code", app.registration
+        grant = Grant(app.name, app.provider, subject, flow, SCOPES, token, now, now, registration=made_with)
         await repository.save_grant(grant, expect=0)
     await repository.close()
 
