@@ -129,6 +129,16 @@ async def test_a_damaged_waiting_list_starts_anew_and_the_links_on_it_still_lead
     assert ("completed", None) == await outcome(process, first) == await outcome(process, second)
 
 
+@pytest.mark.parametrize("body", [b"", b"null", codec.encode("WaitingList", {"spec": {"app": "mail"}})], ids=repr)
+async def test_a_waiting_list_that_says_nothing_useful_is_an_empty_one(ordered, body):
+    await ask(ordered)
+    (entry,) = await entries(ordered.store, "waiting")
+    await ordered.store.put(entry.key, body, expect=entry.generation)
+    asked = await ask(ordered)
+    assert isinstance(asked, AuthorizationRequired)
+    assert [asked.auth_session_id] == await links(ordered)
+
+
 async def completes(process: Process, idp: IdentityProvider, asked: AuthorizationRequired) -> None:
     assert 200 == await comes_back(process, idp, asked)
     assert isinstance(await ask(process, instance="healthy"), Ready)

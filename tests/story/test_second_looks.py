@@ -103,6 +103,18 @@ async def test_a_button_pressed_while_its_link_is_superseded_wins(house: House, 
     assert "completed" == (await house.session(first)).status == (await house.session(second)).status
 
 
+async def test_a_link_that_somebody_followed_is_not_superseded(house: House):
+    """Asking again must not cut off the person who is just signing in."""
+    first, person = await house.ask_link(), house.browser()
+    provider_url = await house.to_provider(first, person)
+    house.clock.advance(400)
+    second = await house.ask_link()
+    assert [first.auth_session_id, second.auth_session_id] == await links(house)
+    back = await house.idp.agree(provider_url, "alice", browser=person)
+    assert 303 == (await person.follow(back)).status
+    assert "completed" == (await house.session(second)).status
+
+
 async def test_a_waiting_list_that_is_empty_leaves_nothing_behind(house: House):
     await house.connected()
     assert 0 == await house.store.count("waiting")
@@ -312,23 +324,25 @@ async def test_revoking_never_shows_a_provider_the_tokens_of_another_one(
         assert one.is_alive(old.access_token)
 
 
-async def test_a_refresh_token_of_the_old_registration_is_not_carried_into_a_grant_of_the_new_one(
+async def test_a_grant_of_another_registration_leaves_nothing_in_the_next_but_the_events_it_owed(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ):
-    """The same provider and person, another client: its refresh token would be nobody's."""
+    """The same provider and person, another client: the refresh token would be nobody's, the scopes not agreed to."""
     app, store = user_app(identity_provider), file_store(tmp_path, test_clock)
-    async with running(identity_provider, [app], clock=test_clock, store=store) as house:
-        await house.connected()
+    async with running(identity_provider, [app], clock=test_clock, store=store, background=False) as house:
+        old = await house.ask_link(scopes=["read"])
+        assert 200 == (await house.connect(old)).status
     other = replace(user_app(identity_provider, "other", redirect=app.redirect), name="mail")
     identity_provider.change("client-other", redirect_uris=(app.redirect.uri,), issue_refresh=False)
     store = file_store(tmp_path, test_clock)
-    async with running(identity_provider, [other], clock=test_clock, store=store) as house:
-        assert "noGrant" == (await house.ask_link()).reason
-        await house.connected()
-        grant = await house.grant()
-        assert grant is not None
-        assert grant.token is not None
-        assert grant.token.refresh_token is None
+    async with running(identity_provider, [other], clock=test_clock, store=store, background=False) as house:
+        new = await house.ask_link(scopes=["write"])
+        assert "noGrant" == new.reason
+        assert 200 == (await house.connect(new)).status
+        assert ["openid", "write"] == last_asked_for(house)
+        grant = await granted_to(house)
+        assert (("write",), None) == (grant.scopes, grant.token.refresh_token)
+        assert granted(old, new) == [event.id for event in grant.outbox]
 
 
 async def test_an_app_whose_other_facts_change_keeps_its_grants(
