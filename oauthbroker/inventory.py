@@ -54,13 +54,11 @@ class GrantSummary:
         )
 
 
-class Grants:
-    """`broker.grants`: list, find, revoke."""
+class GrantList:
+    """The grants there are, to be read. Needs the store, and no value of the configuration."""
 
-    def __init__(self, apps: Mapping[str, OAuthApp], repository: Repository, revoke: Revoke) -> None:
-        self._apps = apps
+    def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._revoke = revoke
 
     async def list(self, *, app: str | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Every readable grant, revoked ones included, in no order."""
@@ -76,12 +74,29 @@ class Grants:
                 return summary
         return None
 
+
+class Grants(GrantList):
+    """`broker.grants`: list, find, revoke."""
+
+    def __init__(self, apps: Mapping[str, OAuthApp], repository: Repository, revoke: Revoke) -> None:
+        super().__init__(repository)
+        self._apps = apps
+        self._revoke = revoke
+
     async def revoke(self, app: str, subject: str) -> Told | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
 
         None when no grant was alive.
         """
         return await self._revoke.grant(self._apps.get(app), app, subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Vault:
+    """What can be seen and done while the configuration's values are not at hand."""
+
+    secrets: Secrets
+    grants: GrantList
 
 
 class Secrets:

@@ -22,6 +22,7 @@ from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import Conflict, Due, Held, Repository
 
 POLL_SECONDS = 0.2
+REFUSED_SECONDS = 3600.0
 SESSION_ID = re.compile(r"as-([A-Za-z0-9_-]{22})")
 
 
@@ -66,12 +67,15 @@ class Relay:
         revoke: Revoke,
         apps: Callable[[str], OAuthApp | None],
         bell: Bell,
+        clock: Clock,
     ) -> None:
         self._repository = repository
         self._queues = queues
         self._revoke = revoke
         self._apps = apps
         self._bell = bell
+        self._clock = clock
+        self._refused_until: dict[str, float] = {}
         self._one_at_a_time = asyncio.Lock()
 
     async def once(self) -> int:
@@ -98,13 +102,19 @@ class Relay:
         await self._queues.tidy()
 
     async def revocations(self) -> None:
-        """Tells providers of the tombstones that they have not heard of yet."""
-        failed = None
+        """Tells providers of the tombstones that they have not heard of yet. One that refuses is left alone for an
+        hour: only an operator can mend that."""
+        failed, now = None, self._clock.monotonic()
+        self._refused_until = {name: until for name, until in self._refused_until.items() if until > now}
         for due in await self._repository.due():
+            if due.key.name in self._refused_until:
+                continue
             try:
                 held = await self._repository.due_grant(due)
                 if held is not None and held.record.revocation == "pending":
-                    await self._revoke.resume(self._apps(held.record.app), held)
+                    told = await self._revoke.resume(self._apps(held.record.app), held)
+                    if told == "refused":
+                        self._refused_until[due.key.name] = now + REFUSED_SECONDS
             except Conflict:
                 continue
             except BrokerError as error:

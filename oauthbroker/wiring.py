@@ -25,7 +25,7 @@ from oauthbroker.flows.connect import Connect
 from oauthbroker.flows.finish import Finish
 from oauthbroker.flows.revoke import Revoke
 from oauthbroker.flows.sweep import Sweep
-from oauthbroker.inventory import Grants, Secrets
+from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metrics
 from oauthbroker.pending import Pending
@@ -87,17 +87,19 @@ async def open_broker(
 
 
 @asynccontextmanager
-async def open_secrets(
+async def open_vault(
     settings: Settings, *, env: Mapping[str, str] | None = None, clock: Clock | None = None
-) -> AsyncIterator[Secrets]:
-    """The sealed secrets alone: they can be set while the configuration still lacks them. Raises store codes."""
+) -> AsyncIterator[Vault]:
+    """The store without a broker: secrets can be set while the configuration still lacks them, and grants be listed
+    in a shell that has none of its values. Raises store codes."""
     clock, env = clock or SystemClock(), os.environ if env is None else env
+    log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
-        repository = Repository(open_store(with_keys(settings, env), env, clock, json_log(sys.stderr, clock)))
+        repository = Repository(open_store(with_keys(settings, env), env, clock, log), _reporting(log))
         stack.push_async_callback(repository.close)
         audit = AuditFile(_data(settings) / "audit.jsonl")
         stack.callback(audit.close)
-        yield Secrets(repository, clock, audit)
+        yield Vault(Secrets(repository, clock, audit), GrantList(repository))
 
 
 def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger) -> FileStore:
@@ -264,7 +266,7 @@ def _build(
     callback = Callback(repository, transport, discovery, finish, revoke.tokens, quota.ended, clock, limits)
     sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events)
     queues = Queues(repository, clock, limits, metrics)
-    relay = Relay(repository, queues, revoke, apps.get, moved)
+    relay = Relay(repository, queues, revoke, apps.get, moved, clock)
     consent = Consent(apps, connect, callback, discovery, clock)
     broker = Broker(
         bundle=bundle,

@@ -118,10 +118,12 @@ def _row(grant: GrantSummary) -> tuple[str, ...]:
 
 
 async def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:
-    from oauthbroker.wiring import open_broker
+    """Asks the store alone: whoever must see what there is may be in a shell without the configuration's values."""
+    from oauthbroker.config import load
+    from oauthbroker.wiring import open_vault
 
-    async with open_broker(config, background=False) as broker:
-        found = [grant async for grant in broker.grants.list(app=app_name, subject=subject)]
+    async with open_vault(load(config).settings) as vault:
+        found = [grant async for grant in vault.grants.list(app=app_name, subject=subject)]
     return sorted(found, key=lambda grant: (grant.createdAt, grant.grantId), reverse=True)
 
 

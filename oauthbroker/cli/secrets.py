@@ -120,21 +120,21 @@ def _rows(loaded: Loaded, there: set[tuple[str, str]]) -> list[tuple[str, str, s
 
 
 async def _put(loaded: Loaded, name: str, key: str, value: Secret) -> None:
-    from oauthbroker.wiring import open_secrets
+    from oauthbroker.wiring import open_vault
 
-    async with open_secrets(loaded.settings) as secrets:
-        await secrets.put(name, key, value)
+    async with open_vault(loaded.settings) as vault:
+        await vault.secrets.put(name, key, value)
 
 
 async def _names(loaded: Loaded) -> list[tuple[str, str]]:
-    from oauthbroker.wiring import open_secrets
+    from oauthbroker.wiring import open_vault
 
-    async with open_secrets(loaded.settings) as secrets:
-        return await secrets.names()
+    async with open_vault(loaded.settings) as vault:
+        return await vault.secrets.names()
 
 
 async def _remove(loaded: Loaded, name: str, key: str | None) -> bool:
-    from oauthbroker.wiring import open_secrets
+    from oauthbroker.wiring import open_vault
 
-    async with open_secrets(loaded.settings) as secrets:
-        return await secrets.remove(name, key)
+    async with open_vault(loaded.settings) as vault:
+        return await vault.secrets.remove(name, key)

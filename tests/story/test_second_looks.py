@@ -23,6 +23,7 @@ from oauthbroker.flows.revoke import KEEP_TELLING
 from oauthbroker.queues import Delivery, Queues
 from oauthbroker.repository import KINDS, LEASES, Conflict
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.resume import REFUSED_SECONDS
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.subject import resolve_subject
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -199,6 +200,10 @@ async def test_a_refused_revocation_is_told_again_once_the_operator_mended_it(pr
     assert isinstance(await ask(process), AuthorizationRequired), "it serves nobody meanwhile"
     await process.house.relay.once()
     assert 1 == await process.store.count("due")
+    asked = identity_provider.count("revoke")
+    await process.house.relay.revocations()
+    assert asked == identity_provider.count("revoke"), "a refusal is not asked about again at every round"
+    process.clock.advance(REFUSED_SECONDS)
     await process.house.relay.revocations()
     grant = await process.grant("mail", ALICE)
     assert grant is not None
@@ -223,7 +228,7 @@ async def test_tokens_whose_revocation_is_refused_for_a_week_are_erased(process,
     grant = await process.grant("mail", ALICE)
     assert grant is not None
     assert grant.token is not None
-    process.clock.advance(1)
+    process.clock.advance(REFUSED_SECONDS)
     await process.house.relay.revocations()
     grant = await process.grant("mail", ALICE)
     assert grant is not None

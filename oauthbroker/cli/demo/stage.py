@@ -24,7 +24,7 @@ from oauthbroker.config import load
 from oauthbroker.secret import Secret
 from oauthbroker.testing import Browser, Client, IdentityProvider, connect_through
 from oauthbroker.web.access_log import json_log
-from oauthbroker.wiring import init_store, open_broker, open_secrets
+from oauthbroker.wiring import init_store, open_broker, open_vault
 
 FOLDER = Path("store", "demo")
 LOG = "broker.log"
@@ -69,8 +69,8 @@ async def _prepare(config: Path, provider: IdentityProvider) -> None:
     settings = load(config).settings
     init_store(settings, SystemClock())
     secret = Secret(provider.client(CLIENT_ID).reveal_secret())
-    async with open_secrets(settings, env={}) as secrets:
-        await secrets.put(*SECRET, secret)
+    async with open_vault(settings, env={}) as vault:
+        await vault.secrets.put(*SECRET, secret)
 
 
 async def _tell(broker: Broker, provider: IdentityProvider, telling: Telling, *, auto: bool) -> Ending:

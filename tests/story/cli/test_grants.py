@@ -39,6 +39,16 @@ def test_the_list_tells_who_agreed_to_what(connected: Desk):
     assert {(ALICE, "live"), (BOB, "live")} == {(row[2], row[3]) for row in rows[1:]}
 
 
+def test_the_list_needs_none_of_the_configurations_values(connected: Desk, idp: IdentityProvider):
+    """Whoever looks in a hurry may sit in a shell, or before a store, where a client's secret is missing."""
+    assert 0 == connected.type("secrets", "remove", "mail", "--yes").code
+    assert [BOB, ALICE] == [it["subject"] for it in listed(connected)]
+    assert 0 == connected.type("grants", "revoke", "--app", "mail", "--dry-run").code
+    refused = connected.type("grants", "revoke", "--app", "mail", "--yes")
+    assert (2, True) == (refused.code, "oauthbroker secrets set mail client_secret" in refused.err)
+    assert ["live", "live"] == [it["state"] for it in listed(connected)]
+
+
 def test_one_grant_is_shown_by_the_beginning_of_its_id(connected: Desk):
     grant = listed(connected)[0]
     short = grant["grantId"].removeprefix("sha256:")[:12]
