@@ -235,10 +235,12 @@ class Repository:
 
     async def settle(self, due: Due) -> None:
         """Nothing is left to do; under the pair's lease."""
-        try:
-            await self._store.delete(due.marker.key, expect=due.marker.generation)
-        except Conflict:
-            return
+        await self._forget(due.marker)
+
+    async def _forget(self, entry: Entry) -> None:
+        """Removes this version; one that somebody removed or rewrote meanwhile is his."""
+        with suppress(Conflict):
+            await self._store.delete(entry.key, expect=entry.generation)
 
     # queues and events
 
@@ -272,7 +274,7 @@ class Repository:
     async def drop_event(self, event_id: str) -> None:
         entry = await self._store.get(self._store.key("events", event_id))
         if entry is not None:
-            await _ignoring_conflict(self._store.delete, entry)
+            await self._forget(entry)
 
     # the runtime's own secrets
 
@@ -334,10 +336,3 @@ def _in_place(entry: Entry, expected: Key) -> None:
     """The seal binds a body to its file's name; this binds the name to what the plaintext says."""
     if entry.key != expected:
         raise BrokerError(Code.RECORD_MISPLACED)
-
-
-async def _ignoring_conflict(delete: Callable[..., object], entry: Entry) -> None:
-    try:
-        await delete(entry.key, expect=entry.generation)  # type: ignore[misc]
-    except Conflict:
-        return

@@ -59,12 +59,12 @@ def check_flow(app: Merged) -> None:
         app.written.missing(("flow",), "write flow: authorizationCode")
     elif app.spec.flow == "deviceCode":
         code = Code.DEVICE_CODE_UNSUPPORTED
-        app.written.refuse(("flow",), f"{code.value}: the device code flow is not available", _FLOW_TODO, code)
+        app.written.refuse(("flow",), f"{code.value}: the device code flow is not available", _FLOW_ADVICE, code)
     elif app.spec.flow == "clientCredentials":
-        app.written.refuse(("flow",), "the client credentials flow is not available", _FLOW_TODO)
+        app.written.refuse(("flow",), "the client credentials flow is not available", _FLOW_ADVICE)
 
 
-_FLOW_TODO: Final = "write flow: authorizationCode"
+_FLOW_ADVICE: Final = "write flow: authorizationCode"
 
 
 def check_provider(app: Merged) -> None:
@@ -141,7 +141,7 @@ def _query_names(url: str) -> set[str]:
 
 def _plain_http(url: str, *, allowed: bool) -> tuple[str, str] | None:
     if not urls.is_loopback(urls.host_of(url)):
-        return "http instead of https", urls.HTTPS_TODO
+        return "http instead of https", urls.HTTPS_ADVICE
     if not allowed:
         todo = "write https://, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
         return "http instead of https", todo

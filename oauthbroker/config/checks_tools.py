@@ -13,7 +13,7 @@ from oauthbroker.config.shape import Written, nearest
 from oauthbroker.config.values import Source, source_of
 
 Apps = Mapping[str, Written[OAuthAppSpec]]
-SECRET_TODO: Final = (
+SECRET_ADVICE: Final = (
     "write valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}, or allowPlainSecrets: dev in the Broker resource"
 )
 
@@ -72,7 +72,7 @@ def connector_draft(connector: Written[ConnectorSpec], apps: Apps, *, plain_secr
     if auth.static_token is not None:
         if auth.scopes is not None:
             connector.refuse(("auth", "scopes"), "scopes beside a static token", "remove them", key=True)
-        todo = "" if plain_secrets else SECRET_TODO
+        todo = "" if plain_secrets else SECRET_ADVICE
         token = source_of(connector, ("auth", "staticToken"), auth.static_token, plain_todo=todo)
         return ConnectorDraft(None, token) if token else None
     declared = _declared(connector, ("auth",), auth.oauth_app_ref, auth.scopes, apps)

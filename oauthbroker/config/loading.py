@@ -18,7 +18,7 @@ from oauthbroker.config.checks_client import (
     check_scopes,
 )
 from oauthbroker.config.checks_owner import check_binding, check_identity
-from oauthbroker.config.checks_tools import SECRET_TODO, ConnectorDraft, connector_draft, tool_auths
+from oauthbroker.config.checks_tools import SECRET_ADVICE, ConnectorDraft, connector_draft, tool_auths
 from oauthbroker.config.files import read_bundle
 from oauthbroker.config.merge import Merged, merge
 from oauthbroker.config.problems import Place, Problems
@@ -153,7 +153,7 @@ def _draft(app: Merged, *, plain_secrets: bool) -> AppDraft | None:
     if client and client.client_id:
         client_id = source_of(app.written, ("client", "clientId"), client.client_id)
     if client and client.client_secret:
-        todo = "" if plain_secrets else SECRET_TODO
+        todo = "" if plain_secrets else SECRET_ADVICE
         signs = app.auth_method == "private_key_jwt"
         client_secret = source_of(
             app.written, ("client", "clientSecret"), client.client_secret, plain_todo=todo, lines=signs

@@ -7,7 +7,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-HTTPS_TODO: Final = "write https://"
+HTTPS_ADVICE: Final = "write https://"
 _CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%#-]+")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
@@ -52,7 +52,7 @@ def flaw(url: str, *, query: bool = True) -> tuple[str, str] | None:
     except ValueError:
         return "not a URL", "write https://host/path"
     if parts.scheme not in {"https", "http"}:
-        return "not an https URL", HTTPS_TODO
+        return "not an https URL", HTTPS_ADVICE
     if parts.username is not None or parts.password is not None:
         return "a user name in a URL", "remove what stands before the @"
     if port == 0 or not _host_is_plain(parts.hostname or ""):

@@ -18,7 +18,7 @@ SecretKey = tuple[str, str]
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _SHOWN: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")  # whoever wrote the secret itself in place of a name is not quoted
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_FROM_TODO: Final = "write valueFrom: {env: NAME} or {secretRef: {ref: Secret/<name>, key: <key>}}"
+_FROM_ADVICE: Final = "write valueFrom: {env: NAME} or {secretRef: {ref: Secret/<name>, key: <key>}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def source_of(
     if not resource.whole(*path):
         return None
     if (value.value is None) == (value.value_from is None):
-        resource.refuse(path, "a value source is exactly one of value and valueFrom", _FROM_TODO)
+        resource.refuse(path, "a value source is exactly one of value and valueFrom", _FROM_ADVICE)
         return None
     if value.value_from is not None:
         return _from(resource, (*path, "valueFrom"), value.value_from, Source(place, dots, lines=lines))
@@ -96,7 +96,7 @@ def source_of(
 
 def _from(resource: Written[Any], path: Keys, value: ValueFrom, source: Source) -> Source | None:
     if (value.env is None) == (value.secret_ref is None):
-        resource.refuse(path, "valueFrom is exactly one of env and secretRef", _FROM_TODO)
+        resource.refuse(path, "valueFrom is exactly one of env and secretRef", _FROM_ADVICE)
         return None
     if value.secret_ref is not None:
         key = _secret_key(resource, (*path, "secretRef"), value.secret_ref)

@@ -26,7 +26,7 @@ _FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,17})\.[0-9]{1,17}")
 _NEW_NUMBER = re.compile(
     r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
 )
-_SYNTAX_TODO = "check indentation, quotes and brackets around this place"
+_SYNTAX_ADVICE = "check indentation, quotes and brackets around this place"
 
 
 class Odd(Enum):
@@ -192,7 +192,7 @@ def read(text: str, file: str, folder: Path, problems: Problems) -> list[Documen
         trouble = (1, 1)
     if trouble is not None:
         problems.unread = True
-        problems.add(Place(file, *trouble), "", "this is not well-formed YAML", _SYNTAX_TODO)
+        problems.add(Place(file, *trouble), "", "this is not well-formed YAML", _SYNTAX_ADVICE)
     return builder.documents
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from oauthbroker.apps import Limits, OAuthApp
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.finish import Finish, Revoker, Verified
+from oauthbroker.flows.finish import Finish, Revoker
 from oauthbroker.protocol.callback import (
     CallbackParams,
     ValidCallback,
@@ -133,7 +133,7 @@ class Callback:
             response = await self.exchange_code(app, valid, claimed.session)
             tokens = response.secrets
             verified = await self.finish.verify(app, claimed.session, response, sent_at)
-            await self._commit(app, claimed, verified, sent_at)
+            await self.finish.commit(app, claimed.held, verified, sent_at)
         except BrokerError as error:
             refused = error
         else:
@@ -174,9 +174,6 @@ class Callback:
         else:
             return token_response(app, answer)
         raise BrokerError(Code.EXCHANGE_UNCERTAIN if sent else Code.PROVIDER_UNREACHABLE, note=note)
-
-    async def _commit(self, app: OAuthApp, claimed: Claimed, verified: Verified, sent_at: datetime) -> None:
-        await self.finish.commit(app, claimed.held, verified, sent_at)
 
     async def _give_up(self, app: OAuthApp, claimed: Claimed, code: Code, tokens: tuple[Secret, ...]) -> None:
         self.ended(claimed.session.locator)

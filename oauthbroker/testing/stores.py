@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oauthbroker.clock import Clock, SystemClock
+from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.fs import Fs
 from oauthbroker.store.keys import FileKek, Keyring
-
-KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due")
-LEASE_KINDS = ("flight", "pair", "queue")
 
 
 def open_file_store(
     folder: Path,
     *,
     kinds: Sequence[str] = KINDS,
-    lease_kinds: Sequence[str] = LEASE_KINDS,
+    lease_kinds: Sequence[str] = LEASES,
     clock: Clock | None = None,
     fs: Fs | None = None,
 ) -> FileStore:

@@ -17,12 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from oauthbroker.clock import SystemClock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.names import entry_name
 from oauthbroker.store.port import Conflict, Key, Store
 from oauthbroker.store.seal import MAX_BODY
-from oauthbroker.testing.stores import KINDS, LEASE_KINDS, open_file_store
+from oauthbroker.testing.stores import open_file_store
 
 Open = Callable[[], Store]
 WORKER = Path(__file__).with_name("store_worker.py")
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def memory_store() -> MemoryStore:
-    return MemoryStore(kinds=KINDS, lease_kinds=LEASE_KINDS, clock=SystemClock())
+    return MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
 
 
 async def outcome(work: Awaitable[object]) -> str:

@@ -12,12 +12,13 @@ import pytest
 
 from oauthbroker.clock import SystemClock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.fs import Fs
 from oauthbroker.store.keys import FileKek, Keyring
 from oauthbroker.store.port import Key, Store
 from oauthbroker.testing.crashfs import Crash, CrashFs, FaultyFs
-from oauthbroker.testing.stores import KINDS, LEASE_KINDS, open_file_store, open_keyring
+from oauthbroker.testing.stores import open_file_store, open_keyring
 
 OLD, NEW = b"old" * 200, b"new" * 250
 ERRNOS = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE]
@@ -37,7 +38,7 @@ def key_in(store: Store) -> Key:
 
 
 def open_at(root: Path, ring: Keyring, fs: Fs | None = None) -> FileStore:
-    return FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASE_KINDS, clock=SystemClock(), fs=fs)
+    return FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
 
 
 @pytest.fixture

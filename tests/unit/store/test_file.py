@@ -11,11 +11,12 @@ import pytest
 
 from oauthbroker.clock import SystemClock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.fs import Fs
 from oauthbroker.store.port import Conflict, Key, Store
 from oauthbroker.testing.crashfs import CountingFs
-from oauthbroker.testing.stores import KINDS, LEASE_KINDS, open_file_store, open_keyring
+from oauthbroker.testing.stores import open_file_store, open_keyring
 
 
 @pytest.fixture
@@ -325,6 +326,6 @@ async def test_a_kind_that_would_be_no_plain_folder_is_refused(tmp_path, kind):
 async def test_the_kinds_of_a_store_may_grow(tmp_path):
     ring = open_keyring(tmp_path)
     for kinds in (["grants"], KINDS):
-        store = FileStore.open(tmp_path / "store", ring, kinds=kinds, lease_kinds=LEASE_KINDS, clock=SystemClock())
+        store = FileStore.open(tmp_path / "store", ring, kinds=kinds, lease_kinds=LEASES, clock=SystemClock())
         await store.close()
     assert set(KINDS) <= {path.name for path in (tmp_path / "store" / "data").iterdir()}
