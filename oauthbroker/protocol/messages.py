@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,19 +10,24 @@ from urllib.parse import urlencode
 
 from oauthbroker.secret import Secret
 
-Method = Literal["GET", "POST"]
+Method = Literal["GET", "POST", "DELETE"]
+Encoding = Literal["form", "json"]
 Value = str | Secret | tuple[str, ...]  # a tuple repeats the parameter (RFC 8707 `resource`)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Request:
-    """One request to a provider. Secrets stay `Secret` until the transport puts them on the wire."""
+    """One request to a provider. Secrets stay `Secret` until the transport puts them on the wire.
+
+    `form` are the members of its body, None for no body; `encoding` is how they are written there.
+    """
 
     method: Method
     url: str
     headers: Mapping[str, str | Secret] = field(default_factory=dict)
     form: Mapping[str, Value] | None = None
     accept: str = "application/json"
+    encoding: Encoding = "form"
 
     def __repr__(self) -> str:
         return f"Request({self.method} {self.url.partition('?')[0]})"
@@ -54,6 +60,12 @@ def encode_form(form: Mapping[str, Value]) -> bytes:
         else:
             pairs.append((name, reveal(value)))
     return urlencode(pairs).encode("ascii")
+
+
+def encode_json(members: Mapping[str, Value]) -> bytes:
+    """The same members as one JSON object of texts. Reveals: for the transport only."""
+    plain = {name: list(value) if isinstance(value, tuple) else reveal(value) for name, value in members.items()}
+    return json.dumps(plain).encode("ascii")
 
 
 def reveal(value: str | Secret) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import retry_after_seconds
-from oauthbroker.protocol.messages import Answer, Request, encode_form, reveal
+from oauthbroker.protocol.messages import Answer, Request, encode_form, encode_json, reveal
 
 if TYPE_CHECKING:
     import ssl
@@ -95,8 +95,9 @@ class Transport:
         headers |= {"Accept": request.accept, "Accept-Encoding": "identity"}
         content = None
         if request.form is not None:
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
-            content = encode_form(request.form)
+            is_json = request.encoding == "json"
+            headers["Content-Type"] = "application/json" if is_json else "application/x-www-form-urlencoded"
+            content = encode_json(request.form) if is_json else encode_form(request.form)
         async with client.stream(
             request.method, request.url, headers=headers, content=content, extensions={"trace": flight.trace}
         ) as response:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import logging
 import socket
 import time
@@ -57,6 +58,18 @@ async def test_a_form_goes_out_encoded_with_secrets_revealed_only_on_the_wire(tr
         b"authorization: basic abc",
         b"content-type: application/x-www-form-urlencoded",
     } <= set(lines)
+
+
+async def test_a_body_may_be_json_and_a_method_delete(transport):
+    async with RawServer(says(204)) as server:
+        form: dict[str, Value] = {"access_token": Secret('t"ü'), "resource": ("https://a", "https://b")}
+        request = Request("DELETE", f"{server.url}/applications/c/token", form=form, encoding="json")
+        await transport.send(request, seconds=5, max_bytes=1000)
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    assert {"access_token": 't"ü', "resource": ["https://a", "https://b"]} == json.loads(body)
+    lines = head.lower().split(b"\r\n")
+    assert b"delete /applications/c/token http/1.1" == lines[0]
+    assert b"content-type: application/json" in lines
 
 
 async def test_the_answer_is_complete_whatever_its_status(transport):
