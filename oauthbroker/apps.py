@@ -77,10 +77,28 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """How a token is revoked (RFC 7009) and what dies with it: that token, the whole grant, or nothing at all."""
+    """How a provider is told that a token has had its day, and what dies with it: that token, the whole grant (all that
+    the person gave this client), or nothing at all.
 
-    kind: Literal["rfc7009", "none"] = "rfc7009"
+    `rfc7009` is a form POST by the client; `own` is whatever the other fields say. `{client_id}` is filled in in the
+    endpoint's address, and so it is with `{client_secret}` and `{token}` in `params` and `headers`. `tokens` are those
+    it takes. An answer is a success by its status and, where `ok_field` is set, by that member being true; `dead_words`
+    (in the member `error_field`) and `dead_statuses` are refusals that say the token was dead already.
+    """
+
+    kind: Literal["rfc7009", "own", "none"] = "rfc7009"
     reach: Literal["token", "grant", "none"] = "grant"
+    method: Literal["POST", "DELETE", "GET"] = "POST"
+    authenticate: Literal["client", "basic", "bearer", "none"] = "client"
+    body: Literal["form", "json", "none"] = "form"
+    token_field: str = "token"
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    tokens: Literal["access", "refresh", "both"] = "both"
+    ok_field: str = ""
+    error_field: str = "error"
+    dead_words: tuple[str, ...] = ()
+    dead_statuses: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

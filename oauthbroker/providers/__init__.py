@@ -1,24 +1,33 @@
 """What we know of providers, as data: one YAML file each, with where every fact comes from.
 
-A preset fills what an OAuthApp leaves out. Nothing here is code of one provider.
+A preset fills what an OAuthApp leaves out. Nothing here is code of one provider. docs/providers.md says how to
+write one.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from importlib import resources
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.alias_generators import to_camel
 
-from oauthbroker.apps import AuthMethod, Habits, IdentitySource, Revocation
+from oauthbroker.apps import AuthMethod, Flow, Habits, IdentitySource, Revocation
+from oauthbroker.providers.quirks import Quirks
 
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 """One label of a host name: what a parameter may be unless its preset allows more."""
 
-Evidence = Annotated[str, Field(pattern=r"^(documentation|package \S+ \S+|unverified)( \(.+\))?$")]
+Evidence = Annotated[str, Field(pattern=r"^(documentation|package \S+ \S+|unverified) \(.+\)$")]
+Parameters = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], str], Field(max_length=20)]
+_NO_FACTS: Final = {"name", "title", "documentation", "modes", "evidence"}
+_NESTED: Final = {
+    "params", "endpoints", "identity", "global", "user", "revoke", "authorizeParams", "tokenParams", "refreshParams"
+}  # fmt: skip
+_MERGED: Final = {"endpoints", "identity"}
 
 
 class _Data(BaseModel):
@@ -26,10 +35,11 @@ class _Data(BaseModel):
 
 
 class Param(_Data):
-    """One `{name}` of the endpoints: what it is, and which values fit (a full match)."""
+    """One `{name}` of the endpoints: what it is, which values fit (a full match), and the one most people have."""
 
     description: str
     pattern: str = HOST_WORD
+    default: str = ""
 
 
 class PresetEndpoints(_Data):
@@ -42,6 +52,8 @@ class PresetEndpoints(_Data):
     issuer: str = ""
     device_authorization_url: str = ""
     jwks_url: str = ""
+    refresh_url: str = ""
+    pushed_authorization_url: str = ""
 
 
 class PresetIdentity(_Data):
@@ -57,8 +69,37 @@ class PresetIdentities(_Data):
 
 
 class PresetRevocation(_Data):
-    kind: Literal["rfc7009", "none"] = "rfc7009"
+    """As `Revocation`. What only an `own` way needs is refused elsewhere, so that a typing error is noticed."""
+
+    kind: Literal["rfc7009", "own", "none"] = "rfc7009"
     reach: Literal["token", "grant", "none"] = "grant"
+    method: Literal["POST", "DELETE", "GET"] = "POST"
+    authenticate: Literal["client", "basic", "bearer", "none"] = "client"
+    body: Literal["form", "json", "none"] = "form"
+    token_field: str = "token"
+    params: dict[str, str] = Field(default_factory=dict)
+    headers: dict[str, str] = Field(default_factory=dict)
+    tokens: Literal["access", "refresh", "both"] = "both"
+    ok_field: str = ""
+    error_field: str = "error"
+    dead_words: list[str] = Field(default_factory=list)
+    dead_statuses: list[int] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        """Raises ValueError for what could never work, or would be ignored."""
+        said = self.model_fields_set - {"kind", "reach"}
+        if self.kind == "none" and (said or self.reach != "none"):
+            raise ValueError("revoke: none means reach none and nothing else")
+        if self.kind == "rfc7009" and said - {"tokens", "dead_words", "dead_statuses", "error_field"}:
+            raise ValueError("revoke: RFC 7009 leaves nothing of that to say; write kind: own")
+        if self.kind != "none" and self.reach == "none":
+            raise ValueError("revoke: a way to revoke that ends nothing is none")
+        if self.kind == "own" and self.method == "GET" and self.body != "none":
+            raise ValueError("revoke: a GET has no body")
+        if self.kind == "own" and self.body == "none" and {"token_field", "params"} & said:
+            raise ValueError("revoke: nothing can be put into a body that is not there")
+        return self
 
 
 class Modes(_Data):
@@ -69,67 +110,74 @@ class Modes(_Data):
     values: dict[str, dict[str, Any]]
 
 
-class Preset(_Data):
-    """Everything known of one provider. `evidence` says for every field that is set where it was learnt."""
+class Preset(Quirks):
+    """Everything known of one provider. `evidence` says for every fact where it was learnt."""
 
     name: str
     title: str
+    documentation: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(/\S*)?$")] = ""
     params: dict[str, Param] = Field(default_factory=dict)
     endpoints: PresetEndpoints = PresetEndpoints()
     auth_method: AuthMethod = "client_secret_basic"
-    scope_separator: str = " "
-    scope_param: str = "scope"
-    always_scopes: list[str] = Field(default_factory=list)
-    scope_aliases: dict[str, str] = Field(default_factory=dict)
-    scope_prefixes: list[str] = Field(default_factory=list)
-    unlisted_scopes: list[str] = Field(default_factory=list)
-    extra_scopes: Literal["reject", "ignore"] = "reject"
-    scopeless: bool = False
-    token_path: list[str] = Field(default_factory=list)
-    issuer_template: str = ""
-    issuer_promised: bool = False
-    token_response_format: Literal["json", "form"] = "json"
-    token_type_aliases: list[str] = Field(default_factory=list)
-    default_lifetime_seconds: int | None = None
-    id_token_algorithms: list[str] = Field(default_factory=lambda: list(Habits().id_token_algorithms))
-    keeps: list[str] = Field(default_factory=list)
-    authorize_params: dict[str, str] = Field(default_factory=dict)
-    token_params: dict[str, str] = Field(default_factory=dict)
-    user_info_headers: dict[str, str] = Field(default_factory=dict)
+    flows: list[Flow] = Field(default_factory=lambda: ["authorizationCode"])
+    pkce: Literal["supported", "ignored", "unknown"] = "unknown"
+    refresh_tokens: Literal["none", "keep", "rotate", "unknown"] = "unknown"
+    authorize_params: Parameters = Field(default_factory=dict)
+    token_params: Parameters = Field(default_factory=dict)
+    refresh_params: Parameters = Field(default_factory=dict)
     revoke: PresetRevocation = PresetRevocation()
     identity: PresetIdentities = PresetIdentities()
+    notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
     modes: Modes | None = None
     evidence: dict[str, Evidence]
+    _mode: str = PrivateAttr("")
 
     def in_mode(self, mode: str) -> Preset:
-        """The preset as one of its modes has it, or as it is if it has no such mode."""
-        changes = self.modes.values.get(mode, {}) if self.modes else {}
-        return Preset.model_validate({**self.model_dump(by_alias=True, exclude_unset=True), **changes})
+        """The preset as one of its modes has it, with the mode's evidence, or as it is if it has no such mode."""
+        changes = self.modes.values.get(mode) if self.modes else None
+        if changes is None:
+            return self
+        data = self.model_dump(by_alias=True, exclude_unset=True)
+        for name, value in changes.items():
+            data[name] = {**data[name], **value} if name in _MERGED and name in data else value
+        inside = f"modes.{mode}"
+        data["evidence"] |= {path: self.source(f"{inside}.{path}") for path in _paths(changes)}
+        found = Preset.model_validate(data)
+        found._mode = mode
+        return found
+
+    def variants(self) -> dict[str, Preset]:
+        """Every mode of it by name; one that has none is its own variant, named ""."""
+        return {mode: self.in_mode(mode) for mode in self.modes.values} if self.modes else {"": self}
+
+    def facts(self) -> list[str]:
+        """The path of every fact: each field that is set, `endpoints.tokenUrl`, `modes.bot.tokenPath`, `notes.0`."""
+        said = self.model_dump(by_alias=True, exclude_unset=True, exclude=_NO_FACTS)
+        found = _paths(said)
+        if self.modes and not self._mode:
+            for mode, changes in self.modes.values.items():
+                found += [f"modes.{mode}.{path}" for path in _paths(changes)]
+        return found
+
+    def source(self, path: str) -> str:
+        """The evidence of a fact: that of the longest prefix of its path; empty if nothing speaks of it."""
+        steps = path.split(".")
+        prefixes = (".".join(steps[:count]) for count in range(len(steps), 0, -1))
+        return next((self.evidence[prefix] for prefix in prefixes if prefix in self.evidence), "")
+
+    def unverified(self) -> list[str]:
+        """The paths of the facts that nobody has seen written down."""
+        return [path for path in self.facts() if self.source(path).startswith("unverified")]
 
     def habits(self) -> Habits:
-        return Habits(
-            scope_separator=self.scope_separator,
-            scope_param=self.scope_param,
-            always_scopes=tuple(self.always_scopes),
-            scope_aliases=dict(self.scope_aliases),
-            unlisted_scopes=tuple(self.unlisted_scopes),
-            extra_scopes=self.extra_scopes,
-            scopeless=self.scopeless,
-            token_path=tuple(self.token_path),
-            issuer_template=self.issuer_template,
-            issuer_promised=self.issuer_promised,
-            token_response_format=self.token_response_format,
-            token_type_aliases=tuple(self.token_type_aliases),
-            default_lifetime_seconds=self.default_lifetime_seconds,
-            id_token_algorithms=tuple(self.id_token_algorithms),
-            keeps=tuple(self.keeps),
-            authorize_params=dict(self.authorize_params),
-            token_params=dict(self.token_params),
-            user_info_headers=dict(self.user_info_headers),
-        )
+        return self.over(Habits())
 
     def revocation(self) -> Revocation:
-        return Revocation(self.revoke.kind, self.revoke.reach)
+        return Revocation(
+            **self.revoke.model_dump(exclude={"dead_words", "dead_statuses"}),
+            dead_words=tuple(self.revoke.dead_words),
+            dead_statuses=tuple(self.revoke.dead_statuses),
+        )
 
 
 @functools.cache
@@ -141,3 +189,16 @@ def presets() -> dict[str, Preset]:
             preset = Preset.model_validate(yaml.safe_load(file.read_text("utf-8")))
             found[preset.name] = preset
     return dict(sorted(found.items()))
+
+
+def _paths(fields: Mapping[str, Any]) -> list[str]:
+    """The paths of what is set in a mapping of fields: nested fields and single parameters each have their own."""
+    found: list[str] = []
+    for name, value in fields.items():
+        if name == "notes":
+            found += [f"notes.{index}" for index in range(len(value))]
+        elif name in _NESTED and value:
+            found += [f"{name}.{path}" for path in _paths(value)]
+        else:
+            found.append(name)
+    return found
