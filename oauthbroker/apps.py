@@ -19,16 +19,35 @@ AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_j
 Binding = Literal["providerIdentity", "runtimeConfirm", "channelCode", "brokerLogin", "localOperator"]
 Link = Literal["connect", "direct"]
 IdentitySource = Literal["tokenResponse", "idToken", "userInfo"]
+LifetimeForm = Literal["seconds", "milliseconds", "epochSeconds", "epochMilliseconds", "iso"]
+TokenMember = Literal["access_token", "refresh_token", "id_token", "token_type", "scope"]
+ErrorWord = Literal[
+    "access_denied", "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "invalid_target",
+    "server_error", "temporarily_unavailable", "unauthorized_client", "unsupported_grant_type",
+]  # fmt: skip
+IdTokenAlgorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"
+]
 ANYONE: Literal["anyone"] = "anyone"
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Our registration at the provider (RFC 6749 section 2)."""
+    """Our registration at the provider (RFC 6749 section 2).
+
+    `later_secrets` are tried in their order when the provider does not know us by `client_secret`: while a secret
+    is being replaced, both are listed. With `private_key_jwt` they are keys.
+    """
 
     client_id: str
     client_secret: Secret | None = None
     auth_method: AuthMethod = "client_secret_basic"
+    later_secrets: tuple[Secret, ...] = ()
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """Every secret, in the order in which they are tried."""
+        return (() if self.client_secret is None else (self.client_secret,)) + self.later_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,8 @@ class Endpoints:
     issuer: str = ""
     jwks_url: str = ""
     device_authorization_url: str = ""
+    refresh_url: str = ""
+    pushed_authorization_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +124,42 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What a provider does its own way. The defaults are the standards."""
+    """What a provider does its own way. The defaults are the standards; docs/providers.md has every word."""
 
     scope_separator: str = " "
+    answer_scope_separator: str = ""
     scope_param: str = "scope"
     always_scopes: tuple[str, ...] = ()
     scope_aliases: Mapping[str, str] = field(default_factory=dict)
     unlisted_scopes: tuple[str, ...] = ()
     extra_scopes: Literal["reject", "ignore"] = "reject"
     scopeless: bool = False
+    token_request_format: Literal["form", "json"] = "form"
+    token_headers: Mapping[str, str] = field(default_factory=dict)
     token_path: tuple[str, ...] = ()
+    refresh_token_path: tuple[str, ...] | None = None
+    token_names: Mapping[TokenMember, str] = field(default_factory=dict)
     issuer_template: str = ""
     issuer_promised: bool = False
     token_response_format: Literal["json", "form"] = "json"
     token_type_aliases: tuple[str, ...] = ()
+    token_type_optional: bool = False
+    lifetime_field: str = "expires_in"
+    lifetime_form: LifetimeForm = "seconds"
+    error_members: tuple[str, ...] = ()
+    error_words: Mapping[str, ErrorWord] = field(default_factory=dict)
     default_lifetime_seconds: int | None = None
-    id_token_algorithms: tuple[str, ...] = ("RS256", "ES256", "PS256", "EdDSA")
+    id_token_algorithms: tuple[IdTokenAlgorithm, ...] = ("RS256", "ES256", "PS256", "EdDSA")
     keeps: tuple[str, ...] = ()
     authorize_params: Mapping[str, str] = field(default_factory=dict)
     token_params: Mapping[str, str] = field(default_factory=dict)
+    refresh_params: Mapping[str, str] = field(default_factory=dict)
+    refresh_scope: Literal["omit", "send"] = "omit"
+    user_info_method: Literal["GET", "POST"] = "GET"
+    user_info_body: Mapping[str, str] = field(default_factory=dict)
     user_info_headers: Mapping[str, str] = field(default_factory=dict)
+    user_info_token_header: str = ""
+    user_info_token_scheme: str = "Bearer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ class Metric(StrEnum):
     TOKEN_ERRORS = "oauthbroker_token_errors_total"
     CONNECTIONS_COMPLETED = "oauthbroker_connections_completed_total"
     CONNECTIONS_FAILED = "oauthbroker_connections_failed_total"
+    CLIENT_SECRETS_REFUSED = "oauthbroker_client_secrets_refused_total"
     EVENTS_QUEUED = "oauthbroker_events_queued_total"
     EVENTS_DEAD = "oauthbroker_events_dead_total"
 

@@ -27,8 +27,9 @@ from oauthbroker.flows.revoke import Revoke
 from oauthbroker.flows.sweep import Sweep
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
 from oauthbroker.manager import OAuthManager
-from oauthbroker.metrics import Metrics
+from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.pending import Pending
+from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.transport import Transport
@@ -119,6 +120,16 @@ def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: Fi
 def _reporting(log: FilteringBoundLogger) -> Callable[[str, Code], None]:
     """What is said of entries and records that cannot be read: a kind, the first digits of a name, and why."""
     return lambda place, code: log.error("unreadable", place=place, code=code.value)
+
+
+def _telling_of_secrets(log: FilteringBoundLogger, metrics: Metrics) -> Callable[[str, int, int], None]:
+    """What is said when a provider refuses the client secret in use and takes another one of the list."""
+
+    def tell(app: str, refused: int, works: int) -> None:
+        metrics.add(Metric.CLIENT_SECRETS_REFUSED, app)
+        log.warning("a client secret is refused, another one of the list works", app=app, refused=refused, works=works)
+
+    return tell
 
 
 def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
@@ -253,6 +264,7 @@ def _build(
     metrics, outbox, moved = Metrics(), Bell(), Bell()
     transport = Transport(plain_http_loopback="plainHttpProvider" in settings.weaken)
     discovery = Discovery(transport, clock, limits)
+    asker = Asker(transport, clock, limits, _telling_of_secrets(log, metrics))
     owners = OwnerReader(transport, discovery, clock, limits)
 
     def wake() -> None:
@@ -263,7 +275,7 @@ def _build(
     quota = OpenSessions(limits)
     connect = Connect(repository, discovery, finish, quota, clock, audit, limits)
     revoke = Revoke(repository, transport, discovery, clock, audit, limits, wake)
-    callback = Callback(repository, transport, discovery, finish, revoke.tokens, quota.ended, clock, limits)
+    callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
     sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events)
     queues = Queues(repository, clock, limits, metrics)
     relay = Relay(repository, queues, revoke, apps.get, moved, clock)

@@ -15,6 +15,7 @@ from oauthbroker.apps import Limits, OAuthApp
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish, Revoker
+from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.callback import (
     CallbackParams,
     ValidCallback,
@@ -24,7 +25,7 @@ from oauthbroker.protocol.callback import (
 )
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token import RefusedTokens, TokenResponse, code_request, token_response
-from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
@@ -49,7 +50,7 @@ class Callback:
     """Takes callbacks of every app. `cookie_of` reads this browser's cookie for a session's locator."""
 
     repository: Repository
-    transport: Transport
+    asker: Asker
     discovery: Discovery
     finish: Finish
     revoke: Revoker
@@ -157,17 +158,18 @@ class Callback:
         return Claimed(stored, session)
 
     async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> TokenResponse:
-        """RFC 6749 section 4.1.3 with the session's own verifier; never tried twice.
+        """RFC 6749 section 4.1.3 with the session's own verifier; never tried twice, but for a client secret that is
+        refused while another one is listed.
 
         Raises `exchangeUncertain` when the request went out and no whole answer came, else what the answer means.
         """
         if session.attempt.verifier is None:
             raise BrokerError(Code.STATE_USED)
+        code, verifier = callback.code, session.attempt.verifier
         endpoints = await self.discovery.endpoints(app)
-        request = code_request(app, endpoints, callback.code, session.attempt.verifier, clock=self.clock)
         try:
-            answer = await self.transport.send(
-                request, seconds=self.limits.provider_seconds, max_bytes=self.limits.provider_bytes
+            answer = await self.asker.ask(
+                app, lambda known: code_request(known, endpoints, code, verifier, clock=self.clock)
             )
         except TransportFailed as failed:
             sent, note = failed.sent, failed.note

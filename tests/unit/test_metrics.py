@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from oauthbroker.apps import Client
 from oauthbroker.errors import Code
 from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.secret import Secret
 from oauthbroker.testing import IdentityProvider
 from tests.house import House, running, turn, user_app
 
@@ -30,7 +33,9 @@ async def test_labels_are_apps_codes_events_and_agents_whatever_callers_send(
     identity_provider: IdentityProvider,
 ) -> None:
     """A label comes from a closed set: nobody can fill the memory with labels, or read a person out of them."""
-    async with running(identity_provider, [user_app(identity_provider)]) as house:
+    app = user_app(identity_provider)
+    replaced = Client(app.client.client_id, Secret("an-old-one"), later_secrets=app.client.secrets)
+    async with running(identity_provider, [replace(app, client=replaced)]) as house:
         await _everything(house)
         labels = {label for _, label in house.broker.metrics.counts}
         events = {"auth.granted", "auth.denied", "auth.failed", "auth.revoked"}

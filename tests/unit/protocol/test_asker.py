@@ -1,0 +1,203 @@
+"""Several client secrets in order: the next one is tried when it is safe, once, and what works is remembered."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from oauthbroker.apps import Client, Habits, Limits, OAuthApp
+from oauthbroker.protocol.asker import Asker, refuses_client
+from oauthbroker.protocol.client_auth import authenticated_post
+from oauthbroker.protocol.messages import Answer, Request, reveal
+from oauthbroker.protocol.transport import TransportFailed
+from oauthbroker.secret import Secret
+from oauthbroker.testing.clock import TestClock
+from tests.unit.protocol.kit import APP, answer, assert_clean, with_habits
+
+UNKNOWN = answer({"error": "invalid_client"}, 401)
+TOKENS = answer({"access_token": "a", "token_type": "bearer"})
+FORM = "application/x-www-form-urlencoded"
+
+
+class Wire:
+    """A transport that answers from a list and keeps which secret each request carried."""
+
+    def __init__(self, clock: TestClock, answers: Iterable[Answer | Exception], takes: float = 0) -> None:
+        self.clock, self.answers, self.takes = clock, list(answers), takes
+        self.used: list[str] = []
+        self.seconds: list[float] = []
+
+    async def send(self, request: Request, *, seconds: float, max_bytes: int) -> Answer:
+        assert request.form is not None
+        self.used.append(reveal(request.form["client_secret"]))  # type: ignore[arg-type]
+        self.seconds.append(seconds)
+        await self.clock.sleep(self.takes)
+        said = self.answers.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+def app_with(*secrets: str, name: str = "shop", habits: Habits | None = None) -> OAuthApp:
+    first, *later = map(Secret, secrets)
+    client = Client("client-1", first, "client_secret_post", tuple(later))
+    return dataclasses.replace(APP, name=name, client=client, habits=habits or Habits())
+
+
+class Desk:
+    """An asker over a wire, with what it told."""
+
+    def __init__(self, *answers: Answer | Exception, takes: float = 0) -> None:
+        self.clock = TestClock()
+        self.wire = Wire(self.clock, answers, takes)
+        self.told: list[tuple[str, int, int]] = []
+        wire: Any = self.wire
+        self.asker = Asker(wire, self.clock, Limits(), lambda *said: self.told.append(said))
+
+    async def ask(self, app: OAuthApp, **more: Any) -> Answer:
+        def build(known: OAuthApp) -> Request:
+            return authenticated_post(known, known.endpoints, known.endpoints.token_url, {}, self.clock)
+
+        return await self.asker.ask(app, build, **more)
+
+
+async def test_the_first_secret_is_used_while_it_works() -> None:
+    desk = Desk(TOKENS, TOKENS)
+    assert [TOKENS, TOKENS] == [await desk.ask(app_with("one", "two")) for _ in range(2)]
+    assert (["one", "one"], []) == (desk.wire.used, desk.told)
+
+
+async def test_a_refused_secret_is_followed_by_the_next_which_is_remembered_and_told_once() -> None:
+    desk = Desk(UNKNOWN, TOKENS, TOKENS, TOKENS)
+    app = app_with("one", "two", "three")
+    assert [TOKENS] * 3 == [await desk.ask(app) for _ in range(3)]
+    assert (["one", "two", "two", "two"], [("shop", 1, 2)]) == (desk.wire.used, desk.told)
+
+
+async def test_when_the_remembered_one_ends_the_list_is_walked_on_and_around() -> None:
+    desk = Desk(UNKNOWN, TOKENS, UNKNOWN, TOKENS, TOKENS)
+    app = app_with("one", "two")
+    for _ in range(3):
+        await desk.ask(app)
+    assert ["one", "two", "two", "one", "one"] == desk.wire.used
+    assert [("shop", 1, 2), ("shop", 2, 1)] == desk.told
+
+
+async def test_every_secret_is_tried_at_most_once_and_then_the_refusal_stands() -> None:
+    desk = Desk(*[UNKNOWN] * 6)
+    assert [UNKNOWN, UNKNOWN] == [await desk.ask(app_with("one", "two", "three")) for _ in range(2)]
+    assert (["one", "two", "three"] * 2, []) == (desk.wire.used, desk.told)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        answer({"error": "invalid_grant"}, 400),
+        answer({"error": "unauthorized_client"}, 400),
+        answer({"error": "invalid_request"}, 401),
+        answer({"error": "temporarily_unavailable"}, 400),
+        answer({"error": ["invalid_client"]}, 400),
+        answer(b"invalid_client", 400),
+        answer({"error": "invalid_client"}, 503),
+        answer({"error": "invalid_client"}, 429),
+        answer({"error": "invalid_client"}, 302),
+        answer(b"", 403),
+    ],
+)
+async def test_no_other_answer_is_asked_for_twice(refusal: Answer) -> None:
+    """The code or the refresh token in the request may have been looked at, or may still be."""
+    desk = Desk(refusal, TOKENS)
+    assert refusal is await desk.ask(app_with("one", "two"))
+    assert ["one"] == desk.wire.used
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        answer({"error": "invalid_client"}, 400),
+        answer({"error": "invalid_client"}, 401),
+        answer({"error": "invalid_client"}, 401, "text/html"),
+        answer(b"<h1>Unauthorized</h1>", 401, "text/html"),
+        answer(b"", 401),
+        answer({"error": "incorrect_client_credentials"}, 200),
+        answer({"ok": False, "error": "bad_client_secret"}, 200),
+    ],
+)
+async def test_the_ways_to_say_that_a_client_is_unknown(refusal: Answer) -> None:
+    desk = Desk(refusal, TOKENS)
+    assert TOKENS is await desk.ask(app_with("one", "two"))
+
+
+def test_a_form_says_it_too_where_forms_are_agreed() -> None:
+    said = answer(b"error=incorrect_client_credentials", 200, FORM)
+    assert refuses_client(with_habits(token_response_format="form"), said)
+    assert not refuses_client(APP, said)
+
+
+async def test_a_lost_answer_is_never_followed_by_another_secret() -> None:
+    desk = Desk(TransportFailed("no answer in time", sent=True), TOKENS)
+    with pytest.raises(TransportFailed) as failed:
+        await desk.ask(app_with("one", "two"))
+    assert failed.value.sent
+    assert_clean(failed.value)
+    assert ["one"] == desk.wire.used
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_provider_that_is_busy_has_not_taken_the_secret(status: int) -> None:
+    desk = Desk(UNKNOWN, answer(b"", status), UNKNOWN, TOKENS)
+    app = app_with("one", "two")
+    assert status == (await desk.ask(app)).status
+    assert [] == desk.told
+    assert TOKENS is await desk.ask(app)
+    assert (["one", "two", "one", "two"], [("shop", 1, 2)]) == (desk.wire.used, desk.told)
+
+
+async def test_a_refusal_of_what_was_asked_for_proves_the_secret() -> None:
+    desk = Desk(UNKNOWN, answer({"error": "invalid_grant"}, 400), TOKENS)
+    app = app_with("one", "two")
+    assert 400 == (await desk.ask(app)).status
+    assert TOKENS is await desk.ask(app)
+    assert ["one", "two", "two"] == desk.wire.used
+
+
+async def test_all_attempts_share_one_deadline() -> None:
+    desk = Desk(UNKNOWN, UNKNOWN, UNKNOWN, takes=4)
+    assert UNKNOWN is await desk.ask(app_with("one", "two", "three", "four"))
+    assert ([10, 6, 2], ["one", "two", "three"]) == (desk.wire.seconds, desk.wire.used)
+    desk = Desk(TOKENS)
+    await desk.ask(app_with("one"), seconds=3)
+    assert [3] == desk.wire.seconds
+
+
+async def test_apps_do_not_learn_from_one_another_and_a_changed_client_begins_anew() -> None:
+    desk = Desk(UNKNOWN, *[TOKENS] * 4)
+    await desk.ask(app_with("one", "two"))
+    await desk.ask(app_with("one", "two", name="other"))
+    await desk.ask(app_with("new", "two"))
+    await desk.ask(app_with("one", "two"))
+    assert ["one", "two", "one", "new", "two"] == desk.wire.used
+
+
+async def test_a_public_client_is_asked_for_once() -> None:
+    desk = Desk(UNKNOWN)
+    desk.wire.send = _first_of(desk.wire.answers)  # type: ignore[method-assign]
+    app = dataclasses.replace(APP, client=Client("client-1", None, "none"))
+    assert UNKNOWN is await desk.ask(app)
+
+
+def _first_of(answers: list[Any]) -> Any:
+    async def send(request: Request, *, seconds: float, max_bytes: int) -> Answer:
+        said: Answer = answers.pop(0)
+        return said
+
+    return send
+
+
+def test_an_asker_prints_no_secret() -> None:
+    app = app_with("canary-one", "canary-two")
+    assert "canary" not in repr(app.client) + json.dumps(app.digest())
