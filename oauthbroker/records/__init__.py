@@ -5,6 +5,7 @@ A record's plaintext form reveals its secrets; it exists only between the record
 
 from oauthbroker.records.event import AgentEvent, EventType
 from oauthbroker.records.grant import Grant, Token, grant_id
+from oauthbroker.records.renewal import Intent, Renewal
 from oauthbroker.records.session import Attempt, AuthSession, Claim, ClaimedSession, SessionStatus
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "ClaimedSession",
     "EventType",
     "Grant",
+    "Intent",
+    "Renewal",
     "SessionStatus",
     "Token",
     "grant_id",

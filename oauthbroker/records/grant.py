@@ -12,9 +12,11 @@ from typing import Any, Literal
 from oauthbroker.clock import from_iso, to_iso
 from oauthbroker.records import codec
 from oauthbroker.records.event import AgentEvent
+from oauthbroker.records.renewal import Renewal
 from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget
 
+CLOCK_SLACK_SECONDS = 60
 RevocationState = Literal["none", "pending", "done"]
 
 
@@ -41,11 +43,17 @@ class Token:
         """Whether it lives longer than `seconds` from now."""
         return self.expires_at is None or (self.expires_at - now).total_seconds() > seconds
 
+    def is_from_the_future(self, now: datetime) -> bool:
+        """It seems to live longer than it was issued for: the clock was set back since, and its end is unknown."""
+        if self.expires_at is None or self.lifetime_seconds is None:
+            return False
+        return (self.expires_at - now).total_seconds() > self.lifetime_seconds + CLOCK_SLACK_SECONDS
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made with;
-    `outbox` are events not yet queued."""
+    `outbox` are events not yet queued; `token_binding` is reserved for sender-constrained tokens (RFC 9449)."""
 
     app: str
     provider: str
@@ -63,11 +71,25 @@ class Grant:
     registration: str = ""
     resume: ResumeTarget | None = None
     outbox: tuple[AgentEvent, ...] = ()
+    renewal: Renewal = Renewal()
+    token_binding: str = ""
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
         return grant_id(self.app, self.subject)
+
+    @property
+    def refresh_tokens(self) -> tuple[Secret, ...]:
+        """What a renewal may send, in order: the newest first. Empty when none is left to try."""
+        if self.token is None or self.revoked or self.renewal.ended:
+            return ()
+        return tuple(secret for secret in (self.renewal.spare, self.token.refresh_token) if secret is not None)
+
+    @property
+    def unfinished(self) -> bool:
+        """Something is left to do even if nobody asks: an event to queue, a provider to tell, an intent to settle."""
+        return bool(self.outbox) or self.revocation == "pending" or self.renewal.intent is not None
 
     def __repr__(self) -> str:
         state = "revoked" if self.revoked else "live"
@@ -79,11 +101,12 @@ class Grant:
 
     def tombstoned(self, at: datetime) -> Grant:
         """Revoked here and now; the tokens stay sealed until the provider has been told. The pin ends with it."""
-        return replace(self, revoked=True, revocation="pending", account=None, updated_at=at)
+        renewal = replace(self.renewal, intent=None)
+        return replace(self, revoked=True, revocation="pending", account=None, renewal=renewal, updated_at=at)
 
     def erased(self, at: datetime) -> Grant:
         """The provider has been told, or never will be: the tokens go."""
-        return replace(self, token=None, revocation="done", updated_at=at)
+        return replace(self, token=None, renewal=Renewal(), revocation="done", updated_at=at)
 
     def to_plaintext(self) -> bytes:
         token = self.token
@@ -115,6 +138,10 @@ class Grant:
             "resume": self.resume.to_json() if self.resume else None,
             "outbox": [event.to_json() for event in self.outbox],
         }
+        if renewal := self.renewal.to_json():
+            status["renewal"] = renewal
+        if self.token_binding:
+            status["tokenBinding"] = self.token_binding
         return codec.encode("OAuthGrantRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
@@ -148,5 +175,7 @@ class Grant:
             registration=status["registration"],
             resume=ResumeTarget.from_json(status["resume"]) if status["resume"] else None,
             outbox=tuple(AgentEvent.from_json(event) for event in status["outbox"]),
+            renewal=Renewal.from_json(status.get("renewal")),
+            token_binding=status.get("tokenBinding", ""),
             provider_data=spec["providerData"],
         )

@@ -16,10 +16,18 @@ from oauthbroker.store.keys import Keyring
 from oauthbroker.store.locks import Held
 from oauthbroker.store.names import fingerprint
 from oauthbroker.store.port import Conflict, Entry, Key
-from oauthbroker.store.seal import HEADER, MAX_RECORD
+from oauthbroker.store.seal import HEADER, MAX_RECORD, record_size
 from oauthbroker.store.stamp import Stamp
 
 _MOST_ASIDE = 256  # damaged copies that are kept; beyond that a fault repeats itself
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Disk space under a temporary name, which is locked while it lives."""
+
+    temp: str
+    fd: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +66,27 @@ class Entries:
     def unchanged(self, key: Key, stamp: Stamp) -> bool:
         return stamp.holds(self._fs, self._folders.by_kind[key.kind], key.name)
 
-    def prepare(self, key: Key, generation: int, body: bytes) -> Prepared:
-        """Seals and writes the next version beside the current one, durably."""
-        record = self._ring.seal(key.kind, key.name, generation, body)
-        folder = self._folders.by_kind[key.kind]
+    def reserve(self, key: Key, size: int) -> Taken:
+        """Takes the space for a record around a body of `size` bytes."""
+        length, folder = record_size(size), self._folders.by_kind[key.kind]
         temp, fd = new_temp(self._fs, folder, key.name)
         try:
-            write_file(self._fs, fd, record)
+            self._fs.reserve(fd, length)
+        except BaseException:
+            drop_temp(self._fs, folder, temp, fd)
+            raise
+        return Taken(temp, fd)
+
+    def give_back(self, key: Key, taken: Taken) -> None:
+        drop_temp(self._fs, self._folders.by_kind[key.kind], taken.temp, taken.fd)
+
+    def prepare(self, key: Key, generation: int, body: bytes, taken: Taken | None = None) -> Prepared:
+        """Seals and writes the next version beside the current one, durably; into the space taken for it, if any."""
+        folder = self._folders.by_kind[key.kind]
+        temp, fd = (taken.temp, taken.fd) if taken is not None else new_temp(self._fs, folder, key.name)
+        try:
+            record = self._ring.seal(key.kind, key.name, generation, body)
+            write_file(self._fs, fd, record, reserved=taken is not None)
         except BaseException:
             drop_temp(self._fs, folder, temp, fd)
             raise

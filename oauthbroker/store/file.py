@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.entries import Entries, Prepared
+from oauthbroker.store.entries import Entries, Prepared, Taken
 from oauthbroker.store.folders import Folders, open_folders
 from oauthbroker.store.fs import Fs, at_border, failure
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.locks import Locks
 from oauthbroker.store.names import check_key, check_kinds, is_name
-from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.port import Entry, Key, Room
 from oauthbroker.store.stamp import Stamp
 
 T = TypeVar("T")
@@ -38,6 +38,14 @@ _log = logging.getLogger("oauthbroker.store")
 
 def _write_lock(key: Key) -> str:
     return f"write-{int(key.name[:4], 16) % _STRIPES:02d}"
+
+
+def _used_up(key: Key, room: Room | None) -> Taken | None:
+    """The space that was taken, if it is still there to be used; from now on it is not."""
+    taken = room.held if room is not None and room.key == key else None
+    if room is not None and taken is not None:
+        room.held = None
+    return taken if isinstance(taken, Taken) else None
 
 
 def _log_damage(place: str, code: Code) -> None:
@@ -113,9 +121,25 @@ class FileStore:
             return False
         return self._entries.unchanged(entry.key, entry.stamp)
 
-    async def put(self, key: Key, body: bytes, *, expect: int) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
         self._check_open(key)
-        return await self._see_through(self._put(key, body, expect))
+        return await self._see_through(self._put(key, body, expect, _used_up(key, room)))
+
+    @asynccontextmanager
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Room]:
+        self._check_open(key)
+        room = Room(key)
+
+        def take() -> None:
+            room.held = self._entries.reserve(key, size)
+
+        try:
+            await self._run(take)
+            yield room
+        finally:
+            taken = _used_up(key, room)
+            if taken is not None:
+                await self._run(partial(self._entries.give_back, key, taken))
 
     async def delete(self, key: Key, *, expect: int) -> None:
         self._check_open(key)
@@ -164,8 +188,8 @@ class FileStore:
             raise ValueError(f"this store keeps no {kind!r}")
         return Key(kind, self._ring.name(kind, *parts))
 
-    async def _put(self, key: Key, body: bytes, expect: int) -> Entry:
-        done = await self._run(partial(self._put_at_once, key, body, expect))
+    async def _put(self, key: Key, body: bytes, expect: int, taken: Taken | None) -> Entry:
+        done = await self._run(partial(self._put_at_once, key, body, expect, taken))
         if isinstance(done, Entry):
             return done
         prepared, taken = done, False
@@ -177,9 +201,9 @@ class FileStore:
             if not taken:
                 await self._run(partial(self._entries.discard, prepared))
 
-    def _put_at_once(self, key: Key, body: bytes, expect: int) -> Entry | Prepared:
+    def _put_at_once(self, key: Key, body: bytes, expect: int, taken: Taken | None) -> Entry | Prepared:
         """The whole write in one go when the lock is free; else the prepared version, for which somebody must wait."""
-        prepared = self._entries.prepare(key, expect + 1, body)
+        prepared = self._entries.prepare(key, expect + 1, body, taken)
         try:
             held = self._locks.try_now(_write_lock(key))
         except BaseException:

@@ -53,13 +53,16 @@ def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.sta
         close(fs, fd)
 
 
-def write_file(fs: Fs, fd: int, data: bytes) -> None:
-    """All of `data`, durably. After a failure the descriptor is of no use: the kernel may call the lost page clean."""
+def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
+    """All of `data`, durably; a `reserved` file may be longer before, not after. After a failure the descriptor is of
+    no use: the kernel may call the lost page clean."""
     if data:
         fs.reserve(fd, len(data))
     rest = memoryview(data)
     while rest:
         rest = rest[fs.write(fd, bytes(rest) if len(rest) < len(data) else data) :]
+    if reserved:
+        fs.truncate(fd, len(data))
     fs.fsync(fd)
 
 

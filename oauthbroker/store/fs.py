@@ -75,6 +75,9 @@ class Fs:
             if exc.errno not in _NO_RESERVE:
                 raise
 
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.store.names import check_key, check_kinds, entry_name, labelled_mac
-from oauthbroker.store.port import Conflict, Entry, Key
+from oauthbroker.store.port import Conflict, Entry, Key, Room
 from oauthbroker.store.seal import MAX_BODY
 
 
@@ -42,8 +42,10 @@ class MemoryStore:
     def unchanged(self, entry: Entry) -> bool:
         return not self._closed and self._entries.get(entry.key.kind, {}).get(entry.key.name) is entry
 
-    async def put(self, key: Key, body: bytes, *, expect: int) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
         kind = self._kind(key)
+        if room is not None:
+            room.held = None
         if len(body) > MAX_BODY:
             raise ValueError(f"a body has at most {MAX_BODY} bytes")
         current = kind.get(key.name)
@@ -51,6 +53,13 @@ class MemoryStore:
             raise Conflict
         kind[key.name] = entry = Entry(key, expect + 1, bytes(body))
         return entry
+
+    @asynccontextmanager
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Room]:
+        self._kind(key)
+        if size > MAX_BODY:
+            raise ValueError(f"a body has at most {MAX_BODY} bytes")
+        yield Room(key, held=size)
 
     async def delete(self, key: Key, *, expect: int) -> None:
         kind = self._kind(key)

@@ -34,12 +34,23 @@ class Entry:
         return f"Entry({self.key.kind}/{self.key.name[:8]}, generation={self.generation}, {len(self.body)} bytes)"
 
 
+@dataclass(slots=True)
+class Room:
+    """Space taken for the next version of one entry. `held` is the backend's own, None once it is used up."""
+
+    key: Key
+    held: object = None
+
+    def __repr__(self) -> str:
+        return f"Room({self.key.kind}/{self.key.name[:8]}, {'free' if self.held is not None else 'used up'})"
+
+
 class Conflict(Exception):
     """Somebody else wrote first: the generation is not the expected one. Read again and decide again."""
 
 
 class Store(Protocol):
-    """Six verbs and two questions. Every method may raise `BrokerError` with a store code."""
+    """Seven verbs and two questions. Every method may raise `BrokerError` with a store code."""
 
     def key(self, kind: str, *parts: str) -> Key:
         """The key of (kind, parts): HMAC-SHA256 over length-prefixed parts. Raises ValueError for an unknown kind."""
@@ -53,9 +64,15 @@ class Store(Protocol):
         """Whether `entry` is surely still the newest version. Cheap and synchronous; False when in doubt."""
         ...
 
-    async def put(self, key: Key, body: bytes, *, expect: int) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
         """Writes durably, then returns the entry as it is now. `expect` is the generation the caller saw, 0 for
-        an entry that must not exist yet; anything else raises `Conflict` and changes nothing."""
+        an entry that must not exist yet; anything else raises `Conflict` and changes nothing. `room` from `reserve`
+        is used up by this, whatever comes of it."""
+        ...
+
+    def reserve(self, key: Key, size: int) -> AbstractAsyncContextManager[Room]:
+        """Takes room for a body of `size` bytes before anything depends on writing it: a full disk, or one that
+        cannot be written, is noticed here. Whatever of it is not used is given back."""
         ...
 
     async def delete(self, key: Key, *, expect: int) -> None:

@@ -139,6 +139,14 @@ def _claimed_name(keys: OneTimeKeys, record: bytes) -> str | None:
     return peek[4:].decode("ascii", "replace") if peek[:4] == (64).to_bytes(4, "big") else None
 
 
+def record_size(size: int) -> int:
+    """How many bytes the record around a body of `size` bytes has. Raises ValueError beyond the limit."""
+    if size > MAX_BODY:
+        raise ValueError(f"a body has at most {MAX_BODY} bytes")
+    plain = 4 + 64 + 4 + size
+    return HEADER + plain + -plain % STEP + TAG
+
+
 def _padded(name: str, body: bytes) -> bytes:
     plain = length_prefixed(name.encode(), body)
     return plain + bytes(-len(plain) % STEP)

@@ -98,6 +98,38 @@ class StoreContract:
         assert "conflict" == await outcome(store.put(key, b"late", expect=expect))
         assert (2, b"two") == ((await store.get(key)).generation, (await store.get(key)).body)
 
+    @pytest.mark.parametrize("size", [0, 10, 5_000, 100_000], ids=["none", "too little", "just so", "plenty"])
+    async def test_what_is_put_into_reserved_room_is_what_is_got(self, store, other, key, size):
+        body = b"z" * 5_000
+        async with store.reserve(key, size) as room:
+            written = await store.put(key, body, expect=0, room=room)
+            assert None is room.held
+        assert (1, body) == (written.generation, (await other.get(key)).body)
+        assert 1 == await store.count("grants")
+
+    async def test_room_that_nobody_used_leaves_nothing_behind(self, store, other, key):
+        async with store.reserve(key, 5_000):
+            assert None is await other.get(key)
+        assert (None, 0) == (await store.get(key), await store.count("grants"))
+
+    async def test_room_is_used_up_by_a_put_that_lost(self, store, key):
+        await store.put(key, b"one", expect=0)
+        async with store.reserve(key, 100) as room:
+            assert "conflict" == await outcome(store.put(key, b"two", expect=0, room=room))
+            assert 2 == (await store.put(key, b"three", expect=1, room=room)).generation
+        assert b"three" == (await store.get(key)).body
+
+    async def test_room_for_one_entry_is_no_room_for_another(self, store, key):
+        other_key = store.key("grants", "another")
+        async with store.reserve(key, 100) as room:
+            await store.put(other_key, b"elsewhere", expect=0, room=room)
+        assert (b"elsewhere", None) == ((await store.get(other_key)).body, await store.get(key))
+
+    async def test_more_room_than_a_body_may_have_is_refused(self, store, key):
+        with pytest.raises(ValueError, match="at most"):
+            async with store.reserve(key, MAX_BODY + 1):
+                raise AssertionError
+
     async def test_a_missing_entry_can_only_be_written_as_new(self, store, key):
         assert "conflict" == await outcome(store.put(key, b"x", expect=1))
         assert None is await store.get(key)

@@ -1,0 +1,106 @@
+"""What a grant remembers of its own renewals: the attempt under way, what was lost, and whether it has come to an end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.records import codec
+from oauthbroker.secret import Secret
+
+Ended = Literal["", "dead", "uncertain", "quarantined"]
+"""Why no renewal is tried any more: the provider said so, it said so after an answer of it was lost, or it answered
+with somebody else's account. "" while renewals may go on."""
+
+_LONGEST_PAUSE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Written before a refresh token is sent. Whoever finds one knows that the token may be spent.
+
+    `attempt` fences: only the attempt that the grant names may commit. `lost` counts the answers that were lost
+    before this attempt; `at` is when it was sent or, once it is known to be lost, when that was noticed.
+    """
+
+    attempt: str
+    at: datetime
+    lost: int = 0
+
+    @property
+    def retry_at(self) -> datetime:
+        """When the old token may be tried again: 1 s after the first lost answer, at most 5 min. Soon, because many
+        providers forgive a token that is used twice within seconds."""
+        return self.at + timedelta(seconds=min(2 ** min(self.lost, 20), _LONGEST_PAUSE))
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """`spare` is a newer refresh token from an answer that we refused: it is tried first, the old one after it.
+    `refused` counts refusals in words that may mean anything; `asked` are the scopes that a client asked for itself
+    (RFC 6749 section 4.4); `forced` are the moments of the last hour at which a rejected token was renewed."""
+
+    intent: Intent | None = None
+    spare: Secret | None = None
+    ended: Ended = ""
+    refused: int = 0
+    asked: tuple[str, ...] = ()
+    forced: tuple[datetime, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Renewal({self.ended or ('under way' if self.intent else 'idle')})"
+
+    def begun(self, attempt: str, at: datetime) -> Renewal:
+        """One more attempt; one that is found here has been lost."""
+        lost = self.intent.lost + 1 if self.intent is not None else 0
+        return replace(self, intent=Intent(attempt, at, lost))
+
+    def lost(self, at: datetime) -> Renewal:
+        """The answer did not come: the intent stays, and the pause before the next try counts from now."""
+        return self if self.intent is None else replace(self, intent=replace(self.intent, at=at))
+
+    def unsent(self) -> Renewal:
+        """The refresh token was not spent by this attempt. What an earlier one lost stays lost."""
+        if self.intent is None or self.intent.lost == 0:
+            return replace(self, intent=None)
+        return replace(self, intent=replace(self.intent, lost=self.intent.lost - 1))
+
+    def over(self, ended: Ended) -> Renewal:
+        return Renewal(ended=ended, forced=self.forced)
+
+    def forced_at(self, at: datetime) -> Renewal:
+        """Notes a forced renewal; only the last hour is kept."""
+        return replace(self, forced=(*self.forced_since(at - timedelta(hours=1)), at))
+
+    def forced_since(self, moment: datetime) -> tuple[datetime, ...]:
+        return tuple(at for at in self.forced if at > moment)
+
+    def to_json(self) -> dict[str, Any] | None:
+        if self == Renewal():
+            return None
+        intent = self.intent
+        return {
+            "intent": {"attempt": intent.attempt, "at": to_iso(intent.at), "lost": intent.lost} if intent else None,
+            "spare": codec.reveal(self.spare),
+            "ended": self.ended,
+            "refused": self.refused,
+            "asked": list(self.asked),
+            "forced": [to_iso(at) for at in self.forced],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Renewal:
+        if data is None:
+            return cls()
+        intent = data["intent"]
+        return cls(
+            intent=Intent(intent["attempt"], from_iso(intent["at"]), intent["lost"]) if intent else None,
+            spare=codec.conceal(data["spare"]),
+            ended=data["ended"],
+            refused=data["refused"],
+            asked=tuple(data["asked"]),
+            forced=tuple(from_iso(at) for at in data["forced"]),
+        )
