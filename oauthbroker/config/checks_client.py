@@ -50,6 +50,8 @@ _ENDPOINT_NAMES: Final = {
     "issuer": "issuer",
     "jwks_url": "jwksUrl",
     "device_authorization_url": "deviceAuthorizationUrl",
+    "refresh_url": "refreshUrl",
+    "pushed_authorization_url": "pushedAuthorizationUrl",
 }
 
 
@@ -165,6 +167,17 @@ def check_scopes(app: Merged) -> None:
             app.written.refuse(("resource", index), *trouble)
 
 
+def check_quirks(app: Merged) -> None:
+    """Their shape was judged; this is what one of them means for another."""
+    quirks = app.spec.quirks
+    if quirks is None:
+        return
+    if quirks.scope_param in RESERVED_OPTIONS - {"scope"}:
+        app.written.refuse(("quirks", "scopeParam"), "a parameter that is ours to set", "write what it is called there")
+    if quirks.user_info_body and app.habits.user_info_method == "GET":
+        app.written.refuse(("quirks", "userInfoBody"), "a body for a GET", "write userInfoMethod: POST", key=True)
+
+
 def check_redirect(app: Merged, *, public_base_url: str) -> None:
     """RFC 9700: every app has its own redirect URI; the paths of the broker itself are not for apps."""
     path, base = app.redirect.callback_path, app.redirect.base_url
@@ -196,13 +209,15 @@ def base_url_flaw(url: str) -> tuple[str, str] | None:
 def check_options(app: Merged) -> None:
     """Options may add parameters; they can never name one that carries a check (case 95)."""
     reserved = RESERVED_OPTIONS | {app.habits.scope_param}
-    known = {"authorize", "token"} | ({app.spec.provider or ""} if app.preset and app.preset.modes else set())
+    known = {"authorize", "token", "refresh"} | (
+        {app.spec.provider or ""} if app.preset and app.preset.modes else set()
+    )
     for group, values in (app.spec.options or {}).items():
         if group not in known:
             close = nearest(group, known)
             todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
             app.written.refuse(("options", group), "unknown options", todo, key=True, astray=not close)
-        elif group in {"authorize", "token"}:
+        elif group in {"authorize", "token", "refresh"}:
             _check_parameters(app, group, values, reserved)
     _check_mode(app, provider_options(app.spec))
 

@@ -14,6 +14,7 @@ from oauthbroker.config.checks_client import (
     check_flow,
     check_options,
     check_provider,
+    check_quirks,
     check_redirect,
     check_scopes,
 )
@@ -127,6 +128,7 @@ def _apps(
         check_client(app)
         check_endpoints(app, plain_http=plain_http)
         check_scopes(app)
+        check_quirks(app)
         check_redirect(app, public_base_url=settings.public_base_url)
         check_options(app)
         check_binding(app, local=is_local(settings))

@@ -11,6 +11,7 @@ from oauthbroker.apps import AuthMethod, Binding, Endpoints, Habits, IdentityRul
 from oauthbroker.config.resources import IdentitySpec, OAuthAppSpec
 from oauthbroker.config.shape import Written
 from oauthbroker.providers import Preset, PresetIdentity, presets
+from oauthbroker.providers.quirks import Quirks
 from oauthbroker.turn import SubjectMode
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -78,7 +79,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
         binding=(owner and owner.binding) or "providerIdentity",
         identities={mode: _identity(spec, preset, mode) for mode in ("global", "user")},
         authorizers=tuple((owner and owner.authorizers) or ()),
-        habits=preset.habits() if preset else Habits(),
+        habits=_known_habits(spec, preset),
         revocation=preset.revocation() if preset else Revocation(),
     )
     return dataclasses.replace(merged, habits=_habits(merged))
@@ -107,7 +108,9 @@ def _auth_method(spec: OAuthAppSpec, preset: Preset | None) -> AuthMethod:
 
 
 def _endpoints(spec: OAuthAppSpec, preset: Preset | None) -> Endpoints:
-    known = {name: _fill(url, spec.params or {}) for name, url in (preset.endpoints if preset else ())}
+    params = {name: param.default for name, param in (preset.params if preset else {}).items() if param.default}
+    params |= spec.params or {}
+    known = {name: _fill(url, params) for name, url in (preset.endpoints if preset else ())}
     said = {name: url for name, url in (spec.endpoints or ()) if url is not None}
     return Endpoints(**{**known, **said})
 
@@ -130,6 +133,12 @@ def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> I
     return Identity(source, template)
 
 
+def _known_habits(spec: OAuthAppSpec, preset: Preset | None) -> Habits:
+    """The preset's habits; the app's own quirks win."""
+    habits = preset.habits() if preset else Habits()
+    return spec.quirks.over(habits) if spec.quirks else habits
+
+
 def _habits(app: Merged) -> Habits:
     """The preset's habits with the app's own parameters, scopes and identity taken into account."""
     options = app.spec.options or {}
@@ -142,6 +151,7 @@ def _habits(app: Merged) -> Habits:
         scope_aliases=_aliases(app),
         authorize_params={**app.habits.authorize_params, **options.get("authorize", {})},
         token_params={**app.habits.token_params, **options.get("token", {})},
+        refresh_params={**app.habits.refresh_params, **options.get("refresh", {})},
     )
 
 
@@ -152,7 +162,8 @@ def _aliases(app: Merged) -> dict[str, str]:
         for other, ours in app.habits.scope_aliases.items()
         if ours in app.scopes and other not in app.scopes
     }
-    for prefix in app.preset.scope_prefixes if app.preset else ():
+    prefixes = (*(app.preset.scope_prefixes if app.preset else ()), *(app.spec.quirks or Quirks()).scope_prefixes)
+    for prefix in prefixes:
         for scope in app.scopes:
             other = scope.removeprefix(prefix) if scope.startswith(prefix) else prefix + scope
             if other not in app.scopes:

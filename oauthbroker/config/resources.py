@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from oauthbroker.apps import ANYONE, AuthMethod, Binding, Flow, IdentitySource, Link
 from oauthbroker.config.problems import Keys
+from oauthbroker.providers.quirks import Quirks
 from oauthbroker.secret import Secret
 from oauthbroker.turn import SubjectMode
 
@@ -125,6 +126,8 @@ class EndpointsSpec(Strict):
     issuer: Text | None = None
     device_authorization_url: Text | None = None
     jwks_url: Text | None = None
+    refresh_url: Text | None = None
+    pushed_authorization_url: Text | None = None
 
 
 class RedirectSpec(Strict):
@@ -149,6 +152,10 @@ class OwnerSpec(Strict):
     authorizers: Annotated[_Texts | None, BeforeValidator(_authorizers)] = None
 
 
+class QuirksSpec(Quirks, Strict):
+    """What the app's provider does its own way, in the words of the presets."""
+
+
 class OAuthAppSpec(Strict):
     """`options` stays open here: which names it may hold depends on the provider."""
 
@@ -163,6 +170,7 @@ class OAuthAppSpec(Strict):
     resource: Annotated[_Texts | None, BeforeValidator(_one_or_many)] = None
     redirect: RedirectSpec | None = None
     owner: OwnerSpec | None = None
+    quirks: QuirksSpec | None = None
     options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
 
 
@@ -292,7 +300,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 _MODELS: tuple[type[Strict], ...] = (Header, *SPECS.values())
-_WORDS: Final = frozenset(word for model in _MODELS for word in _words(model)) | {"authorize", "token"}
+_WORDS: Final = frozenset(word for model in _MODELS for word in _words(model)) | {"authorize", "token", "refresh"}
 
 
 def masked(keys: Keys) -> Keys:

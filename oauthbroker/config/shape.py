@@ -34,6 +34,11 @@ _WORDS: dict[str, tuple[str, str]] = {
         "a secret as plain text",
         "write {valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}} or {valueFrom: {env: NAME}}",
     ),
+    "header_name": ("not a header that may be set here", "write letters, digits and -; some are ours alone"),
+    "header_value": ("not a header's value", "write one line of plain characters, at most 512"),
+    "member_name": ("not a member's name", "write letters, digits, _ - ., at most 64"),
+    "scope": ("not a scope", "write one scope an item, no spaces, quotes or commas"),
+    "issuer_template": ("not an issuer", "write https://host/{claim}/path"),
     "anyone_in_list": ("the word `anyone` stands in a list", "write `authorizers: anyone`, or name accounts"),
 }
 

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from oauthbroker.apps import AuthMethod, Flow, Habits, IdentitySource, Revocation
@@ -119,7 +119,7 @@ class Preset(Quirks):
     params: dict[str, Param] = Field(default_factory=dict)
     endpoints: PresetEndpoints = PresetEndpoints()
     auth_method: AuthMethod = "client_secret_basic"
-    flows: list[Flow] = Field(default_factory=lambda: ["authorizationCode"])
+    flows: list[Flow] = Field(default=["authorizationCode"])
     pkce: Literal["supported", "ignored", "unknown"] = "unknown"
     refresh_tokens: Literal["none", "keep", "rotate", "unknown"] = "unknown"
     authorize_params: Parameters = Field(default_factory=dict)
@@ -130,7 +130,6 @@ class Preset(Quirks):
     notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
     modes: Modes | None = None
     evidence: dict[str, Evidence]
-    _mode: str = PrivateAttr("")
 
     def in_mode(self, mode: str) -> Preset:
         """The preset as one of its modes has it, with the mode's evidence, or as it is if it has no such mode."""
@@ -141,10 +140,9 @@ class Preset(Quirks):
         for name, value in changes.items():
             data[name] = {**data[name], **value} if name in _MERGED and name in data else value
         inside = f"modes.{mode}"
-        data["evidence"] |= {path: self.source(f"{inside}.{path}") for path in _paths(changes)}
-        found = Preset.model_validate(data)
-        found._mode = mode
-        return found
+        sources = {path: self.source(f"{inside}.{path}") for path in _paths(changes)}
+        data["evidence"] |= {path: source for path, source in sources.items() if source}
+        return _InMode.model_validate(data)
 
     def variants(self) -> dict[str, Preset]:
         """Every mode of it by name; one that has none is its own variant, named ""."""
@@ -153,11 +151,7 @@ class Preset(Quirks):
     def facts(self) -> list[str]:
         """The path of every fact: each field that is set, `endpoints.tokenUrl`, `modes.bot.tokenPath`, `notes.0`."""
         said = self.model_dump(by_alias=True, exclude_unset=True, exclude=_NO_FACTS)
-        found = _paths(said)
-        if self.modes and not self._mode:
-            for mode, changes in self.modes.values.items():
-                found += [f"modes.{mode}.{path}" for path in _paths(changes)]
-        return found
+        return [*_paths(said), *self._facts_of_modes()]
 
     def source(self, path: str) -> str:
         """The evidence of a fact: that of the longest prefix of its path; empty if nothing speaks of it."""
@@ -169,6 +163,10 @@ class Preset(Quirks):
         """The paths of the facts that nobody has seen written down."""
         return [path for path in self.facts() if self.source(path).startswith("unverified")]
 
+    def _facts_of_modes(self) -> list[str]:
+        modes = self.modes.values.items() if self.modes else ()
+        return [f"modes.{mode}.{path}" for mode, changes in modes for path in _paths(changes)]
+
     def habits(self) -> Habits:
         return self.over(Habits())
 
@@ -178,6 +176,13 @@ class Preset(Quirks):
             dead_words=tuple(self.revoke.dead_words),
             dead_statuses=tuple(self.revoke.dead_statuses),
         )
+
+
+class _InMode(Preset):
+    """One mode of a preset: the facts of the others are none of its own."""
+
+    def _facts_of_modes(self) -> list[str]:
+        return []
 
 
 @functools.cache

@@ -168,13 +168,29 @@ REDIRECTS = [
     app("a base URL of another port", "spec.redirect.baseUrl", "cookie would not come back", ("{callbackPath", "{baseUrl: @@https://broker.example:8443, callbackPath")),
     shared("a direct link in global mode", "spec.redirect.link", "gives up the browser check", ("  scopes:", "  redirect: {link: @@direct}\n  scopes:")),
 ]
+QUIRKS = [
+    app(f"quirks: {name}", path, what, ("  scopes: [read", f"  quirks: {text}\n  scopes: [read"))
+    for name, path, what, text in (
+        ("a word that is none", "spec.quirks.?", "unknown field", f"{{@@{CANARY}: x}}"),
+        ("a word nearly right", "spec.quirks.scopeSeperator", "nearest known name is scopeSeparator", f"{{@@scopeSeperator: {CANARY}}}"),
+        ("a separator that is a letter", "spec.quirks.scopeSeparator", "not one of the words", f"{{scopeSeparator: @@{CANARY}}}"),
+        ("a header with a line break", "spec.quirks.tokenHeaders.?", "not a header's value", f'{{tokenHeaders: {{X-A: @@"a\\r\\n{CANARY}: b"}}}}'),
+        ("a header of ours", "spec.quirks.userInfoHeaders.?", "not a header that may be set", f"{{userInfoHeaders: {{Authorization: @@{CANARY}}}}}"),
+        ("a signature that anybody can make", "spec.quirks.idTokenAlgorithms[0]", "not one of the words", "{idTokenAlgorithms: [@@HS256]}"),
+        ("a member's name with a space", "spec.quirks.lifetimeField", "not a member's name", f'{{lifetimeField: @@"a {CANARY}"}}'),
+        ("the scopes in a parameter of ours", "spec.quirks.scopeParam", "ours to set", "{scopeParam: @@state}"),
+        ("an issuer over http", "spec.quirks.issuerTemplate", "not an issuer", f'{{issuerTemplate: @@"http://{CANARY}/{{tid}}"}}'),
+        ("a body for a GET", "spec.quirks.userInfoBody", "a body for a GET", f"{{@@userInfoBody: {{query: {CANARY}}}}}"),
+        ("an empty word", "spec.quirks.scopeParam", "empty", "{@@scopeParam: ~}"),
+    )
+]
 OPTIONS = [
     app(f"options.{group} naming {name}", f"spec.options.{group}.{name}", "ours to set", ("  scopes: [read", f"  options: {{{group}: {{@@{name}: {CANARY}}}}}\n  scopes: [read"))
-    for group in ("authorize", "token")
+    for group in ("authorize", "token", "refresh")
     for name in ("state", "redirect_uri", "scope", "client_id", "nonce", "code_challenge", "code_challenge_method", "response_type", "grant_type", "code", "code_verifier", "client_secret", "response_mode", "request_uri", "refresh_token", "STATE")
 ] + [
     shared("options naming the provider's own scope parameter", "spec.options.authorize.user_scope", "ours to set", ("  scopes:", f"  options: {{slack: {{tokenMode: user}}, authorize: {{@@user_scope: {CANARY}}}}}\n  scopes:")),
-    app("options of nobody", "spec.options.?", "known here: authorize, token", ("  scopes: [read", f"  options: {{@@{CANARY}: {{a: b}}}}\n  scopes: [read")),
+    app("options of nobody", "spec.options.?", "known here: authorize, refresh, token", ("  scopes: [read", f"  options: {{@@{CANARY}: {{a: b}}}}\n  scopes: [read")),
     app("a parameter with a space", "spec.options.authorize.?", "not a parameter name", ("  scopes: [read", f'  options: {{authorize: {{@@"a {CANARY}": b}}}}\n  scopes: [read')),
     app("a parameter that is a list", "spec.options.authorize.?", "not text", ("  scopes: [read", f"  options: {{authorize: {{a: @@[{CANARY}]}}}}\n  scopes: [read")),
     shared("an option the provider does not have", "spec.options.slack.?", "known here: tokenMode", ("  scopes:", f"  options: {{slack: {{@@{CANARY}: bot}}}}\n  scopes:")),
@@ -258,4 +274,4 @@ TOOLS = [
     connector("an unknown app of a connector", "spec.auth.oauthAppRef", "no such OAuthApp", ("{staticToken: {valueFrom: {env: CHAT_TOKEN}}}", f"{{oauthAppRef: @@OAuthApp/{CANARY}}}")),
 ]
 # fmt: on
-MISTAKES = [*HEADERS, *SHAPES, *PROVIDERS, *FLOWS, *URLS, *SCOPES, *REDIRECTS, *OPTIONS, *BROKERS, *TOOLS]
+MISTAKES = [*HEADERS, *SHAPES, *PROVIDERS, *FLOWS, *URLS, *SCOPES, *REDIRECTS, *QUIRKS, *OPTIONS, *BROKERS, *TOOLS]

@@ -14,7 +14,6 @@ from oauthbroker.config import files, load
 from oauthbroker.config.resources import SPECS, LimitsSpec, models_in
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.config.yaml_reader import MAX_DEPTH
-from oauthbroker.providers import presets
 
 PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text("utf-8")
 
@@ -38,13 +37,6 @@ def test_every_limit_is_documented_with_its_default():
         assert re.search(rf"^\| `{info.alias}` \|.*\| {getattr(Limits(), name):g} \|$", PAGE, re.MULTILINE), name
 
 
-def test_every_preset_is_documented_with_its_accounts():
-    for name, preset in presets().items():
-        [row] = re.findall(rf"^\| `{name}` \|.*$", PAGE, re.MULTILINE)
-        for rule in (preset.identity.global_, preset.identity.user):
-            assert rule is None or (rule.template or rule.source) in row
-
-
 def test_the_numbers_on_the_page_are_the_numbers_in_the_code():
     assert (
         f"over {files.MAX_BYTES // 2**20} MB, bundles over {files.MAX_TOTAL_BYTES // 2**20} MB or {files.MAX_FILES}"
@@ -59,5 +51,5 @@ def test_what_the_page_shows_loads(tmp_path: Any):
     for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)):
         tmp_path.joinpath(f"{number}.yaml").write_text(block, "utf-8")
     loaded = load(tmp_path)
-    assert {"slack-bot", "company-sso"} == set(loaded.apps)
+    assert {"slack-bot", "company-sso", "acme"} == set(loaded.apps)
     assert {"Tool/slack", "Tool/slack:post"} == set(loaded.tools)

@@ -15,11 +15,10 @@ from oauthbroker.config.checks_owner import template_flaw
 from oauthbroker.providers import Preset, presets
 from tests.unit.config.bundles import APP, GLOBAL, edited, write
 
-UNSOURCED = {"name", "title", "evidence"}
 ALL = [
-    pytest.param(preset.in_mode(mode), id=f"{preset.name} {mode}".strip())
+    pytest.param(variant, id=f"{preset.name} {mode}".strip())
     for preset in presets().values()
-    for mode in (preset.modes.values if preset.modes else [""])
+    for mode, variant in preset.variants().items()
 ]
 ENDPOINTS = (
     "  endpoints:\n    authorizationUrl: https://acme.example/authorize\n    tokenUrl: https://acme.example/token\n"
@@ -39,24 +38,26 @@ def preset_app(folder: Any, provider: str, *changes: tuple[str, str], scopes: st
 
 
 def test_the_first_set_is_there():
-    assert ["github", "google", "microsoft", "oidc", "slack"] == list(presets())
+    assert {"github", "google", "microsoft", "oidc", "slack"} <= set(presets())
 
 
-@pytest.mark.parametrize("preset", ALL)
+@pytest.mark.parametrize("preset", presets().values(), ids=presets())
 def test_every_fact_says_where_it_was_learnt(preset: Preset):
-    written = {field.alias or name for name, field in Preset.model_fields.items() if name in preset.model_fields_set}
-    from_modes = {"scopeParam", "tokenPath", "tokenTypeAliases"} if preset.modes else set()
-    assert written - UNSOURCED - from_modes == set(preset.evidence)
+    for variant in (preset, *preset.variants().values()):
+        assert [] == [fact for fact in variant.facts() if not variant.source(fact)]
+    facts = preset.facts()
+    about_nothing = [path for path in preset.evidence if not any(f"{fact}.".startswith(f"{path}.") for fact in facts)]
+    assert [] == about_nothing, "evidence of something that is not set"
 
 
 @pytest.mark.parametrize("preset", ALL)
 def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
     for name, url in preset.endpoints:
-        filled = url.format(**dict.fromkeys(preset.params, "word"))
+        filled = url.format(**dict.fromkeys([*preset.params, "client_id"], "word"))
         assert not url or (urls.flaw(filled) is None and filled.startswith("https://")), name
     for rule in (preset.identity.global_, preset.identity.user):
         assert rule is None or not rule.template or template_flaw(rule.template) is None
-    for parameters in (preset.authorize_params, preset.token_params):
+    for parameters in (preset.authorize_params, preset.token_params, preset.refresh_params):
         assert not RESERVED_OPTIONS & set(parameters)
     for scope in (
         *preset.always_scopes,
@@ -70,6 +71,7 @@ def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
 @pytest.mark.parametrize("preset", ALL)
 def test_a_preset_has_exactly_the_parameters_its_endpoints_need(preset: Preset):
     used = {name for _, url in preset.endpoints for _, name, _, _ in Formatter().parse(url) if name}
+    used -= {"client_id"}  # of the app's client, where a revocation endpoint names it
     assert used == set(preset.params)
 
 
@@ -222,3 +224,29 @@ def test_references_may_be_written_in_both_forms_and_both_api_versions(tmp_path:
 def test_resources_of_others_are_left_alone(tmp_path: Any):
     other = "apiVersion: agents.example.io/v1alpha1\nkind: Agent\nmetadata: {name: a}\nspec: {tools: [1, ~], x: yes}\n"
     assert {"acme"} == set(load(write(tmp_path / "b", app=APP, agent=other)).apps)
+
+
+# --- what an app says itself
+
+
+def test_an_app_without_a_preset_may_say_everything_that_a_preset_says(tmp_path: Any):
+    quirks = "  quirks: {scopeSeparator: ';', tokenNames: {access_token: key}, tokenHeaders: {X-Version: '1'}, userInfoMethod: POST, userInfoBody: {query: '{ me { id } }'}}\n"
+    options = "  options: {refresh: {audience: api}}\n"
+    app = app_of(tmp_path, ("  redirect:", f"{quirks}{options}  redirect:"))
+    assert (";", {"access_token": "key"}, {"X-Version": "1"}) == (
+        app.habits.scope_separator,
+        app.habits.token_names,
+        app.habits.token_headers,
+    )
+    assert ("POST", {"query": "{ me { id } }"}) == (app.habits.user_info_method, app.habits.user_info_body)
+    assert {"audience": "api"} == app.habits.refresh_params
+
+
+def test_an_apps_quirks_win_over_its_preset(tmp_path: Any):
+    app = app_of(
+        tmp_path,
+        ("provider: acme", "provider: google\n  quirks: {alwaysScopes: [], scopePrefixes: ['https://acme.example/']}"),
+    )
+    assert () == app.habits.always_scopes
+    assert ["RS256"] == list(app.habits.id_token_algorithms)
+    assert {"https://acme.example/read": "read", "https://acme.example/write": "write"} == app.habits.scope_aliases

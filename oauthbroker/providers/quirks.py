@@ -1,0 +1,123 @@
+"""What a provider, or an app without a preset, may say about doing things its own way. One schema for both.
+
+Every field has its standard as the default; what counts is only what was written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from oauthbroker.apps import (
+    ErrorWord,
+    Habits,
+    IdTokenAlgorithm,
+    LifetimeForm,
+    TokenMember,
+)
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
+_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,510}[\x21-\x7e])?")
+_MEMBER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
+# What says who we are or what the body is: never a quirk.
+OUR_HEADERS = frozenset(
+    {"authorization", "accept-encoding", "connection", "content-length", "content-type", "cookie", "host", "te",
+     "transfer-encoding", "upgrade"}
+)  # fmt: skip
+
+
+def _header(name: str) -> str:
+    if not _HEADER.fullmatch(name) or name.lower() in OUR_HEADERS:
+        raise PydanticCustomError("header_name", "not a header that may be set")
+    return name
+
+
+def _header_value(value: str) -> str:
+    if not _HEADER_VALUE.fullmatch(value):
+        raise PydanticCustomError("header_value", "not a header's value")
+    return value
+
+
+def _member(name: str) -> str:
+    if not _MEMBER.fullmatch(name):
+        raise PydanticCustomError("member_name", "not a member's name")
+    return name
+
+
+def _scope(scope: str) -> str:
+    if not _SCOPE.fullmatch(scope):
+        raise PydanticCustomError("scope", "not a scope")
+    return scope
+
+
+def _template(url: str) -> str:
+    if not re.fullmatch(r"https://[A-Za-z0-9._~:/{}-]{1,512}", url):
+        raise PydanticCustomError("issuer_template", "not an issuer")
+    return url
+
+
+_Member = Annotated[str, AfterValidator(_member)]
+_Members = Annotated[list[_Member], Field(max_length=20)]
+_Scope = Annotated[str, AfterValidator(_scope)]
+_Scopes = Annotated[list[_Scope], Field(max_length=200)]
+_HeaderName = Annotated[str, AfterValidator(_header)]
+_Headers = Annotated[dict[_HeaderName, Annotated[str, AfterValidator(_header_value)]], Field(max_length=20)]
+_Separator = Literal[" ", ",", ", ", ";", "|"]
+_Year = Annotated[int, Field(ge=1, le=31_536_000)]
+
+
+class Quirks(BaseModel):
+    """camelCase, no unknown fields, no coercion. The names are those of `apps.Habits`."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+
+    scope_separator: _Separator = " "
+    answer_scope_separator: _Separator | None = None
+    scope_param: _Member = "scope"
+    always_scopes: _Scopes = Field(default_factory=list)
+    scope_aliases: Annotated[dict[_Scope, _Scope], Field(max_length=200)] = Field(default_factory=dict)
+    scope_prefixes: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
+    unlisted_scopes: _Scopes = Field(default_factory=list)
+    extra_scopes: Literal["reject", "ignore"] = "reject"
+    scopeless: bool = False
+    token_request_format: Literal["form", "json"] = "form"
+    token_headers: _Headers = Field(default_factory=dict)
+    refresh_scope: Literal["omit", "send"] = "omit"
+    token_response_format: Literal["json", "form"] = "json"
+    token_path: _Members = Field(default_factory=list)
+    refresh_token_path: _Members | None = None
+    token_names: dict[TokenMember, _Member] = Field(default_factory=dict)
+    token_type_aliases: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
+    token_type_optional: bool = False
+    lifetime_field: _Member = "expires_in"
+    lifetime_form: LifetimeForm = "seconds"
+    default_lifetime_seconds: _Year | None = None
+    error_members: _Members = Field(default_factory=list)
+    error_words: Annotated[dict[_Member, ErrorWord], Field(max_length=50)] = Field(default_factory=dict)
+    id_token_algorithms: Annotated[list[IdTokenAlgorithm], Field(min_length=1)] = Field(
+        default_factory=lambda: list(Habits().id_token_algorithms)
+    )
+    issuer_template: Annotated[str, AfterValidator(_template)] | None = None
+    issuer_promised: bool = False
+    user_info_method: Literal["GET", "POST"] = "GET"
+    user_info_body: Annotated[dict[_Member, str], Field(max_length=20)] = Field(default_factory=dict)
+    user_info_headers: _Headers = Field(default_factory=dict)
+    user_info_token_header: _HeaderName | None = None
+    user_info_token_scheme: _Member = "Bearer"
+    keeps: _Members = Field(default_factory=list)
+
+    def over(self, habits: Habits) -> Habits:
+        """`habits` with everything that was written here in its place."""
+        names = self.model_fields_set & set(Habits.__slots__)
+        said = {name: _settled(value) for name in names if (value := getattr(self, name)) is not None}
+        return dataclasses.replace(habits, **said)
+
+
+def _settled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value

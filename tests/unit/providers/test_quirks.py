@@ -1,0 +1,141 @@
+"""One schema for what a preset and an app may say of a provider's own ways."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from oauthbroker.apps import Habits
+from oauthbroker.providers import Preset
+from oauthbroker.providers.quirks import OUR_HEADERS, Quirks
+
+OF_THE_OPTIONS = {"authorize_params", "token_params", "refresh_params"}
+PRESET: dict[str, Any] = {"name": "acme", "title": "Acme", "evidence": {}}
+
+
+def quirks(**said: Any) -> Quirks:
+    return Quirks.model_validate(said)
+
+
+def test_every_habit_can_be_written_and_every_quirk_is_a_habit():
+    habits = {field.name for field in dataclasses.fields(Habits)}
+    assert habits - OF_THE_OPTIONS == set(Quirks.model_fields) - {"scope_prefixes"}
+    assert set(Preset.model_fields) >= OF_THE_OPTIONS
+
+
+def test_the_standard_is_what_is_left_when_nothing_is_written():
+    assert Habits() == quirks().over(Habits())
+    for name, info in Quirks.model_fields.items():
+        standard = info.get_default(call_default_factory=True)
+        if standard is not None and name != "scope_prefixes":
+            expected = getattr(Habits(), name)
+            assert standard == (list(expected) if isinstance(expected, tuple) else expected), name
+
+
+def test_only_what_is_written_changes():
+    known = Habits(scope_separator=",", keeps=("team",), token_headers={"A": "b"})
+    changed = quirks(keeps=["user"], tokenPath=["data"]).over(known)
+    assert dataclasses.replace(known, keeps=("user",), token_path=("data",)) == changed
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"scopeSeparator": ""},
+        {"scopeSeparator": "a"},
+        {"scopeParam": "a b"},
+        {"alwaysScopes": ['a"b']},
+        {"tokenRequestFormat": "xml"},
+        {"tokenHeaders": {"X": "a\r\nHost: evil"}},
+        {"tokenHeaders": {"a b": "c"}},
+        {"tokenNames": {"expires_in": "lifetime"}},
+        {"tokenNames": {"access_token": ""}},
+        {"tokenTypeOptional": "yes"},
+        {"lifetimeForm": "minutes"},
+        {"defaultLifetimeSeconds": 0},
+        {"errorWords": {"bad": "no_such_word"}},
+        {"idTokenAlgorithms": ["HS256"]},
+        {"idTokenAlgorithms": ["none"]},
+        {"idTokenAlgorithms": []},
+        {"issuerTemplate": "http://login.example/{tid}"},
+        {"userInfoMethod": "DELETE"},
+        {"userInfoBody": {"query": {"a": "b"}}},
+        {"userInfoTokenHeader": "a:b"},
+        {"userInfoTokenScheme": "Bearer x"},
+        {"scopeSeperator": ","},
+        *({"tokenHeaders": {name.title(): "x"}} for name in sorted(OUR_HEADERS)),
+        *({"userInfoHeaders": {name: "x"}} for name in sorted(OUR_HEADERS)),
+    ],
+)
+def test_what_is_no_quirk_is_refused_in_a_preset_and_in_an_app(said: dict[str, Any]):
+    with pytest.raises(ValidationError):
+        Quirks.model_validate(said)
+    with pytest.raises(ValidationError):
+        Preset.model_validate(PRESET | said)
+
+
+# --- evidence
+
+
+def preset(**said: Any) -> Preset:
+    evidence = {"endpoints": "unverified (a)", "endpoints.tokenUrl": "documentation (b)", **said.pop("evidence", {})}
+    ends = {"tokenUrl": "https://a.example/t", "revokeUrl": "https://a.example/r"}
+    return Preset.model_validate({**PRESET, "endpoints": ends, "evidence": evidence, **said})
+
+
+def test_evidence_of_the_longest_prefix_counts():
+    found = preset()
+    assert ["endpoints.tokenUrl", "endpoints.revokeUrl"] == found.facts()
+    assert "documentation (b)" == found.source("endpoints.tokenUrl")
+    assert ["endpoints.revokeUrl"] == found.unverified()
+
+
+def test_a_fact_that_nothing_speaks_of_has_no_source():
+    assert "" == preset(scopeSeparator=",").source("scopeSeparator")
+    assert "" == preset(scopeSeparator=",", evidence={"scope": "documentation (c)"}).source("scopeSeparator")
+
+
+def test_notes_and_single_parameters_are_facts_of_their_own():
+    found = preset(
+        notes=["Tokens live for ever.", "An admin must agree."],
+        authorizeParams={"prompt": "consent", "access_type": "offline"},
+        evidence={
+            "notes": "documentation (a)",
+            "notes.1": "unverified (b)",
+            "authorizeParams.prompt": "unverified (c)",
+        },
+    )
+    assert {"notes.0", "notes.1", "authorizeParams.prompt", "authorizeParams.access_type"} <= set(found.facts())
+    assert ["authorizeParams.prompt", "endpoints.revokeUrl", "notes.1"] == sorted(found.unverified())
+
+
+MODES = {
+    "option": "kind",
+    "default": {"user": "a", "global": "b"},
+    "values": {"a": {"scopeParam": "x", "endpoints": {"revokeUrl": "https://a.example/other"}}, "b": {"keeps": ["c"]}},
+}
+
+
+def test_a_mode_brings_its_own_facts_and_leaves_the_others_behind():
+    base = preset(modes=MODES, evidence={"modes.a": "unverified (x)", "modes.b": "documentation (y)"})
+    found = base.in_mode("a")
+    assert {"modes.a.scopeParam", "modes.a.endpoints.revokeUrl", "modes.b.keeps"} < set(base.facts())
+    assert ["scopeParam", "endpoints.tokenUrl", "endpoints.revokeUrl"] == found.facts()
+    assert ("https://a.example/t", "https://a.example/other") == (
+        found.endpoints.token_url,
+        found.endpoints.revoke_url,
+    )
+    assert ["scopeParam", "endpoints.revokeUrl"] == found.unverified()
+    assert ["a", "b"] == list(base.variants())
+    assert base.in_mode("nothing of the kind") is base
+
+
+@pytest.mark.parametrize(
+    "said", ["somebody said", "documentation", "unverified", "package authlib (x)", "Documentation (x)"]
+)
+def test_evidence_names_its_kind_and_its_place(said: str):
+    with pytest.raises(ValidationError):
+        preset(evidence={"name": said})
