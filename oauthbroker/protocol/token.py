@@ -37,7 +37,9 @@ _OPERATOR = frozenset({
     "invalid_client_id", "bad_client_secret", "bad_redirect_uri",  # Slack
 })  # fmt: skip
 _PASSING = frozenset({"temporarily_unavailable", "server_error"})
-_KNOWN = _OPERATOR | _PASSING | {"invalid_grant", "invalid_request", "invalid_scope", "access_denied"}
+# The grant is gone: RFC 6749's word, and those of GitHub and Slack.
+GONE = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token", "token_expired", "token_revoked"})
+_KNOWN = _OPERATOR | _PASSING | GONE | {"invalid_request", "invalid_scope", "access_denied"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,16 +81,25 @@ def code_request(app: OAuthApp, endpoints: Endpoints, code: Secret, verifier: Se
 
     The app's own extra parameters never override ours. Raises `appMisconfigured`.
     """
-    form: dict[str, Value] = {name: value for name, value in app.habits.token_params.items() if name not in _RESERVED}
-    form |= {
+    form: dict[str, Value] = {
         "grant_type": "authorization_code",
         "code": code,
         "redirect_uri": app.redirect.uri,
         "code_verifier": verifier,
     }
+    return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
+
+
+def token_request(
+    app: OAuthApp, endpoints: Endpoints, url: str, form: Mapping[str, Value], extra: Mapping[str, str], clock: Clock
+) -> Request:
+    """What every grant type's request has in common: `extra` never overrides ours, RFC 8707 `resource`, the client's
+    proof, and the format that the provider answers in. Raises `appMisconfigured`."""
+    members: dict[str, Value] = {name: value for name, value in extra.items() if name not in _RESERVED}
+    members |= form
     if app.resource:
-        form["resource"] = app.resource
-    request = authenticated_post(app, endpoints, endpoints.token_url, form, clock)
+        members["resource"] = app.resource
+    request = authenticated_post(app, endpoints, url, members, clock)
     return replace(request, accept=FORM) if app.habits.token_response_format == "form" else request
 
 

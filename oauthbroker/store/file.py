@@ -137,9 +137,9 @@ class FileStore:
             await self._run(take)
             yield room
         finally:
-            taken = _used_up(key, room)
-            if taken is not None:
-                await self._run(partial(self._entries.give_back, key, taken))
+            left = _used_up(key, room)
+            if left is not None:
+                await self._run(partial(self._entries.give_back, key, left))
 
     async def delete(self, key: Key, *, expect: int) -> None:
         self._check_open(key)
@@ -192,13 +192,13 @@ class FileStore:
         done = await self._run(partial(self._put_at_once, key, body, expect, taken))
         if isinstance(done, Entry):
             return done
-        prepared, taken = done, False
+        prepared, installing = done, False
         try:
             async with self._locks.hold(_write_lock(key), _PATIENCE) as held:
-                taken = True
+                installing = True
                 return await self._run(partial(self._entries.install, prepared, held))
         finally:
-            if not taken:
+            if not installing:
                 await self._run(partial(self._entries.discard, prepared))
 
     def _put_at_once(self, key: Key, body: bytes, expect: int, taken: Taken | None) -> Entry | Prepared:

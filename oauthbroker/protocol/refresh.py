@@ -1,0 +1,72 @@
+"""Renewing an access token (RFC 6749 section 6): the request, and what its answer says of the refresh token sent."""
+
+from __future__ import annotations
+
+from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.messages import Answer, Request, Value
+from oauthbroker.protocol.token import GONE, RefusedTokens, TokenResponse, token_request, token_response
+from oauthbroker.secret import Secret
+
+
+class RenewalRefused(BrokerError):
+    """No token that we take. `spent`: the refresh token may have been used up by the request (RFC 9700 section
+    4.14.2). `tokens` came along with an answer that we refuse, the refresh token first."""
+
+    def __init__(
+        self,
+        code: Code,
+        *,
+        spent: bool,
+        note: str = "",
+        retry_after_seconds: int | None = None,
+        tokens: tuple[Secret, ...] = (),
+    ) -> None:
+        super().__init__(code, note=note, retry_after_seconds=retry_after_seconds)
+        self.spent = spent
+        self.tokens = tokens
+
+
+def refresh_request(app: OAuthApp, endpoints: Endpoints, refresh_token: Secret, *, clock: Clock) -> Request:
+    """RFC 6749 section 6. No `scope`: what was granted stays granted, and several providers refuse to hear it again.
+
+    Raises `appMisconfigured`.
+    """
+    form: dict[str, Value] = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+    return token_request(app, endpoints, endpoints.token_url, form, {}, clock)
+
+
+def refresh_response(app: OAuthApp, answer: Answer) -> TokenResponse:
+    """Judges an answer to a refresh: `token_response`, in the words of somebody who has a refresh token to lose.
+
+    Raises `RenewalRefused` and nothing else. Its codes:
+    - `reauthRequired`: the refresh token is dead, the provider says so in words of its own or of RFC 6749
+    - `exchangeFailed`: refused in words that may mean anything, or in none; perhaps dead
+    - `appMisconfigured`: it is about our client or our request, not about this grant
+    - `providerRateLimited`, `providerUnreachable`: 429 and 503 have surely not touched the refresh token
+    - `tokenResponseInvalid`: no answer that we understand, or tokens that we do not take
+    """
+    try:
+        return token_response(app, answer)
+    except RefusedTokens as refused:
+        failed = RenewalRefused(refused.code, spent=True, note=refused.note, tokens=refused.tokens)
+    except BrokerError as refused:
+        failed = _judged(answer.status, refused)
+    raise failed
+
+
+def _judged(status: int, refused: BrokerError) -> RenewalRefused:
+    code, spent = refused.code, False
+    match code:
+        case Code.EXCHANGE_FAILED if refused.note in GONE:
+            code = Code.REAUTH_REQUIRED
+        case Code.EXCHANGE_FAILED if refused.note in {"invalid_request", "invalid_scope"}:
+            code = Code.APP_MISCONFIGURED
+        case Code.TOKEN_RESPONSE_INVALID if 400 <= status < 500:
+            code = Code.EXCHANGE_FAILED
+        case Code.TOKEN_RESPONSE_INVALID:
+            spent = True
+        case Code.PROVIDER_UNREACHABLE:
+            spent = status >= 500 and status != 503
+    return RenewalRefused(code, spent=spent, note=refused.note, retry_after_seconds=refused.retry_after_seconds)
