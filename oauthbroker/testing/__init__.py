@@ -5,6 +5,7 @@ Documented in docs/testing.md. pytest users say `pytest_plugins = ["oauthbroker.
 
 from __future__ import annotations
 
+from oauthbroker.testing.authority import Authority, Certificate
 from oauthbroker.testing.browser import Browser, Page
 from oauthbroker.testing.canary import Canaries, Find, off_the_record
 from oauthbroker.testing.clock import TestClock
@@ -14,9 +15,11 @@ from oauthbroker.testing.sweep import CanarySweep, SecretLeakedError
 
 __all__ = [
     "Account",
+    "Authority",
     "Browser",
     "Canaries",
     "CanarySweep",
+    "Certificate",
     "Client",
     "Find",
     "IdentityProvider",

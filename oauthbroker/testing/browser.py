@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlencode, urljoin, urlsplit
 
@@ -80,7 +81,7 @@ class Browser:
 
     `apps` maps origins ("https://broker.test") to ASGI applications; every other URL goes over the network.
     `history` holds every page in order. Tickets of `/connect/...` and cookies that it meets become canaries,
-    and every answer is swept (`_note` says what may be in which).
+    and every answer is swept (`_note` says what may be in which). `trust` is a PEM file of one more authority.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Browser:
         language: str = "en",
         timeout: float = 10.0,
         canaries: Canaries | None = None,
+        trust: Path | None = None,
     ) -> None:
         self.cookies = CookieJar()
         self.history: list[Page] = []
@@ -98,6 +100,7 @@ class Browser:
         self._apps: dict[str, httpx2.ASGITransport] = {}
         self._came_back: set[str] = set()
         self._timeout = timeout
+        self._trust = trust
         for origin, app in (apps or {}).items():
             self.serve(origin, app)
 
@@ -209,7 +212,7 @@ class Browser:
         limits = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout)
         request = httpx2.Request(method, url, headers=headers, content=body, extensions={"timeout": limits})
         app = self._apps.get(_origin(urlsplit(url)))
-        transport = app or httpx2.AsyncHTTPTransport(trust_env=False, verify=_tls(), limits=_ONE_REQUEST)
+        transport = app or httpx2.AsyncHTTPTransport(trust_env=False, verify=_tls(self._trust), limits=_ONE_REQUEST)
         with off_the_record():
             async with transport:
                 answer = await transport.handle_async_request(request)
@@ -270,5 +273,8 @@ def _on_the_record(app: App) -> App:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()  # reading the trust store takes longer than a request
+def _tls(trust: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()  # reading the trust store takes longer than a request
+    if trust is not None:
+        context.load_verify_locations(cafile=trust)
+    return context

@@ -1,34 +1,33 @@
-"""The authorization endpoint (RFC 6749 3.1, 7636, 9207) and the pages a person sees there."""
+"""The authorization endpoint (RFC 6749 3.1, 9207) and the pages a person sees there."""
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import Any
 
-from oauthbroker.testing.provider import pages
-from oauthbroker.testing.provider.dialects import split_scopes
+from oauthbroker.testing.provider import device, pages
 from oauthbroker.testing.provider.http import Answer, Request, redirect
 from oauthbroker.testing.provider.ledger import Agreement, RefusedError
 from oauthbroker.testing.provider.nouns import Account, Client
+from oauthbroker.testing.provider.par import pulled
+from oauthbroker.testing.provider.requests import judge
 from oauthbroker.testing.provider.state import Pending, State
 
 _COOKIE = "idp_session"
-_S256_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def authorize(state: State, request: Request) -> Answer:
     """`GET /authorize`: check everything, then ask the person. Errors go back only to a registered redirect_uri."""
-    fields = request.query_fields + request.form_fields
-    found = dict(fields)
     try:
+        fields = pulled(state, request.query_fields + request.form_fields)
+        found = dict(fields)
         client, redirect_uri = _addressee(state, found)
     except RefusedError as refused:
         return pages.error_page(refused.why)
     if found.get("state"):
         _remember(state, found["state"], "state")
     try:
-        pending = _judge(client, redirect_uri, fields)
+        pending = judge(client, redirect_uri, fields)
     except RefusedError as refused:
         return _back(state, redirect_uri, found.get("state"), error=refused.error, error_description=refused.why)
     if pending.nonce:
@@ -52,24 +51,6 @@ def _addressee(state: State, found: dict[str, str]) -> tuple[Client, str]:
     if found.get("redirect_uri") not in client.redirect_uris:
         raise RefusedError("invalid_request", "The return address is not one that this application registered.")
     return client, found["redirect_uri"]
-
-
-def _judge(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -> Pending:
-    found = dict(fields)
-    if len(found) != len(fields):
-        raise RefusedError("invalid_request", "a parameter is there twice")
-    if found.get("response_type") != "code":
-        raise RefusedError("unsupported_response_type", "only code")
-    challenge = found.get("code_challenge", "")
-    if found.get("code_challenge_method") != "S256" or not _S256_CHALLENGE.fullmatch(challenge):
-        raise RefusedError("invalid_request", "PKCE with S256 is required")
-    user_token = client.dialect == "slack" and bool(found.get("user_scope")) and not found.get("scope")
-    scopes = split_scopes(found["user_scope"] if user_token else found.get("scope", ""))
-    if client.scopes and not set(scopes) <= client.scopes:
-        raise RefusedError("invalid_scope", "not registered for this scope")
-    again = "login" in found.get("prompt", "") or "select_account" in found.get("prompt", "")
-    nonce = found.get("nonce", "")
-    return Pending(client, redirect_uri, found.get("state", ""), scopes, challenge, nonce, user_token, again)
 
 
 def _next_page(state: State, request: Request, ticket: str) -> Answer:
@@ -107,15 +88,22 @@ def consent(state: State, request: Request) -> Answer:
     if request.method != "POST" or account is None or found.get("ticket") not in state.pending:
         return pages.error_page("This sign-in is over. Go back to where you came from.")
     pending = state.pending.pop(found["ticket"])
-    if found.get("decision") != "allow":
-        return _back(state, pending.redirect_uri, pending.state, error="access_denied")
     ticked = {value for name, value in fields if name == "scope"}
-    return _agree(state, pending, account, tuple(scope for scope in pending.scopes if scope in ticked))
+    scopes = tuple(scope for scope in pending.scopes if scope in ticked)
+    allowed = found.get("decision") == "allow"
+    if pending.device is not None:
+        device.decide(pending.device, account, scopes if allowed else None)
+        return pages.device_done_page(allowed=allowed)
+    if not allowed:
+        return _back(state, pending.redirect_uri, pending.state, error="access_denied")
+    return _agree(state, pending, account, scopes)
 
 
 def _agree(state: State, pending: Pending, account: Account, scopes: tuple[str, ...]) -> Answer:
     now = state.clock.now()
-    agreement = Agreement(pending.client.client_id, account, scopes, pending.nonce, now, pending.user_token)
+    agreement = Agreement(
+        pending.client.client_id, account, scopes, pending.nonce, now, pending.user_token, pending.resources
+    )
     code = state.ledger.issue_code(agreement, pending.redirect_uri, pending.challenge)
     return _back(state, pending.redirect_uri, pending.state, code=code)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import json
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -11,6 +13,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
+from oauthbroker.secret import Secret
 from oauthbroker.testing.provider.http import Request
 from oauthbroker.testing.provider.ledger import RefusedError
 from oauthbroker.testing.provider.nouns import Client
@@ -23,9 +26,10 @@ def form_of(request: Request) -> dict[str, str]:
     """The form of a token request; a repeated parameter is refused (RFC 6749 3.2). Raises RefusedError."""
     fields = request.form_fields
     form = dict(fields)
+    single = [name for name, _ in fields if name != "resource"]  # RFC 8707 section 2 lets only this one repeat
     if request.method != "POST":
         raise RefusedError("invalid_request", "POST only", 405)
-    if len(form) != len(fields):
+    if len(set(single)) != len(single):
         raise RefusedError("invalid_request", "a parameter is there twice")
     if request.query:
         raise RefusedError("invalid_request", "parameters belong into the body")
@@ -49,9 +53,42 @@ def authenticate(state: State, request: Request, form: dict[str, str]) -> Client
     if method != client.auth_method:
         raise _not_you(f"registered for {client.auth_method}, came with {method}")
     given = basic[1] if basic else form.get("client_secret", "")
-    if method != "none" and not (client.client_secret and client.client_secret.matches(given)):
+    if method != "none" and not any(secret.matches(given) for secret in _secrets(client)):
         raise _not_you("wrong secret")
     return client
+
+
+def resources_of(request: Request) -> tuple[str, ...]:
+    """Every `resource` of a request, in order."""
+    return tuple(value for name, value in request.query_fields + request.form_fields if name == "resource")
+
+
+def _secrets(client: Client) -> list[Secret]:
+    return [secret for secret in (client.client_secret, *client.more_secrets) if secret is not None]
+
+
+def who_says(state: State, request: Request) -> str:
+    """The client that a request says it comes from, or that its token or sign-in belongs to: nothing is proven."""
+    found = dict(request.query_fields + request.form_fields)
+    with contextlib.suppress(RefusedError):
+        if basic := _basic(request):
+            return basic[0]
+    if found.get("client_id"):
+        return found["client_id"]
+    if found.get("ticket") in state.pending:
+        return state.pending[found["ticket"]].client.client_id
+    if "client_assertion" in found:
+        return _claimed_subject(found["client_assertion"])
+    token = state.ledger.tokens.get(request.header("authorization").partition(" ")[2])
+    return token.agreement.client_id if token else ""
+
+
+def _claimed_subject(assertion: str) -> str:
+    try:
+        body = assertion.split(".")[1]
+        return str(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["sub"])
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 def _not_you(why: str) -> RefusedError:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -149,10 +150,11 @@ Handler = Callable[[Request], Awaitable[Reply]]
 
 
 class HttpServer:
-    """Listens on 127.0.0.1 and hands every request to one handler."""
+    """Listens on 127.0.0.1 and hands every request to one handler; with a context, by TLS."""
 
-    def __init__(self, handler: Handler, port: int = 0) -> None:
+    def __init__(self, handler: Handler, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self._handler = handler
+        self._tls = tls
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", port))
@@ -163,7 +165,7 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen, in the running loop."""
-        self._server = await asyncio.start_server(self._serve, sock=self._socket, backlog=256)
+        self._server = await asyncio.start_server(self._serve, sock=self._socket, backlog=1024, ssl=self._tls)
 
     async def stop(self) -> None:
         """Stop listening and drop every connection, hanging ones included."""

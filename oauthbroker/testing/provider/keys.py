@@ -24,10 +24,11 @@ def ec_key(number: int) -> ECKey:
 
 
 class SigningKeys:
-    """One RS256 and one ES256 key at a time."""
+    """One RS256 and one ES256 key at a time. `extra` are more entries for the published set, broken ones too."""
 
     def __init__(self) -> None:
-        self._number = 1
+        self._number = self._oldest = 1
+        self.extra: list[Any] = []
 
     def key(self, alg: str) -> SigningKey:
         """The present key for `RS256` or `ES256`."""
@@ -37,13 +38,17 @@ class SigningKeys:
         """A key that no JWKS names, under the present key's id: for bad signatures."""
         return ec_key(-1) if alg == "ES256" else rsa_key(-1)
 
-    def rotate(self) -> None:
-        """Sign with new keys from now on; the old ones leave the JWKS."""
+    def rotate(self, *, keep: bool = False) -> None:
+        """Sign with new keys from now on; the old ones leave the JWKS, or stay in it (`keep`)."""
         self._number += 1
+        if not keep:
+            self._oldest = self._number
 
     def jwks(self) -> dict[str, Any]:
-        """The public halves (RFC 7517)."""
-        return {"keys": [self.key(alg).as_dict(private=False) for alg in ("RS256", "ES256")]}
+        """The public halves (RFC 7517), the present ones first."""
+        numbers = range(self._number, self._oldest - 1, -1)
+        keys = [make(number) for number in numbers for make in (rsa_key, ec_key)]
+        return {"keys": [*self.extra, *(key.as_dict(private=False) for key in keys)]}
 
     def sign(self, alg: str, claims: dict[str, Any]) -> str:
         """A compact JWS by the present key."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -14,6 +16,8 @@ from oauthbroker.testing.provider.nouns import Account, Client
 
 _CODE_LIFETIME = timedelta(seconds=60)
 
+Ending = Literal["", "reuse", "codeReuse", "revocation", "person"]
+
 
 class RefusedError(Exception):
     """A request the provider refuses: an OAuth error word and an HTTP status."""
@@ -23,7 +27,7 @@ class RefusedError(Exception):
         self.error, self.why, self.status = error, why, status
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Agreement:
     """What one person agreed to once. Every token that came of it belongs to this family."""
 
@@ -33,7 +37,20 @@ class Agreement:
     nonce: str
     at: datetime
     user_token: bool = False  # slack: asked for by `user_scope`, answered inside `authed_user`
-    revoked: bool = False
+    resources: tuple[str, ...] = ()
+    ended_by: Ending = ""
+    generation: int = 0
+    redeemed: Counter[int] = field(default_factory=Counter)
+    reused: int = 0
+
+    @property
+    def revoked(self) -> bool:
+        """Whether every token of it is dead."""
+        return bool(self.ended_by)
+
+    def end(self, by: Ending) -> None:
+        """Let every token of it die; the first reason stays."""
+        self.ended_by = self.ended_by or by
 
 
 @dataclass(slots=True)
@@ -49,15 +66,22 @@ class Code:
 
 @dataclass(slots=True)
 class Token:
-    """An access or refresh token."""
+    """An access or refresh token. `generation` counts refresh tokens of a family from 1."""
 
     text: str = field(repr=False)
     kind: Literal["access", "refresh"]
     agreement: Agreement
     scopes: tuple[str, ...]
     until: datetime | None
+    generation: int = 0
+    resources: tuple[str, ...] = ()
     revoked: bool = False
     spent_at: datetime | None = None
+
+    def is_alive(self, now: datetime) -> bool:
+        """Whether it could be used now (a spent refresh token could not)."""
+        over = self.until is not None and self.until <= now
+        return not (self.revoked or self.agreement.revoked or over or self.spent_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +93,14 @@ class Issued:
 
 
 class Ledger:
-    """Strict about everything RFC 6749, 7636 and 9700 ask of a provider."""
+    """Strict about everything RFC 6749, 7636, 8707 and 9700 ask of a provider."""
 
     def __init__(self, clock: Clock, canaries: Canaries) -> None:
         self._clock = clock
         self._canaries = canaries
         self.codes: dict[str, Code] = {}
         self.tokens: dict[str, Token] = {}
+        self.families: list[Agreement] = []
 
     def issue_code(self, agreement: Agreement, redirect_uri: str, challenge: str) -> str:
         """A code for an agreement, good once, for a minute."""
@@ -83,13 +108,15 @@ class Ledger:
         self.codes[text] = Code(agreement, redirect_uri, challenge, self._clock.now() + _CODE_LIFETIME)
         return text
 
-    def redeem_code(self, client: Client, text: str, redirect_uri: str, verifier: str) -> Issued:
+    def redeem_code(
+        self, client: Client, text: str, redirect_uri: str, verifier: str, resources: tuple[str, ...] = ()
+    ) -> Issued:
         """Tokens for a code. A second use revokes what the first one got. Raises RefusedError."""
         code = self.codes.get(text)
         if code is None or code.agreement.client_id != client.client_id:
             raise RefusedError("invalid_grant", "unknown code")
         if code.used:
-            code.agreement.revoked = True
+            code.agreement.end("codeReuse")
             raise RefusedError("invalid_grant", "the code was used before; its tokens are revoked now")
         if code.redirect_uri != redirect_uri:
             raise RefusedError("invalid_grant", "redirect_uri is not the one of the authorization request")
@@ -100,9 +127,11 @@ class Ledger:
         code.used = True
         if code.until < self._clock.now():
             raise RefusedError("invalid_grant", "the code has expired")
-        return self.issue(client, code.agreement, code.agreement.scopes)
+        return self.issue(client, code.agreement, code.agreement.scopes, resources=resources)
 
-    def redeem_refresh(self, client: Client, text: str, scopes: tuple[str, ...]) -> Issued:
+    def redeem_refresh(
+        self, client: Client, text: str, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
+    ) -> Issued:
         """New tokens for a refresh token; with rotation the old one is spent. Raises RefusedError."""
         token = self.tokens.get(text)
         if token is None or token.kind != "refresh" or token.agreement.client_id != client.client_id:
@@ -110,62 +139,93 @@ class Ledger:
         if token.revoked or token.agreement.revoked:
             raise RefusedError("invalid_grant", "revoked")
         now = self._clock.now()
+        if token.until is not None and token.until <= now:
+            raise RefusedError("invalid_grant", "the refresh token has expired")
         if token.spent_at is not None and now - token.spent_at >= timedelta(seconds=client.reuse_grace):
-            token.agreement.revoked = True
+            token.agreement.reused += 1
+            token.agreement.end("reuse")
             raise RefusedError("invalid_grant", "the refresh token was used before; its family is revoked now")
         if not set(scopes) <= set(token.scopes):
             raise RefusedError("invalid_scope", "wider than what was granted")
-        if not client.rotate_refresh:
-            return self.issue(client, token.agreement, scopes or token.scopes, refresh=False)
-        token.spent_at = token.spent_at or now
-        return self.issue(client, token.agreement, scopes or token.scopes)
+        found = self.issue(
+            client, token.agreement, scopes or token.scopes, replaces=token if client.rotate_refresh else None,
+            refresh=client.rotate_refresh, resources=resources,
+        )  # fmt: skip
+        token.agreement.redeemed[token.generation] += 1
+        if client.rotate_refresh:
+            token.spent_at = token.spent_at or now
+            return found
+        return Issued(found.access, token if client.repeat_refresh else None)
 
-    def issue(self, client: Client, agreement: Agreement, scopes: tuple[str, ...], *, refresh: bool = True) -> Issued:
+    def issue(
+        self,
+        client: Client,
+        agreement: Agreement,
+        scopes: tuple[str, ...],
+        *,
+        refresh: bool = True,
+        replaces: Token | None = None,
+        resources: tuple[str, ...] = (),
+    ) -> Issued:
         """An access token and, where the client gets one, a refresh token for all that was agreed to."""
-        lifetime = client.lifetime
-        until = None if lifetime is None else self._clock.now() + timedelta(seconds=lifetime)
-        access = self._token("access", agreement, scopes, until)
-        wants_refresh = refresh and client.gets_refresh_tokens
-        return Issued(access, self._token("refresh", agreement, agreement.scopes, None) if wants_refresh else None)
+        if not set(resources) <= set(agreement.resources):
+            raise RefusedError("invalid_target", "not the resource that was agreed to")  # RFC 8707 2.2
+        access = self._token(Token("", "access", agreement, scopes, self._until(client.lifetime)))
+        access.resources = resources or agreement.resources
+        if not refresh or not client.gets_refresh_tokens:
+            return Issued(access, None)
+        generation = 1 if replaces is None else replaces.generation + 1
+        until = self._until(client.refresh_lifetime)
+        if generation == 1:
+            self.families.append(agreement)
+        agreement.generation = max(agreement.generation, generation)
+        return Issued(access, self._token(Token("", "refresh", agreement, agreement.scopes, until, generation)))
 
-    def _token(
-        self, kind: Literal["access", "refresh"], agreement: Agreement, scopes: tuple[str, ...], until: datetime | None
-    ) -> Token:
-        text = self._canaries.mint(f"{kind} token").reveal()
-        self.tokens[text] = Token(text, kind, agreement, scopes, until)
-        return self.tokens[text]
+    def _until(self, lifetime: float | None) -> datetime | None:
+        return None if lifetime is None else self._clock.now() + timedelta(seconds=lifetime)
+
+    def _token(self, token: Token) -> Token:
+        token.text = self._canaries.mint(f"{token.kind} token").reveal()
+        self.tokens[token.text] = token
+        return token
 
     def living(self, text: str) -> Token | None:
         """The access token, if it can be used now."""
         token = self.tokens.get(text)
-        if token is None or token.kind != "access" or token.revoked or token.agreement.revoked:
-            return None
-        return None if token.until is not None and token.until <= self._clock.now() else token
+        return token if token is not None and token.kind == "access" and token.is_alive(self._clock.now()) else None
 
-    def revoke(self, client: Client, text: str) -> bool:
-        """RFC 7009: kill a token, as far as the client's `revoke_reach` goes. False if it is unknown or foreign."""
+    def alive(self) -> int:
+        """How many tokens of any kind could be used now."""
+        now = self._clock.now()
+        return sum(token.is_alive(now) for token in list(self.tokens.values()))  # asked from other threads too
+
+    def revoke(self, client: Client, text: str) -> Token | None:
+        """RFC 7009: kill a token, as far as the client's `revoke_reach` goes. None if it is unknown or foreign."""
         token = self.tokens.get(text)
         if token is None or token.agreement.client_id != client.client_id:
-            return False
+            return None
         token.revoked = True
         if client.revoke_reach == "grant":
             self.revoke_all(client.client_id, token.agreement.account)
-        elif token.kind == "refresh":
-            token.agreement.revoked = True
-        return True
+        elif client.revoke_reach == "family" or (client.revoke_reach == "token" and token.kind == "refresh"):
+            token.agreement.end("revocation")
+        return token
 
-    def revoke_all(self, client_id: str, account: Account | None = None) -> None:
+    def revoke_all(self, client_id: str, account: Account | None = None, by: Ending = "revocation") -> None:
         """Kill everything a client got, of one person or of everybody."""
-        for token in list(self.tokens.values()):  # asked from other threads too
-            agreement = token.agreement
-            if agreement.client_id == client_id and account in {None, agreement.account}:
-                agreement.revoked = True
+        for agreement in self._agreements(client_id):
+            if account in {None, agreement.account}:
+                agreement.end(by)
 
     def expire_access(self, client_id: str) -> None:
         """Let every access token of a client be over now; refresh tokens stay."""
         for token in list(self.tokens.values()):  # asked from other threads too
             if token.kind == "access" and token.agreement.client_id == client_id:
                 token.until = self._clock.now()
+
+    def _agreements(self, client_id: str) -> Iterable[Agreement]:
+        found = (token.agreement for token in list(self.tokens.values()))  # asked from other threads too
+        return [agreement for agreement in found if agreement.client_id == client_id]
 
 
 def s256(verifier: str) -> str:

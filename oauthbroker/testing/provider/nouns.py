@@ -22,6 +22,7 @@ SECRET_FIELDS = frozenset(
         "token",
         "access_token",
         "client_assertion",
+        "device_code",
         "state",
         "nonce",
     }
@@ -62,9 +63,13 @@ class Client:
     `client_secret` is minted at registration when left out. `scopes` empty allows every scope. Lifetimes are
     seconds; `access_lifetime=None` issues tokens that never expire and says no `expires_in`; "usual" is an hour
     for `oidc` and None for `slack` and `github`, which also issue no refresh token then.
+    `more_secrets` are valid beside `client_secret`, as in a rotation. `refresh_lifetime` None is for ever.
     `reuse_grace` is how many seconds a spent refresh token is still forgiven; after that its reuse revokes the
-    whole family. `revoke_reach` says what one revocation kills: that token (and its refresh family) or every
-    grant the same person gave this client. `public_keys` (JWKs) verify `private_key_jwt` assertions.
+    whole family. Without `rotate_refresh` no refresh token comes back, or with `repeat_refresh` the same one.
+    `revoke_reach` says what one revocation kills: `only` that token; `token`: that token, and all of its family if
+    it is a refresh token (RFC 7009 section 2.1); `family`: always all of its family; `grant`: every grant the same
+    person gave this client. `public_keys` (JWKs) verify `private_key_jwt` assertions. `device_interval` and
+    `device_lifetime` are seconds (RFC 8628 section 3.2).
     """
 
     client_id: str
@@ -77,10 +82,15 @@ class Client:
     access_lifetime: int | Literal["usual"] | None = "usual"
     issue_refresh: bool = True
     rotate_refresh: bool = True
-    reuse_grace: int = 0
-    revoke_reach: Literal["token", "grant"] = "token"
+    reuse_grace: float = 0
+    revoke_reach: Literal["only", "token", "family", "grant"] = "token"
     id_token_alg: Literal["RS256", "ES256"] = "RS256"
     public_keys: tuple[dict[str, str], ...] = field(default=(), repr=False)
+    more_secrets: tuple[Secret, ...] = ()
+    refresh_lifetime: float | None = None
+    repeat_refresh: bool = False
+    device_interval: int = 5
+    device_lifetime: int = 600
 
     @property
     def display(self) -> str:
@@ -107,7 +117,11 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """One request as the provider saw it. Secret fields are `Secret`s; credentials in headers are cut off."""
+    """One request as the provider saw it. Secret fields are `Secret`s; credentials in headers are cut off.
+
+    `fields` are those of the query, of a form and of a JSON body. `client_id` is who it said to be, proven or not.
+    `generation` is that of the refresh token in it (1 came with the code; 0: none, or an unknown one).
+    """
 
     endpoint: str
     method: str
@@ -115,10 +129,12 @@ class SeenRequest:
     fields: tuple[tuple[str, str | Secret], ...]
     headers: dict[str, str]
     at: datetime
+    client_id: str = ""
+    generation: int = 0
 
     @property
     def form(self) -> dict[str, str | Secret]:
-        """Query and form fields by name; of a repeated one the first. `fields` has them all."""
+        """Fields by name; of a repeated one the first. `fields` has them all."""
         return dict(reversed(self.fields))
 
     @property
@@ -126,6 +142,11 @@ class SeenRequest:
         """`authorization_code`, `refresh_token`, ... of a token request, else empty."""
         value = self.form.get("grant_type", "")
         return value if isinstance(value, str) else ""
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Every `resource` of the request, in order (RFC 8707)."""
+        return tuple(str(value) for name, value in self.fields if name == "resource")
 
     @property
     def has_code_verifier(self) -> bool:

@@ -29,6 +29,8 @@ button small { display: block; color: var(--soft); }
 .yes { background: var(--accent); border-color: var(--accent); color: var(--paper); text-align: center;
   font-weight: 600; }
 .no { text-align: center; }
+input:not([type]) { font: inherit; letter-spacing: .15em; padding: .7rem 1rem; border-radius: 9px;
+  border: 1px solid var(--line); background: transparent; color: inherit; text-transform: uppercase; }
 fieldset { border: 1px solid var(--line); border-radius: 9px; margin: 0; padding: .6rem .9rem; }
 legend { color: var(--soft); font-size: .85rem; padding: 0 .3rem; }
 label { display: flex; gap: .6rem; align-items: baseline; padding: .2rem 0; overflow-wrap: anywhere; }
@@ -66,6 +68,24 @@ def consent_page(client: Client, ticket: str, account: Account, scopes: Sequence
         '<button class="yes" name="decision" value="allow">Allow</button>'
         '<button class="no" name="decision" value="deny">Cancel</button></form>',
     )
+
+
+def device_page(user_code: str, *, wrong: bool = False) -> Answer:
+    """Type the code that the device shows (RFC 8628 section 3.3)."""
+    note = "That code is unknown or over." if wrong else "Type the code that your device shows."
+    return _page(
+        "Connect a device",
+        f'<h1>Connect a device</h1><p>{note}</p><form method="post" action="/device">'
+        f'<input name="user_code" value="{escape(user_code)}" autocomplete="off" spellcheck="false" autofocus>'
+        '<button class="yes">Continue</button></form>',
+        status=400 if wrong else 200,
+    )
+
+
+def device_done_page(*, allowed: bool) -> Answer:
+    """The person has decided; the device will hear of it."""
+    title = "Your device is connected" if allowed else "Nothing was connected"
+    return _page(title, f"<h1>{title}</h1><p>You can close this page and go back to your device.</p>")
 
 
 def error_page(why: str) -> Answer:

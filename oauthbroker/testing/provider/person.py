@@ -1,4 +1,4 @@
-"""A person at the provider, played over HTTP: signs in, decides, and comes back with the callback URL."""
+"""A person at the provider, played over HTTP: signs in, decides, and comes back; or connects a device."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ async def go_through(
             return page.location
         page = await _step(browser, page, account=account, deny=deny, scopes=scopes)
     raise AssertionError(f"no way back after {_MOST_STEPS} pages; the last one said: {page.text[:200]}")
+
+
+async def connect_device(
+    browser: Browser, url: str, user_code: str, *, account: str, deny: bool, scopes: Sequence[str] | None
+) -> str:
+    """From a device's verification page to the last page, whose text is returned.
+
+    Without a `user_code` the one that the page proposes is sent. Raises AssertionError when the provider refuses.
+    """
+    page = await browser.open(url)
+    page = await browser.submit({"user_code": user_code} if user_code else None, form=page.form("user_code"))
+    for _ in range(_MOST_STEPS):
+        if page.status < 400 and not page.document.forms:
+            return page.text
+        page = await _step(browser, page, account=account, deny=deny, scopes=scopes)
+    raise AssertionError(f"no end after {_MOST_STEPS} pages; the last one said: {page.text[:200]}")
 
 
 def _at_home(url: str, home: str) -> bool:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
 
 from oauthbroker.clock import Clock
 from oauthbroker.testing.canary import Canaries
+from oauthbroker.testing.provider.history import DeviceStory, Poll, Refusal, Revocation, Told
 from oauthbroker.testing.provider.keys import SigningKeys
 from oauthbroker.testing.provider.ledger import Ledger, RefusedError
-from oauthbroker.testing.provider.nouns import Account, Client
+from oauthbroker.testing.provider.nouns import Account, Client, SeenRequest
 from oauthbroker.testing.provider.script import Script
+
+Par = Literal["off", "offered", "required"]
+"""Whether authorization requests can, or must, be pushed first (RFC 9126)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An authorization request that a person is deciding about."""
+    """What a person is deciding about: an authorization request, or a device's."""
 
     client: Client
     redirect_uri: str
@@ -24,6 +30,52 @@ class Pending:
     nonce: str
     user_token: bool
     login_again: bool
+    resources: tuple[str, ...] = ()
+    device: Device | None = None
+
+
+@dataclass(slots=True)
+class Device:
+    """A device that waits for a person (RFC 8628). `decision` is whoever agreed, or False for a no."""
+
+    client: Client
+    code: str = field(repr=False)
+    user_code: str
+    scopes: tuple[str, ...]
+    resources: tuple[str, ...]
+    until: datetime
+    interval: int
+    decision: Account | Literal[False] | None = None
+    redeemed: bool = False
+    polls: list[Poll] = field(default_factory=list)
+
+    def story(self, now: datetime) -> DeviceStory:
+        """What a test may know."""
+        status: Literal["pending", "approved", "denied", "redeemed", "expired"] = "pending"
+        if self.redeemed:
+            status = "redeemed"
+        elif self.until <= now:
+            status = "expired"
+        elif self.decision is not None:
+            status = "approved" if self.decision else "denied"
+        return DeviceStory(
+            self.client.client_id,
+            self.user_code,
+            self.scopes,
+            self.resources,
+            status,
+            self.interval,
+            tuple(self.polls),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """Authorization parameters that were pushed (RFC 9126), good for one visit."""
+
+    client_id: str
+    fields: tuple[tuple[str, str], ...]
+    until: datetime
 
 
 @dataclass(slots=True)
@@ -43,9 +95,28 @@ class State:
     assertions_seen: set[str] = field(default_factory=set)
     auto_consent: str | None = None
     resource_scope: str | None = None
+    par: Par = "off"
+    devices: dict[str, Device] = field(default_factory=dict)  # by user code
+    pushed: dict[str, Pushed] = field(default_factory=dict)  # by request_uri
+    requests: list[SeenRequest] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    revocations: list[Revocation] = field(default_factory=list)
+
+    def device(self, typed: str) -> Device:
+        """The device of a code as a person types it: in any case, with or without the dash. Raises KeyError."""
+        wanted = _letters(typed)
+        found = [one for code, one in list(self.devices.items()) if _letters(code) == wanted]
+        if not found:
+            raise KeyError("no such user code")
+        return found[0]
 
     def client(self, client_id: str) -> Client:
         """A registered client. Raises RefusedError."""
         if client_id not in self.clients:
             raise RefusedError("invalid_client", "unknown client", 401)
         return self.clients[client_id]
+
+
+def _letters(text: str) -> str:
+    return "".join(letter for letter in text.upper() if letter.isalnum())

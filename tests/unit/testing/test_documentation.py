@@ -11,11 +11,22 @@ from typing import Any
 import pytest
 
 from oauthbroker import testing
-from oauthbroker.testing import Account, Browser, Canaries, Client, IdentityProvider, Page, SeenRequest, TestClock
+from oauthbroker.testing import (
+    Account,
+    Authority,
+    Browser,
+    Canaries,
+    Client,
+    IdentityProvider,
+    Page,
+    SeenRequest,
+    TestClock,
+)
 from oauthbroker.testing import pytest_plugin as plugin
 from oauthbroker.testing.cookies import CookieJar
 from oauthbroker.testing.provider import __main__ as command
-from oauthbroker.testing.provider.script import AuthorizeScript, EndpointScript, Script, TokenScript
+from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, Told
+from oauthbroker.testing.provider.script import AuthorizeScript, EndpointScript, Scripts, TokenScript
 from tests.unit.testing.test_pytest_plugin import named, run
 
 PAGE = (Path(__file__).parents[3] / "docs" / "testing.md").read_text()
@@ -28,6 +39,8 @@ INTERNAL = {
     Browser: {"canaries", "language"},
     Page: {"method"},
     Account: {"display"},
+    Family: {"client_id", "login", "scopes"},
+    DeviceStory: {"client_id", "user_code", "scopes", "resources"},
     Client: {"display", "lifetime", "gets_refresh_tokens"},
     TestClock: {"now", "monotonic", "random_bytes", "jitter"},  # the Clock's own
 }
@@ -54,6 +67,12 @@ def public(thing: Any) -> set[str]:
         Account,
         Client,
         SeenRequest,
+        Family,
+        DeviceStory,
+        Revocation,
+        Refusal,
+        Told,
+        Authority,
     ],
 )
 def test_every_public_name_is_documented(thing: Any):
@@ -61,7 +80,7 @@ def test_every_public_name_is_documented(thing: Any):
 
 
 def test_every_exported_name_and_endpoint_script_is_documented():
-    scripts = set(vars(Script()))
+    scripts = set(vars(Scripts()))
     assert set() == {name for name in {*testing.__all__, *scripts} if not re.search(rf"\b{name}\b", PAGE)}
 
 
@@ -80,9 +99,9 @@ def test_every_option_of_the_command_is_documented(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_path_of_the_provider_is_documented():
-    from oauthbroker.testing.provider.provider import _ROUTES
+    from oauthbroker.testing.provider.routes import ROUTES
 
-    assert set() == {path for path in _ROUTES if f"`{path}`" not in PAGE}
+    assert set() == {path for path in ROUTES if f"`{path}`" not in PAGE}
 
 
 def test_the_examples_run(tmp_path: Path):

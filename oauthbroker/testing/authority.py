@@ -1,0 +1,97 @@
+"""A certification authority for tests: good certificates for 127.0.0.1, and those that must be refused."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+Fault = Literal["", "expired", "notYetValid", "wrongHost", "otherAddress", "selfSigned"]
+
+_DAY = timedelta(days=1)
+_HOUR = timedelta(hours=1)
+_LOOPBACK = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+_HOSTS: dict[Fault, x509.GeneralName] = {
+    "wrongHost": x509.DNSName("id.example"),
+    "otherAddress": x509.IPAddress(ipaddress.ip_address("127.0.0.2")),
+}
+_TIMES: dict[Fault, tuple[timedelta, timedelta]] = {"expired": (-2 * _DAY, -_HOUR), "notYetValid": (_HOUR, _DAY)}
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a server shows. `trust` is the PEM file of the authority: who trusts that accepts a good certificate."""
+
+    context: ssl.SSLContext
+    trust: Path
+
+
+class Authority:
+    """An authority with one key, for a day. Its file, and those of its servers' keys, lie in `folder`.
+
+    Certificates go by the real clock, since those who check them do.
+    """
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self._folder = folder
+        self._signer = _Signer(_named(name), ec.generate_private_key(ec.SECP256R1()))
+        self.file = folder / f"{name}.pem"
+        certificate = self._signer.certify(self._signer.name, self._signer.key, (-_DAY, _DAY), None)
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, fault: Fault = "") -> Certificate:
+        """A certificate for a server on 127.0.0.1, good or with one fault; `selfSigned` has no authority at all."""
+        name, key = _named("127.0.0.1"), ec.generate_private_key(ec.SECP256R1())
+        signer = _Signer(name, key) if fault == "selfSigned" else self._signer
+        host, times = _HOSTS.get(fault, _LOOPBACK), _TIMES.get(fault, (-_DAY, _DAY))
+        certificate = signer.certify(name, key, times, host)
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        file = self._folder / f"server-{certificate.serial_number:x}.pem"
+        file.touch(0o600)
+        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + private)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        return Certificate(context, self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Signer:
+    name: x509.Name
+    key: ec.EllipticCurvePrivateKey = field(repr=False)
+
+    def certify(
+        self,
+        name: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        times: tuple[timedelta, timedelta],
+        host: x509.GeneralName | None,
+    ) -> x509.Certificate:
+        """A certificate from `times` around now; without a host that of an authority."""
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now + times[0])
+            .not_valid_after(now + times[1])
+            .add_extension(x509.BasicConstraints(ca=host is None, path_length=None), critical=True)
+        )
+        if host is not None:
+            builder = builder.add_extension(x509.SubjectAlternativeName([host]), critical=False)
+        return builder.sign(self.key, hashes.SHA256())
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -1,0 +1,150 @@
+"""What one endpoint is told to do wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from oauthbroker.testing.provider.http import Answer, Reply
+from oauthbroker.testing.provider.misbehave import (
+    Cut,
+    Delay,
+    DripStep,
+    Endless,
+    Give,
+    Hold,
+    Raw,
+    Step,
+    Wait,
+    gzip_bomb,
+)
+from oauthbroker.testing.provider.turns import Turns
+
+Change = Callable[[dict[str, Any]], object]
+
+
+class EndpointScript:
+    """What one endpoint does wrong.
+
+    Misbehaviours stand in line: a request takes the first, and each leaves after `times` requests
+    (1 by default, FOREVER until `reset`). Alterations apply to every honest answer while they last.
+    """
+
+    def __init__(self) -> None:
+        self._steps: Turns[Step] = Turns()
+        self._changes: Turns[Change] = Turns()
+
+    def reset(self) -> None:
+        """Back to honesty. Requests that already hang go on hanging until released."""
+        self._steps.clear()
+        self._changes.clear()
+
+    def answer(
+        self,
+        status: int = 200,
+        body: bytes | str | Mapping[str, Any] | list[Any] = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        after_work: bool = False,
+        times: int | None = 1,
+    ) -> None:
+        """Answer this instead. Mappings and lists become JSON; bytes and text are labelled so unless `headers` say."""
+        sent = {"content-type": "application/json", **{k.lower(): v for k, v in (headers or {}).items()}}
+        data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
+        self._give(Answer(status, tuple(sent.items()), data), after_work=after_work, times=times)
+
+    def raw(self, data: bytes, *, after_work: bool = False, times: int | None = 1) -> None:
+        """Send exactly these bytes on the socket and close it: status line, headers and all."""
+        self._give(Raw(data), after_work=after_work, times=times)
+
+    def redirect(self, to: str, status: int = 302, *, times: int | None = 1) -> None:
+        """Send the caller elsewhere (301, 302, 303, 307, 308)."""
+        self.answer(status, b"", {"location": to}, times=times)
+
+    def close_after_accept(self, *, reset: bool = False, after_work: bool = False, times: int | None = 1) -> None:
+        """Read the request and hang up without an answer, orderly or by a TCP reset.
+
+        `after_work=True` first does what was asked for: the code is spent, the tokens exist, the answer is lost.
+        """
+        self._give(Cut(reset), after_work=after_work, times=times)
+
+    def endless(self, *, chunked: bool = True, times: int | None = 1) -> None:
+        """A body that never ends."""
+        self._give(Endless(chunked), times=times)
+
+    def gzip_bomb(self, megabytes: int = 300, *, times: int | None = 1) -> None:
+        """A small answer that unpacks to hundreds of megabytes."""
+        self._give(gzip_bomb(megabytes), times=times)
+
+    def drip(
+        self,
+        bytes_per_second: float = 1.0,
+        *,
+        headers_too: bool = False,
+        body: bytes | None = None,
+        times: int | None = 1,
+    ) -> None:
+        """The honest answer (or `body`, labelled JSON) byte by byte; the headers at once unless they drip too."""
+        given = None if body is None else Answer(200, (("content-type", "application/json"),), body)
+        self._steps.add(DripStep(bytes_per_second, headers_too, given), times)
+
+    def delay(self, seconds: float, *, times: int | None = 1) -> None:
+        """Do the work at once and answer after some real seconds."""
+        self._steps.add(Delay(seconds), times)
+
+    def hang(self, *, after_work: bool = False, times: int | None = 1) -> Hold:
+        """Accept, read, and say nothing until `release()` on the returned hold, which also tells of arrivals."""
+        hold = Hold()
+        self._steps.add(Wait(hold, after_work), times)
+        return hold
+
+    def alter(self, change: Change, *, times: int | None = 1) -> None:
+        """Change the document of an honest answer: the function returns a new dict, or changes its own in place."""
+        self._changes.add(change, times)
+
+    def refuse(
+        self,
+        error: str = "invalid_grant",
+        status: int = 400,
+        *,
+        after_work: bool = False,
+        times: int | None = 1,
+        **more: Any,
+    ) -> None:
+        """Refuse in the words of RFC 6749 section 5.2; `more` may hold error_description and the like."""
+        self.answer(status, {"error": error, **more}, after_work=after_work, times=times)
+
+    def busy(self, retry_after: float | str | None = None, status: int = 429, *, times: int | None = 1) -> None:
+        """Ask for patience (429 or 503): `Retry-After` as seconds, as a date, as nonsense, or not at all."""
+        headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+        self.answer(status, {"error": "temporarily_unavailable"}, headers, times=times)
+
+    def fields(self, *, times: int | None = 1, **values: Any) -> None:
+        """Set members of the honest answer (of `authorize`, parameters of the way back): None takes one out.
+
+        A list repeats a parameter of the way back.
+        """
+
+        def change(found: dict[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in {**found, **values}.items() if value is not None}
+
+        self.alter(change, times=times)
+
+    def next_step(self) -> Step | None:
+        """The provider's side: what is wrong with this request."""
+        return self._steps.first()
+
+    def changed(self, answer: Answer) -> Answer:
+        """The provider's side: an honest answer after the alterations."""
+        if answer.document is None:
+            return answer
+        document = copy.deepcopy(answer.document)
+        for change in self._changes.all():
+            returned = change(document)
+            document = returned if isinstance(returned, dict) else document
+        return answer.with_document(document)
+
+    def _give(self, reply: Reply, *, times: int | None, after_work: bool = False) -> None:
+        self._steps.add(Give(reply, after_work), times)

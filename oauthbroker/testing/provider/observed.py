@@ -1,0 +1,93 @@
+"""The half of an IdentityProvider that a test looks at: what it was asked, what it said, what lives."""
+
+from __future__ import annotations
+
+from oauthbroker.secret import Secret
+from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, Told, family_of
+from oauthbroker.testing.provider.ledger import Token
+from oauthbroker.testing.provider.misbehave import wait_until
+from oauthbroker.testing.provider.nouns import SeenRequest
+from oauthbroker.testing.provider.state import State
+
+
+class Observed:
+    """Counters and pictures; nothing here changes anything."""
+
+    _state: State
+
+    @property
+    def requests(self) -> list[SeenRequest]:
+        """Every request, in order."""
+        return self._state.requests
+
+    def count(self, name: str, client_id: str = "") -> int:
+        """How many requests an endpoint got ("authorize", "token", "userinfo", "jwks", "discovery", "revoke",
+        "par", "device", "verification", "resource", "login", "consent", "unknown"), or how many were of a grant
+        type ("authorization_code", ...); of one client, if it is named."""
+        return len(self.seen(name, client_id))
+
+    def seen(self, name: str, client_id: str = "") -> list[SeenRequest]:
+        """Those requests, in order."""
+        wanted = (seen for seen in list(self.requests) if name in {seen.endpoint, seen.grant_type})
+        return [seen for seen in wanted if client_id in {"", seen.client_id}]
+
+    async def wait_for(self, name: str, count: int = 1, timeout: float = 5.0) -> None:
+        """Return once `count(name)` is reached. Raises TimeoutError after `timeout` real seconds."""
+        await wait_until(lambda: self.count(name) >= count, timeout)
+
+    def is_alive(self, access_token: str | Secret) -> bool:
+        """Whether an access token could be used now."""
+        return self._state.ledger.living(_text(access_token)) is not None
+
+    def living_tokens(self, client_id: str, login: str | None = None) -> int:
+        """How many of a client's access tokens (of one person) could be used now."""
+        found = (self._state.ledger.living(text) for text in list(self._state.ledger.tokens))
+        alive = [token.agreement for token in found if token is not None]
+        return sum(a.client_id == client_id and login in {None, a.account.login} for a in alive)
+
+    def families(self, client_id: str = "", login: str = "") -> list[Family]:
+        """Every consent that got a refresh token (of one client, of one person), the oldest first."""
+        found = [family_of(agreement) for agreement in list(self._state.ledger.families)]
+        return [one for one in found if client_id in {"", one.client_id} and login in {"", one.login}]
+
+    def refusals(self, grant_type: str = "", client_id: str = "") -> list[Refusal]:
+        """What the token endpoint honestly refused (of one grant type, to one client), in order."""
+        found = list(self._state.refusals)
+        return [one for one in found if grant_type in {"", one.grant_type} and client_id in {"", one.client_id}]
+
+    def told(self, client_id: str = "", login: str = "") -> list[Told]:
+        """What the token endpoint honestly answered, in order: to answer it again, or to the wrong one."""
+        found = list(self._state.told)
+        return [one for one in found if client_id in {"", one.client_id} and login in {"", one.login}]
+
+    @property
+    def revocations(self) -> list[Revocation]:
+        """Every revocation that was understood, in order."""
+        return list(self._state.revocations)
+
+    def device(self, user_code: str) -> DeviceStory:
+        """What became of a device's code, and its polls with their times. Raises KeyError for an unknown code."""
+        return self._state.device(user_code).story(self._state.clock.now())
+
+    @property
+    def user_codes(self) -> list[str]:
+        """Every user code that was given out, in order."""
+        return list(self._state.devices)
+
+    def resources_of(self, access_token: str | Secret) -> tuple[str, ...]:
+        """The resources an access token is for (RFC 8707). Raises KeyError for an unknown token."""
+        return self._token(access_token).resources
+
+    def generation_of(self, refresh_token: str | Secret) -> int:
+        """Which of its family's refresh tokens this is, from 1. Raises KeyError for an unknown token."""
+        return self._token(refresh_token).generation
+
+    def _token(self, token: str | Secret) -> Token:
+        found = self._state.ledger.tokens.get(_text(token))
+        if found is None:
+            raise KeyError("no such token")
+        return found
+
+
+def _text(token: str | Secret) -> str:
+    return token.reveal() if isinstance(token, Secret) else token

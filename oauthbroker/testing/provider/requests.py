@@ -1,0 +1,33 @@
+"""What an authorization request must be (RFC 6749 section 4.1.1, RFC 7636), sent directly or pushed."""
+
+from __future__ import annotations
+
+import re
+
+from oauthbroker.testing.provider.dialects import split_scopes
+from oauthbroker.testing.provider.ledger import RefusedError
+from oauthbroker.testing.provider.nouns import Client
+from oauthbroker.testing.provider.state import Pending
+
+_S256_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+def judge(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -> Pending:
+    """The request, fit to be shown to a person. Raises RefusedError."""
+    found = dict(fields)
+    single = [name for name, _ in fields if name != "resource"]  # RFC 8707 section 2 lets only this one repeat
+    if len(set(single)) != len(single):
+        raise RefusedError("invalid_request", "a parameter is there twice")
+    if found.get("response_type") != "code":
+        raise RefusedError("unsupported_response_type", "only code")
+    challenge = found.get("code_challenge", "")
+    if found.get("code_challenge_method") != "S256" or not _S256_CHALLENGE.fullmatch(challenge):
+        raise RefusedError("invalid_request", "PKCE with S256 is required")
+    user_token = client.dialect == "slack" and bool(found.get("user_scope")) and not found.get("scope")
+    scopes = split_scopes(found["user_scope"] if user_token else found.get("scope", ""))
+    if client.scopes and not set(scopes) <= client.scopes:
+        raise RefusedError("invalid_scope", "not registered for this scope")
+    again = "login" in found.get("prompt", "") or "select_account" in found.get("prompt", "")
+    resources = tuple(value for name, value in fields if name == "resource")
+    nonce, state = found.get("nonce", ""), found.get("state", "")
+    return Pending(client, redirect_uri, state, scopes, challenge, nonce, user_token, again, resources)

@@ -1,0 +1,84 @@
+"""Ways to give a token back: RFC 7009, and those that some providers thought of themselves."""
+
+from __future__ import annotations
+
+import json
+
+from oauthbroker.testing.provider.client_auth import authenticate, form_of
+from oauthbroker.testing.provider.dialects import refusal
+from oauthbroker.testing.provider.history import Revocation
+from oauthbroker.testing.provider.http import Answer, Request, json_answer
+from oauthbroker.testing.provider.ledger import RefusedError
+from oauthbroker.testing.provider.nouns import Client
+from oauthbroker.testing.provider.resources import bearer, no_token
+from oauthbroker.testing.provider.state import State
+
+
+def revoke(state: State, request: Request) -> Answer:
+    """`POST /revoke` (RFC 7009): 200 for known and unknown tokens alike."""
+    try:
+        form = form_of(request)
+        client = authenticate(state, request, form)
+    except RefusedError as refused:
+        return refusal("oidc", refused, request)
+    if "token" not in form:
+        return refusal(client.dialect, RefusedError("invalid_request", "which token?"), request)
+    _end(state, client, form["token"])
+    return Answer(200, (("cache-control", "no-store"),))
+
+
+def slack_revoke(state: State, request: Request) -> Answer:
+    """`POST /api/auth.revoke`: Slack's way, the token itself is the credential."""
+    text = bearer(request) or dict(request.form_fields).get("token", "")
+    token = state.ledger.tokens.get(text)
+    if token is None or token.revoked or token.agreement.revoked:
+        return json_answer({"ok": False, "error": "invalid_auth"})
+    _end(state, state.clients[token.agreement.client_id], text)
+    return json_answer({"ok": True, "revoked": True})
+
+
+def bearer_revoke(state: State, request: Request) -> Answer:
+    """`POST /api/token/revoke`: the token in the Authorization header is the credential, and it ends. 401 if dead."""
+    token = state.ledger.living(bearer(request))
+    if token is None or request.method != "POST":
+        return no_token(request)
+    _end(state, state.clients[token.agreement.client_id], token.text)
+    return Answer(204)
+
+
+def application_token(state: State, request: Request) -> Answer:
+    """`DELETE /applications/{client_id}/token`: GitHub's way, Basic and a JSON body `{access_token}`."""
+    return _by_application(state, request, whole_grant=False)
+
+
+def application_grant(state: State, request: Request) -> Answer:
+    """`DELETE /applications/{client_id}/grant`: the same for everything the person gave the client."""
+    return _by_application(state, request, whole_grant=True)
+
+
+def _by_application(state: State, request: Request, *, whole_grant: bool) -> Answer:
+    try:
+        client = authenticate(state, request, {})
+    except RefusedError:
+        return json_answer({"message": "Requires authentication"}, 401)
+    if request.method != "DELETE" or request.path.split("/")[2] != client.client_id:
+        return json_answer({"message": "Not Found"}, 404)
+    try:
+        text = json.loads(request.body)["access_token"]
+    except (ValueError, LookupError, TypeError):
+        return json_answer({"message": "Problems parsing JSON"}, 422)
+    token = state.ledger.tokens.get(text)
+    if token is None or token.agreement.client_id != client.client_id or not token.is_alive(state.clock.now()):
+        return json_answer({"message": "Not Found"}, 404)
+    _end(state, client, text, whole_grant=whole_grant)
+    return Answer(204)
+
+
+def _end(state: State, client: Client, text: str, *, whole_grant: bool = False) -> None:
+    before = state.ledger.alive()
+    token = state.ledger.revoke(client, text)
+    if token is not None and whole_grant:
+        state.ledger.revoke_all(client.client_id, token.agreement.account)
+    login, kind = (token.agreement.account.login, token.kind) if token else ("", "")
+    ended = before - state.ledger.alive()
+    state.revocations.append(Revocation(client.client_id, login, kind, ended, state.clock.now()))

@@ -1,0 +1,88 @@
+"""Which path is which endpoint, and what is kept of a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oauthbroker.secret import Secret
+from oauthbroker.testing.provider import authorize, device, metadata, par, resources, revocation, tokens
+from oauthbroker.testing.provider.client_auth import who_says
+from oauthbroker.testing.provider.http import Answer, Request
+from oauthbroker.testing.provider.nouns import SECRET_FIELDS, SeenRequest
+from oauthbroker.testing.provider.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`endpoint` is what is counted, `script` is whose misbehaviour applies."""
+
+    endpoint: str
+    work: Callable[[State, Request], Answer]
+    script: str
+
+
+ROUTES = {
+    "/authorize": Route("authorize", authorize.authorize, "authorize"),
+    "/login": Route("login", authorize.login, "authorize"),
+    "/consent": Route("consent", authorize.consent, "authorize"),
+    "/par": Route("par", par.push, "par"),
+    "/token": Route("token", tokens.token, "token"),
+    "/device_authorization": Route("device", device.authorization, "device"),
+    "/device": Route("verification", device.verification, "authorize"),
+    "/revoke": Route("revoke", revocation.revoke, "revoke"),
+    "/api/auth.revoke": Route("revoke", revocation.slack_revoke, "revoke"),
+    "/api/token/revoke": Route("revoke", revocation.bearer_revoke, "revoke"),
+    "/applications/{client_id}/token": Route("revoke", revocation.application_token, "revoke"),
+    "/applications/{client_id}/grant": Route("revoke", revocation.application_grant, "revoke"),
+    "/userinfo": Route("userinfo", resources.userinfo, "userinfo"),
+    "/user": Route("userinfo", resources.userinfo, "userinfo"),
+    "/jwks": Route("jwks", metadata.jwks, "jwks"),
+    "/.well-known/openid-configuration": Route("discovery", metadata.discovery, "discovery"),
+    "/.well-known/oauth-authorization-server": Route("discovery", metadata.discovery, "discovery"),
+    "/api/me": Route("resource", resources.me, "resource"),
+    "/api/messages": Route("resource", resources.messages, "resource"),
+}
+
+
+def route_of(path: str) -> Route | None:
+    """The route of a path; whatever is second in `/applications/...` is a client."""
+    parts = path.split("/")
+    if path.startswith("/applications/") and len(parts) == 4:
+        path = f"/applications/{{client_id}}/{parts[3]}"
+    return ROUTES.get(path)
+
+
+def seen(state: State, request: Request, endpoint: str) -> SeenRequest:
+    """What a test may look at later; a PKCE verifier becomes a canary."""
+    fields = request.query_fields + request.form_fields + _json_fields(request)
+    kept = tuple((name, Secret(value) if name in SECRET_FIELDS else value) for name, value in fields)
+    for name, value in fields:
+        if name == "code_verifier" and len(value) >= 16:
+            state.canaries.add(value, "code verifier")
+    headers = {name: _without_credentials(name, value) for name, value in request.headers}
+    presented = state.ledger.tokens.get(dict(fields).get("refresh_token", ""))
+    generation = presented.generation if presented else 0
+    client_id = who_says(state, request)
+    return SeenRequest(endpoint, request.method, request.path, kept, headers, state.clock.now(), client_id, generation)
+
+
+def _json_fields(request: Request) -> list[tuple[str, str]]:
+    """The members of a JSON body; what is no text is written as JSON."""
+    if "json" not in request.header("content-type"):
+        return []
+    try:
+        found = json.loads(request.body)
+    except ValueError:
+        return []
+    members = found.items() if isinstance(found, dict) else ()
+    return [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in members]
+
+
+def _without_credentials(name: str, value: str) -> str:
+    if name == "authorization":
+        return value.partition(" ")[0] + " ***"
+    if name == "cookie":
+        return "; ".join(part.partition("=")[0].strip() + "=***" for part in value.split(";"))
+    return value

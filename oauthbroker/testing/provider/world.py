@@ -1,0 +1,120 @@
+"""The half of an IdentityProvider that a test changes: who has an account, which clients there are, what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from oauthbroker.secret import Secret
+from oauthbroker.testing.canary import Canaries
+from oauthbroker.testing.provider import device
+from oauthbroker.testing.provider.keys import SigningKeys
+from oauthbroker.testing.provider.nouns import Account, Client
+from oauthbroker.testing.provider.script import Script
+from oauthbroker.testing.provider.state import Par, State
+
+
+class World:
+    """Everything about a provider that can be set from outside."""
+
+    _state: State
+    canaries: Canaries
+
+    def add_account(self, account: Account) -> Account:
+        """Let somebody in, or change him: accounts are known by `login`."""
+        self._state.accounts[account.login] = account
+        return account
+
+    def account(self, login: str) -> Account:
+        """Raises KeyError."""
+        return self._state.accounts[login]
+
+    @property
+    def logins(self) -> list[str]:
+        """Who has an account."""
+        return list(self._state.accounts)
+
+    def register(self, client: Client) -> Client:
+        """Register a client, or replace it, and return it with its secret. Existing tokens stay."""
+        takes_secret = client.auth_method in {"client_secret_basic", "client_secret_post"}
+        if takes_secret and client.client_secret is None:
+            client = replace(client, client_secret=self.canaries.mint("client secret"))
+        for secret in (client.client_secret, *client.more_secrets):
+            if secret is not None:
+                self.canaries.add(secret, "client secret")
+        self._state.clients[client.client_id] = client
+        return client
+
+    def change(self, client_id: str, **changes: Any) -> Client:
+        """Replace fields of a registered client: `idp.change("bot", redirect_uris=(...,))`."""
+        return self.register(replace(self._state.clients[client_id], **changes))
+
+    def client(self, client_id: str) -> Client:
+        """Raises KeyError."""
+        return self._state.clients[client_id]
+
+    def rotate_secret(self, client_id: str, *, keep: bool = True) -> Secret:
+        """Give a client a new secret, and return it; those before stay valid (`keep`), or end."""
+        client = self._state.clients[client_id]
+        fresh = self.canaries.mint("client secret")
+        old = (client.client_secret,) if client.client_secret else ()
+        self.change(client_id, client_secret=fresh, more_secrets=(*old, *client.more_secrets) if keep else ())
+        return fresh
+
+    @property
+    def script(self) -> Script:
+        """What each endpoint is told to do wrong: `idp.script.token.answer(status=500)`."""
+        return self._state.script
+
+    @property
+    def keys(self) -> SigningKeys:
+        """Its signing keys; `idp.keys.rotate()`."""
+        return self._state.keys
+
+    @property
+    def auto_consent(self) -> str | None:
+        """The login of the account that agrees to everything unasked, or None."""
+        return self._state.auto_consent
+
+    @auto_consent.setter
+    def auto_consent(self, login: str | None) -> None:
+        self._state.auto_consent = login
+
+    @property
+    def resource_scope(self) -> str | None:
+        """The scope that `/api/...` demands, or None."""
+        return self._state.resource_scope
+
+    @resource_scope.setter
+    def resource_scope(self, scope: str | None) -> None:
+        self._state.resource_scope = scope
+
+    @property
+    def par(self) -> Par:
+        """Whether authorization requests can be pushed: `off`, `offered`, or `required` (RFC 9126).
+
+        Only what is not `off` is told in the metadata document.
+        """
+        return self._state.par
+
+    @par.setter
+    def par(self, word: Par) -> None:
+        self._state.par = word
+
+    def expire(self, client_id: str) -> None:
+        """Let every access token of a client be over now; refresh tokens stay."""
+        self._state.ledger.expire_access(client_id)
+
+    def revoke_all(self, client_id: str, login: str | None = None) -> None:
+        """Withdraw what people granted a client, as if they had done so in their settings."""
+        self._state.ledger.revoke_all(client_id, self._state.accounts[login] if login else None, "person")
+
+    def device_approve(self, user_code: str, login: str = "alice", scopes: Sequence[str] | None = None) -> None:
+        """Somebody typed the code and agreed (to `scopes`, or to all). Raises KeyError for an unknown code."""
+        found = self._state.device(user_code)
+        device.decide(found, self._state.accounts[login], found.scopes if scopes is None else tuple(scopes))
+
+    def device_deny(self, user_code: str, login: str = "alice") -> None:
+        """Somebody typed the code and said no. Raises KeyError for an unknown code."""
+        device.decide(self._state.device(user_code), self._state.accounts[login], None)
