@@ -18,6 +18,7 @@ Flow = Literal["authorizationCode", "deviceCode", "clientCredentials"]
 AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
 Binding = Literal["providerIdentity", "runtimeConfirm", "channelCode", "brokerLogin", "localOperator"]
 Link = Literal["connect", "direct"]
+Pushing = Literal["auto", "required", "never"]
 IdentitySource = Literal["tokenResponse", "idToken", "userInfo"]
 LifetimeForm = Literal["seconds", "milliseconds", "epochSeconds", "epochMilliseconds", "iso"]
 TokenMember = Literal["access_token", "refresh_token", "id_token", "token_type", "scope"]
@@ -158,6 +159,7 @@ class Habits:
     user_info_method: Literal["GET", "POST"] = "GET"
     user_info_body: Mapping[str, str] = field(default_factory=dict)
     user_info_headers: Mapping[str, str] = field(default_factory=dict)
+    user_info_kind: Literal["oidc", "own"] = "oidc"
     user_info_token_header: str = ""
     user_info_token_scheme: str = "Bearer"
 
@@ -179,6 +181,7 @@ class OAuthApp:
     revocation: Revocation = Revocation()
     habits: Habits = Habits()
     resource: tuple[str, ...] = ()
+    pushed_authorization: Pushing = "auto"
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
 
@@ -188,6 +191,11 @@ class OAuthApp:
         place = self.endpoints.token_url or self.endpoints.issuer
         digest = hashlib.sha256(json.dumps([self.client.client_id, place]).encode()).hexdigest()
         object.__setattr__(self, "registration", digest[:32])
+
+    @property
+    def has_callback(self) -> bool:
+        """Whether browsers come back to a path of this app's own."""
+        return self.flow == "authorizationCode"
 
     @property
     def display_name(self) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from datetime import datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.messages import Answer
+from oauthbroker.turn import Json
 
 _LONGEST_WAIT = 3600
+_INDEX = re.compile(r"0|[1-9][0-9]{0,3}")
 _JSON = re.compile(r"application/(?:[a-z0-9.!#$&^_-]+\+)?json")
 
 
@@ -23,6 +28,26 @@ def refuse_if_busy(answer: Answer) -> None:
         raise BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=answer.retry_after)
     if answer.status >= 500:
         raise BrokerError(Code.PROVIDER_UNREACHABLE, note="the provider failed", retry_after_seconds=answer.retry_after)
+
+
+def lookup(facts: Json, path: str) -> Json:
+    """What lies at a dotted path: `team.id`, `accounts.0.id` (lists count from 0); None if nothing does."""
+    found: Any = facts
+    for step in path.split("."):
+        if isinstance(found, list):
+            found = found[int(step)] if _INDEX.fullmatch(step) and int(step) < len(found) else None
+        else:
+            found = found.get(step) if isinstance(found, Mapping) else None
+    return found
+
+
+def date_of(header: str) -> datetime | None:
+    """A Date header (RFC 9110 section 6.6.1); None for absence, junk, and a date without a zone."""
+    try:
+        date = parsedate_to_datetime(header)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return date if date.tzinfo is not None else None
 
 
 def retry_after_seconds(value: str, date: str) -> int | None:

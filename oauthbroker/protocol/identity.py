@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from oauthbroker.apps import ANYONE, IdentityRule, IdentitySource, Limits, OAuthApp
 from oauthbroker.binding import Account, OwnerFacts
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.answers import lookup
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.token import TokenResponse
@@ -26,13 +26,13 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _MAX_PART = 512
 
 
-def render(template: str, facts: Mapping[str, Json]) -> str:
+def render(template: str, facts: Json | Mapping[str, Json]) -> str:
     """`slack:user:{team.id}:{authed_user.id}` out of the provider's facts.
 
     A value that is missing, null, empty, neither text nor whole number, or that contains `:` or anything
-    unprintable raises `subjectUnverifiable`: it could pass for another account. A claim whose own name is a URL
-    is written as it is, `{https://slack.com/team_id}`. A template that names no fact would make everybody one
-    account: `appMisconfigured`.
+    unprintable raises `subjectUnverifiable`: it could pass for another account. A number looks into a list,
+    `{accounts.0.id}`. A claim whose own name is a URL is written as it is, `{https://slack.com/team_id}`.
+    A template that names no fact would make everybody one account: `appMisconfigured`.
     """
     names = _PLACEHOLDER.findall(template)
     if not names:
@@ -61,17 +61,43 @@ class OwnerReader:
         Raises `idTokenInvalid`, `subjectMismatch`, `subjectUnverifiable`, and what discovery and the transport raise.
         """
         claims = await self._verified(app, tokens, nonce, sent_at)  # (1)
-        known: dict[IdentitySource, Mapping[str, Json]] = {"tokenResponse": tokens.facts}
+        known: dict[IdentitySource, Json | Mapping[str, Json]] = {"tokenResponse": tokens.facts}
         if claims is not None:
             known["idToken"] = claims
         if "userInfo" in _sources(_deciding(app)):  # (2)
-            known["userInfo"] = await self._userinfo(app, tokens)
-            _check_same_person(claims, known["userInfo"])  # (3)
+            told = known["userInfo"] = await self._userinfo(app, tokens)
+            _check_same_person(app, claims, told)  # (3)
         return OwnerFacts(  # (4)
             global_identity=_identity(app, app.owner.global_identity, known),
             user_identity=_identity(app, app.owner.user_identity, known),
             account=_account(claims),
         )
+
+    async def read_again(self, app: OAuthApp, tokens: TokenResponse, sent_at: datetime) -> OwnerFacts:
+        """What a renewal's answer says of its owner; facts that it does not repeat are None. Nobody else is asked.
+
+        Raises `subjectMismatch` for an ID token of another issuer or for another client (case 62), `idTokenInvalid`
+        for one that is not sound, and what fetching its keys raises.
+        """
+        try:
+            claims = await self._verified(app, tokens, None, sent_at)
+        except BrokerError as error:
+            refused = error
+        else:
+            known: dict[IdentitySource, Mapping[str, Json]] = {"tokenResponse": tokens.facts}
+            if claims is not None:
+                known["idToken"] = claims
+            person = app.owner.user_identity
+            if app.subject_mode == "global" and person is not None and person.source != "idToken":
+                person = None  # who happened to agree for everybody is only told for certain by an ID token
+            return OwnerFacts(
+                global_identity=_repeated(app.owner.global_identity, known),
+                user_identity=_repeated(person, known),
+                account=_account(claims),
+            )
+        if refused.code is Code.ID_TOKEN_INVALID and refused.note in {"iss", "aud", "azp"}:
+            refused = BrokerError(Code.SUBJECT_MISMATCH, note=f"the ID token's {refused.note}")
+        raise refused.with_traceback(None)
 
     async def _verified(
         self, app: OAuthApp, tokens: TokenResponse, nonce: Secret | None, sent_at: datetime | None
@@ -90,12 +116,12 @@ class OwnerReader:
             sent_at=sent_at,
         )
 
-    async def _userinfo(self, app: OAuthApp, tokens: TokenResponse) -> dict[str, Json]:
+    async def _userinfo(self, app: OAuthApp, tokens: TokenResponse) -> Json:
         request = userinfo_request(app, await self.discovery.endpoints(app), tokens.access_token)
         answer = await self.transport.send(
             request, seconds=self.limits.provider_seconds, max_bytes=self.limits.provider_bytes
         )
-        return userinfo_response(answer)
+        return userinfo_response(answer, lists=app.habits.user_info_kind == "own")
 
 
 def _deciding(app: OAuthApp) -> tuple[IdentityRule, ...]:
@@ -113,7 +139,7 @@ def _sources(rules: tuple[IdentityRule, ...]) -> set[IdentitySource]:
 
 
 def _identity(
-    app: OAuthApp, rule: IdentityRule | None, known: Mapping[IdentitySource, Mapping[str, Json]]
+    app: OAuthApp, rule: IdentityRule | None, known: Mapping[IdentitySource, Json | Mapping[str, Json]]
 ) -> str | None:
     if rule is None:
         return None
@@ -128,11 +154,26 @@ def _identity(
     return None
 
 
-def _check_same_person(claims: VerifiedClaims | None, userinfo: Mapping[str, Json]) -> None:
-    """OpenID Connect Core 1.0 section 5.3.2: otherwise the userinfo may be about somebody else's token."""
+def _repeated(rule: IdentityRule | None, known: Mapping[IdentitySource, Mapping[str, Json]]) -> str | None:
+    """The rule's outcome where the answer holds all that it reads, else None."""
+    if rule is None or rule.source not in known:
+        return None
+    try:
+        return render(rule.template, known[rule.source])
+    except BrokerError:
+        return None
+
+
+def _check_same_person(app: OAuthApp, claims: VerifiedClaims | None, userinfo: Json) -> None:
+    """OpenID Connect Core 1.0 section 5.3.2: otherwise the userinfo may be about somebody else's token.
+
+    A "who am I" call that is not OpenID's knows no `sub`; if it has one all the same, it is compared.
+    """
     if claims is None:
         return
-    sub = userinfo.get("sub")
+    sub = lookup(userinfo, "sub")
+    if sub is None and app.habits.user_info_kind == "own":
+        return
     if not isinstance(sub, str) or not sub:
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo names no sub")
     if sub != claims["sub"]:
@@ -143,13 +184,10 @@ def _account(claims: VerifiedClaims | None) -> Account | None:
     return None if claims is None else (claims["iss"], claims["sub"])
 
 
-def _lookup(facts: Mapping[str, Json], name: str) -> Json:
+def _lookup(facts: Json | Mapping[str, Json], name: str) -> Json:
     if "://" in name:
-        return facts.get(name)
-    found: Any = facts
-    for step in name.split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found
+        return facts.get(name) if isinstance(facts, Mapping) else None
+    return lookup(facts, name)
 
 
 def _part(value: Json) -> str:

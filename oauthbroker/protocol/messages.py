@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 from urllib.parse import urlencode
 
@@ -35,12 +36,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Answer:
-    """One complete answer. `content_type` is the raw header, `retry_after` seconds in 1..3600 or None."""
+    """One complete answer. `content_type` is the raw header, `retry_after` seconds in 1..3600 or None, `date` what
+    the provider's clock said, None if it did not say."""
 
     status: int
     content_type: str
     retry_after: int | None
     body: bytes
+    date: datetime | None = None
 
     @property
     def media_type(self) -> str:
@@ -53,13 +56,18 @@ class Answer:
 
 def encode_form(form: Mapping[str, Value]) -> bytes:
     """application/x-www-form-urlencoded, in the given order. Reveals: for the transport only."""
+    return urlencode(pairs_of(form)).encode("ascii")
+
+
+def pairs_of(form: Mapping[str, Value]) -> list[tuple[str, str]]:
+    """(name, text) in the given order, a name once for each of its values. Reveals."""
     pairs: list[tuple[str, str]] = []
     for name, value in form.items():
         if isinstance(value, tuple):
             pairs.extend((name, each) for each in value)
         else:
             pairs.append((name, reveal(value)))
-    return urlencode(pairs).encode("ascii")
+    return pairs
 
 
 def encode_json(members: Mapping[str, Value]) -> bytes:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.authorize import requested_scopes
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.token import GONE, RefusedTokens, TokenResponse, token_request, token_response
 from oauthbroker.secret import Secret
@@ -28,13 +31,20 @@ class RenewalRefused(BrokerError):
         self.tokens = tokens
 
 
-def refresh_request(app: OAuthApp, endpoints: Endpoints, refresh_token: Secret, *, clock: Clock) -> Request:
-    """RFC 6749 section 6. No `scope`: what was granted stays granted, and several providers refuse to hear it again.
+def refresh_request(
+    app: OAuthApp, endpoints: Endpoints, refresh_token: Secret, *, clock: Clock, scopes: Sequence[str] = ()
+) -> Request:
+    """RFC 6749 section 6, at the profile's `refreshUrl` where it has one.
 
-    Raises `appMisconfigured`.
+    No `scope`: what was granted stays granted, and several providers refuse to hear it again. `scopes` (what was
+    granted) are sent only where the profile says `refreshScope: send`. Raises `appMisconfigured`.
     """
+    habits = app.habits
     form: dict[str, Value] = {"grant_type": "refresh_token", "refresh_token": refresh_token}
-    return token_request(app, endpoints, endpoints.token_url, form, {}, clock)
+    if habits.refresh_scope == "send" and scopes:
+        form["scope"] = habits.scope_separator.join(requested_scopes(app, scopes))
+    url = endpoints.refresh_url or endpoints.token_url
+    return token_request(app, endpoints, url, form, habits.refresh_params, clock)
 
 
 def refresh_response(app: OAuthApp, answer: Answer) -> TokenResponse:
@@ -48,7 +58,7 @@ def refresh_response(app: OAuthApp, answer: Answer) -> TokenResponse:
     - `tokenResponseInvalid`: no answer that we understand, or tokens that we do not take
     """
     try:
-        return token_response(app, answer)
+        return token_response(app, answer, refreshed=True)
     except RefusedTokens as refused:
         failed = RenewalRefused(refused.code, spent=True, note=refused.note, tokens=refused.tokens)
     except BrokerError as refused:

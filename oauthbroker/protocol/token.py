@@ -12,13 +12,16 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post
 from oauthbroker.protocol.messages import Answer, Request, Value
+from oauthbroker.protocol.own_headers import with_headers
 from oauthbroker.protocol.token_fields import (
     FORM,
     body_members,
+    error_word,
+    facts_of,
     lifetime_of,
     optional_token,
-    public_facts,
     scopes_of,
+    tells_error,
     text_of,
     token_members,
 )
@@ -94,17 +97,19 @@ def token_request(
     app: OAuthApp, endpoints: Endpoints, url: str, form: Mapping[str, Value], extra: Mapping[str, str], clock: Clock
 ) -> Request:
     """What every grant type's request has in common: `extra` never overrides ours, RFC 8707 `resource`, the client's
-    proof, and the format that the provider answers in. Raises `appMisconfigured`."""
+    proof, the formats of both bodies, and headers of the provider's own. Raises `appMisconfigured`."""
     members: dict[str, Value] = {name: value for name, value in extra.items() if name not in _RESERVED}
     members |= form
     if app.resource:
         members["resource"] = app.resource
     request = authenticated_post(app, endpoints, url, members, clock)
-    return replace(request, accept=FORM) if app.habits.token_response_format == "form" else request
+    accept = FORM if app.habits.token_response_format == "form" else request.accept
+    request = replace(request, accept=accept, encoding=app.habits.token_request_format)
+    return with_headers(request, app.habits.token_headers, app.client.client_id)
 
 
-def token_response(app: OAuthApp, answer: Answer) -> TokenResponse:
-    """Judges an answer of the token endpoint; cases 19-31.
+def token_response(app: OAuthApp, answer: Answer, *, refreshed: bool = False) -> TokenResponse:
+    """Judges an answer of the token endpoint, perhaps to a refresh; cases 19-31.
 
     (1) busy or down (2) status 200 (3) format and label (4) no error member (5) an access token (6) its type
     (7) its lifetime (8) its scopes.
@@ -116,9 +121,9 @@ def token_response(app: OAuthApp, answer: Answer) -> TokenResponse:
     if answer.status != 200:  # (2)
         _raise_error(app, answer)
     members = body_members(app, answer)  # (3)
-    if "error" in members or members.get("ok", True) is not True:  # (4)
-        _raise_error_word(members.get("error"), answer.status)
-    found = token_members(app, members)
+    if tells_error(app, members):  # (4)
+        _raise_error_word(error_word(app, members), answer.status)
+    found = token_members(app, members, refreshed=refreshed)
     access = optional_token(found, "access_token")  # (5)
     if access is None:
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="no access token")
@@ -129,18 +134,20 @@ def token_response(app: OAuthApp, answer: Answer) -> TokenResponse:
             usable.insert(0, refresh)
         id_token = optional_token(found, "id_token") or optional_token(members, "id_token")
         _check_type(app, text_of(found, "token_type"))  # (6)
-        lifetime = lifetime_of(app, found)  # (7)
+        lifetime = lifetime_of(app, found, answer.date)  # (7)
         scopes = scopes_of(app, found)  # (8)
     except BrokerError as refused:
         code, note = refused.code, refused.note
     else:
-        return TokenResponse(access, "bearer", refresh, lifetime, scopes, id_token, public_facts(members))
+        return TokenResponse(access, "bearer", refresh, lifetime, scopes, id_token, facts_of(app, members))
     raise RefusedTokens(code, tuple(usable), note=note)
 
 
 def _check_type(app: OAuthApp, token_type: str | None) -> None:
     """RFC 6749 section 5.1: required, case-insensitive. Aliases of "bearer" only as the app's profile spells them."""
     if token_type is None:
+        if app.habits.token_type_optional:
+            return
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="no token type")
     if token_type.lower() != "bearer" and token_type not in app.habits.token_type_aliases:
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="a token type that was not asked for")
@@ -148,17 +155,17 @@ def _check_type(app: OAuthApp, token_type: str | None) -> None:
 
 def _raise_error(app: OAuthApp, answer: Answer) -> NoReturn:
     """RFC 6749 section 5.2. A 4xx is read leniently: whatever it says, nothing is accepted from it."""
-    word: Json = None
+    word = ""
     if 400 <= answer.status < 500:
         try:
-            word = body_members(app, answer, any_label=True).get("error")
+            word = error_word(app, body_members(app, answer, any_label=True))
         except BrokerError:
-            word = None
+            word = ""
     _raise_error_word(word, answer.status)
 
 
-def _raise_error_word(word: Json, status: int) -> NoReturn:
-    if not isinstance(word, str) or not word:
+def _raise_error_word(word: str, status: int) -> NoReturn:
+    if not word:
         if status == 401:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not know this client")
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="neither a token nor an error")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.apps import OAuthApp, TokenMember
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.answers import is_json
+from oauthbroker.protocol.answers import is_json, lookup
 from oauthbroker.protocol.messages import Answer
 from oauthbroker.protocol.strict_json import decode_object
 from oauthbroker.secret import Secret
@@ -21,6 +22,9 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")  # what a Bearer header can carry in one pi
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token, RFC 6749 section 3.3
 _DIGITS = re.compile(r"[0-9]{1,20}")
 _SECRET_NAME = re.compile(r"token(?!_type$)|secret|password|assertion|^code$", re.IGNORECASE)
+_TOKENS: Final[tuple[TokenMember, ...]] = ("access_token", "refresh_token", "id_token")
+_NOTHING: Final[tuple[Json, ...]] = (None, False, 0, "", [], {})
+_FAR_FUTURE = 10**15  # of any form: the year 33658 in milliseconds
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -35,14 +39,37 @@ def body_members(app: OAuthApp, answer: Answer, *, any_label: bool = False) -> d
     return _form_members(answer.body) if form else decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID)
 
 
-def token_members(app: OAuthApp, members: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The object that holds the tokens: the answer itself, or what lies at the profile's `tokenPath`."""
+def token_members(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool = False) -> Mapping[str, Json]:
+    """The object that holds the tokens, under RFC 6749's names: the answer itself, or what lies at the profile's
+    `tokenPath` (`refreshTokenPath` where the answer to a refresh differs)."""
+    habits = app.habits
+    again = habits.refresh_token_path if refreshed else None
     found: Any = members
-    for step in app.habits.token_path:
+    for step in habits.token_path if again is None else again:
         found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):
         raise _invalid("nothing lies at the token path")
-    return found
+    return {**found, **{ours: found.get(theirs) for ours, theirs in habits.token_names.items()}}
+
+
+def tells_error(app: OAuthApp, members: Mapping[str, Json]) -> bool:
+    """Whether an answer says "no", whatever its status: `error` is there, `ok` is not true, or one of the profile's
+    `errorMembers` says something."""
+    if "error" in members or members.get("ok", True) is not True:
+        return True
+    return any(lookup(dict(members), path) not in _NOTHING for path in app.habits.error_members)
+
+
+def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
+    """The error as RFC 6749 section 5.2 spells it where the profile knows that, else the provider's own word: for
+    comparing, never for showing. Empty if there is none. The profile's `errorMembers` are looked at first."""
+    for path in (*app.habits.error_members, "error"):
+        value = lookup(dict(members), path)
+        if isinstance(value, int) and value not in _NOTHING:
+            value = str(value)
+        if isinstance(value, str) and value:
+            return app.habits.error_words.get(value, value)
+    return ""
 
 
 def optional_token(members: Mapping[str, Json], name: str) -> Secret | None:
@@ -62,32 +89,56 @@ def text_of(members: Mapping[str, Json], name: str) -> str | None:
     return value or None
 
 
-def lifetime_of(app: OAuthApp, members: Mapping[str, Json]) -> int | None:
+def lifetime_of(app: OAuthApp, members: Mapping[str, Json], date: datetime | None = None) -> int | None:
     """`expires_in` in whole seconds, 0..one year; the app's default when absent. Case 28.
 
-    A number or a string of digits; nothing else, and no other member (`expires_at`) is looked at.
+    A number or a string of digits; no other member is looked at, unless the profile names one and its form. A time
+    of day is counted from the answer's own `date`, so that neither clock has to be right.
     """
-    value = members.get("expires_in")
+    value, form = members.get(app.habits.lifetime_field), app.habits.lifetime_form
     if value is None:
         return app.habits.default_lifetime_seconds
+    seconds = _moment(value) if form == "iso" else _number(value)
+    if form in {"milliseconds", "epochMilliseconds"}:
+        seconds /= 1000
+    if form in {"epochSeconds", "epochMilliseconds", "iso"}:
+        if date is None:
+            raise _invalid("the lifetime ends at a time of day, and the answer has no date")
+        seconds -= date.timestamp()
+    return int(min(max(seconds, 0), YEAR_SECONDS))
+
+
+def _number(value: Json) -> float:
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _invalid("expires_in is not a number of seconds")
-    return int(min(max(value, 0), YEAR_SECONDS))
+        raise _invalid("the lifetime is not a number")
+    return min(value, _FAR_FUTURE)
+
+
+def _moment(value: Json) -> float:
+    """RFC 3339 with its zone: without one it could mean any of 27 hours."""
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise _invalid("the lifetime is not a time of day")
+    return moment.timestamp()
 
 
 def scopes_of(app: OAuthApp, members: Mapping[str, Json]) -> tuple[str, ...] | None:
     """`scope` in the provider's order, each once; None when absent. Case 31.
 
-    Text is split by the app's `scopeSeparator`; a JSON array of texts is taken as it is. Everything else is junk:
+    Text is split by the app's separator for answers; a JSON array of texts is taken as it is. Everything else is junk:
     characters outside RFC 6749 section 3.3 (quotes, look-alikes), or more than a thousand.
     """
     value = members.get("scope")
+    separator = app.habits.answer_scope_separator or app.habits.scope_separator
     if value is None:
         return None
     if isinstance(value, str):
-        value = [part.strip(" ") for part in value.split(app.habits.scope_separator)]
+        value = [part.strip(" ") for part in value.split(separator)]
         value = [part for part in value if part]
     if not isinstance(value, list) or len(value) > MAX_SCOPES:
         raise _invalid("scope is not a list of scopes")
@@ -96,13 +147,24 @@ def scopes_of(app: OAuthApp, members: Mapping[str, Json]) -> tuple[str, ...] | N
     return tuple(dict.fromkeys(value))
 
 
-def public_facts(value: Json) -> Json:
-    """The same tree without every member whose name looks like a secret's, at any depth."""
+def facts_of(app: OAuthApp, members: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The answer without its tokens, also where the profile calls them otherwise."""
+    names = app.habits.token_names
+    hidden = frozenset(names[member] for member in _TOKENS if member in names)
+    return {name: public_facts(item, hidden) for name, item in members.items() if not _is_secret(name, hidden)}
+
+
+def public_facts(value: Json, hidden: frozenset[str] = frozenset()) -> Json:
+    """The same tree without every member whose name is `hidden` or looks like a secret's, at any depth."""
     if isinstance(value, dict):
-        return {name: public_facts(item) for name, item in value.items() if not _SECRET_NAME.search(name)}
+        return {name: public_facts(item, hidden) for name, item in value.items() if not _is_secret(name, hidden)}
     if isinstance(value, list):
-        return [public_facts(item) for item in value]
+        return [public_facts(item, hidden) for item in value]
     return value
+
+
+def _is_secret(name: str, hidden: frozenset[str]) -> bool:
+    return name in hidden or _SECRET_NAME.search(name) is not None
 
 
 def _form_members(body: bytes) -> dict[str, Json]:

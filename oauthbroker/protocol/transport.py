@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.answers import retry_after_seconds
+from oauthbroker.protocol.answers import date_of, retry_after_seconds
 from oauthbroker.protocol.messages import Answer, Request, encode_form, encode_json, reveal
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class Transport:
                 response.headers.get("content-type", ""),
                 retry_after_seconds(response.headers.get("retry-after", ""), response.headers.get("date", "")),
                 body,
+                date_of(response.headers.get("date", "")),
             )
 
     def _row(self, url: str) -> asyncio.Semaphore:

@@ -6,39 +6,39 @@ from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import is_json, refuse_if_busy
 from oauthbroker.protocol.messages import Answer, Request
-from oauthbroker.protocol.strict_json import decode_object
+from oauthbroker.protocol.own_headers import with_headers
+from oauthbroker.protocol.strict_json import decode_json
 from oauthbroker.secret import Secret
 from oauthbroker.turn import Json
 
-_OURS = frozenset({"authorization", "accept-encoding", "host", "content-length", "content-type"})
-
 
 def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) -> Request:
-    """GET with the token in the header (RFC 6750 section 2.1) and the headers the preset adds.
-
-    Raises `appMisconfigured` without an endpoint.
+    """The request as the profile has it: a GET with `Authorization: Bearer` (RFC 6750 section 2.1) unless it says
+    otherwise. The token never travels in a URL or a body. Raises `appMisconfigured` without an endpoint.
     """
     if not endpoints.user_info_url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no userinfo endpoint")
-    headers: dict[str, str | Secret] = {"Authorization": Secret(f"Bearer {access_token.reveal()}")}
-    accept = "application/json"
-    for name, value in app.habits.user_info_headers.items():
-        if name.lower() == "accept":
-            accept = value
-        elif name.lower() not in _OURS:
-            headers[name] = value
-    return Request("GET", endpoints.user_info_url, headers=headers, accept=accept)
+    habits, token = app.habits, access_token.reveal()
+    bare = habits.user_info_token_header
+    proof = {bare: access_token} if bare else {"Authorization": Secret(f"{habits.user_info_token_scheme} {token}")}
+    form = dict(habits.user_info_body) if habits.user_info_body and habits.user_info_method == "POST" else None
+    request = Request(habits.user_info_method, endpoints.user_info_url, headers=proof, form=form, encoding="json")
+    return with_headers(request, habits.user_info_headers, app.client.client_id)
 
 
-def userinfo_response(answer: Answer) -> dict[str, Json]:
-    """The facts: a JSON object, labelled so, without an error in it. Case 34.
+def userinfo_response(answer: Answer, *, lists: bool = False) -> Json:
+    """The facts: JSON labelled so, an object without an error in it, or with `lists` an array. Case 34.
 
     Raises `subjectUnverifiable`; `providerUnreachable` or `providerRateLimited` when asking again may help.
     """
     refuse_if_busy(answer)
     if answer.status != 200 or not is_json(answer):
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo did not answer with facts")
-    facts = decode_object(answer.body, Code.SUBJECT_UNVERIFIABLE)
+    facts = decode_json(answer.body, Code.SUBJECT_UNVERIFIABLE)
+    if lists and isinstance(facts, list):
+        return facts
+    if not isinstance(facts, dict):
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo did not answer with facts")
     if facts.get("ok", True) is not True or facts.get("error"):
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo answered with an error")
     return facts

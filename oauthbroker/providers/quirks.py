@@ -108,6 +108,7 @@ class Quirks(BaseModel):
     user_info_method: Literal["GET", "POST"] = "GET"
     user_info_body: Annotated[dict[_Member, str], Field(max_length=20)] = Field(default_factory=dict)
     user_info_headers: _Headers = Field(default_factory=dict)
+    user_info_kind: Literal["oidc", "own"] = "oidc"
     user_info_token_header: _HeaderName | None = None
     user_info_token_scheme: _Member = "Bearer"
     keeps: _Members = Field(default_factory=list)

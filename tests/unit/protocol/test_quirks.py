@@ -1,0 +1,324 @@
+"""A provider's own ways, one by one: each changes what it names and nothing beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.errors import Code
+from oauthbroker.protocol.answers import date_of, lookup
+from oauthbroker.protocol.messages import Request, encode_form, encode_json, reveal
+from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
+from oauthbroker.protocol.token import TokenResponse, code_request, token_response
+from oauthbroker.protocol.userinfo import userinfo_request
+from oauthbroker.secret import Secret
+from oauthbroker.testing.clock import TestClock
+from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, answer, assert_clean, code_of, with_habits
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+GOOD: dict[str, Any] = {"access_token": f"{CANARY}-at", "token_type": "Bearer"}
+REFRESH = Secret(f"{CANARY}-rt")
+
+
+def exchange(**habits: Any) -> Request:
+    app = with_habits(**habits)
+    return code_request(app, app.endpoints, Secret("the-code"), Secret("the-verifier"), clock=TestClock())
+
+
+def renewal(scopes: tuple[str, ...] = ("read", "write"), **habits: Any) -> Request:
+    app = with_habits(**habits)
+    return refresh_request(app, app.endpoints, REFRESH, clock=TestClock(), scopes=scopes)
+
+
+def sent(request: Request) -> dict[str, Any]:
+    assert request.form is not None
+    if request.encoding == "json":
+        return dict(json.loads(encode_json(request.form)))
+    return {name: values[0] for name, values in parse_qs(encode_form(request.form).decode()).items()}
+
+
+def judged(members: Any, date: datetime | None = None, **habits: Any) -> TokenResponse:
+    raw = answer(members)
+    return token_response(with_habits(**habits), dataclasses.replace(raw, date=date))
+
+
+# --- requests to the token endpoint
+
+
+def test_a_json_body_says_the_same_as_a_form():
+    form, body = exchange(), exchange(token_request_format="json")
+    assert ("form", "json") == (form.encoding, body.encoding)
+    assert sent(form) == sent(body)
+    assert {"grant_type": "authorization_code", "code": "the-code"}.items() <= sent(body).items()
+
+
+def test_a_post_client_stands_in_the_json_body_too():
+    app = dataclasses.replace(
+        with_habits(token_request_format="json"),
+        client=dataclasses.replace(APP.client, auth_method="client_secret_post"),
+    )
+    members = sent(code_request(app, app.endpoints, Secret("c"), Secret("v"), clock=TestClock()))
+    assert (CLIENT_ID, f"{CANARY}-client-secret") == (members["client_id"], members["client_secret"])
+
+
+@pytest.mark.parametrize("build", [exchange, renewal])
+def test_headers_of_the_providers_own_are_added_and_ours_stay_ours(build: Any):
+    request = build(
+        token_headers={"Notion-Version": "1", "X-Client": "id {client_id}", "Accept": "application/vnd.a+json",
+                       "authorization": "evil", "Content-Type": "evil", "HOST": "evil"}
+    )  # fmt: skip
+    assert ("1", f"id {CLIENT_ID}") == (request.headers["Notion-Version"], request.headers["X-Client"])
+    assert "application/vnd.a+json" == request.accept
+    assert {"Authorization", "Notion-Version", "X-Client"} == set(request.headers)
+    assert reveal(request.headers["Authorization"]).startswith("Basic ")
+
+
+def test_extra_parameters_go_where_they_were_meant_and_never_over_ours():
+    habits = {
+        "token_params": {"a": "1", "code": "evil"},
+        "refresh_params": {"b": "2", "refresh_token": "evil", "scope": "evil"},
+    }
+    first, again = sent(exchange(**habits)), sent(renewal(**habits))
+    assert ("1", "the-code", False) == (first["a"], first["code"], "b" in first)
+    assert ("2", REFRESH.reveal(), False, False) == (again["b"], again["refresh_token"], "a" in again, "scope" in again)
+
+
+@pytest.mark.parametrize(
+    "habits, scopes, said",
+    [
+        ({}, ("read",), None),
+        ({"refresh_scope": "send"}, ("read", "write"), "read write"),
+        ({"refresh_scope": "send", "scope_separator": ","}, ("read", "write"), "read,write"),
+        ({"refresh_scope": "send", "always_scopes": ("offline_access",)}, ("read",), "read offline_access"),
+        ({"refresh_scope": "send"}, (), None),
+    ],
+)
+def test_a_refresh_names_scopes_only_where_the_provider_wants_to_hear_them(habits: Any, scopes: Any, said: str | None):
+    assert said == sent(renewal(scopes, **habits)).get("scope")
+
+
+def test_a_refresh_goes_to_its_own_endpoint_where_there_is_one():
+    ends = dataclasses.replace(APP.endpoints, refresh_url="https://id.example/refresh")
+    assert APP.endpoints.token_url == renewal().url
+    assert "https://id.example/refresh" == refresh_request(APP, ends, REFRESH, clock=TestClock()).url
+
+
+# --- answers of the token endpoint
+
+
+def test_members_may_have_names_of_their_own():
+    names = {"access_token": "key", "refresh_token": "renew", "token_type": "kind", "scope": "rights"}
+    tokens = judged(
+        {
+            "key": "a",
+            "renew": "r",
+            "kind": "bearer",
+            "rights": "read write",
+            "access_token": "not this one",
+            "scope": "x",
+        },
+        token_names=names,
+    )
+    assert ("a", "r", ("read", "write")) == (
+        tokens.access_token.reveal(),
+        tokens.refresh_token and tokens.refresh_token.reveal(),
+        tokens.scopes,
+    )
+
+
+def test_a_token_under_a_name_of_its_own_is_no_fact():
+    told = judged(
+        {"key": f"{CANARY}-at", "inner": {"key": CANARY, "id": 1}, "token_type": "bearer"},
+        token_names={"access_token": "key"},
+    )
+    assert {"inner": {"id": 1}, "token_type": "bearer"} == told.facts
+
+
+def test_a_missing_member_is_missing_under_whatever_name():
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: judged(GOOD, token_names={"access_token": "key"}))
+
+
+def test_an_answer_without_a_type_is_taken_only_where_that_is_known():
+    bare = {"access_token": "a"}
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: judged(bare))
+    assert "bearer" == judged(bare, token_type_optional=True).token_type
+    mac = {**bare, "token_type": "mac"}
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: judged(mac, token_type_optional=True))
+
+
+def epoch(seconds: float) -> float:
+    return (NOW + timedelta(seconds=seconds)).timestamp()
+
+
+@pytest.mark.case("28")
+@pytest.mark.parametrize(
+    "form, value, seconds",
+    [
+        ("seconds", 3600, 3600),
+        ("milliseconds", 3_600_000, 3600),
+        ("milliseconds", "3600999", 3600),
+        ("epochSeconds", epoch(3600), 3600),
+        ("epochSeconds", str(int(epoch(3600))), 3600),
+        ("epochMilliseconds", int(epoch(90) * 1000), 90),
+        ("epochSeconds", epoch(-5), 0),
+        ("epochSeconds", 10**18, 31_536_000),
+        ("epochSeconds", 0, 0),
+        ("iso", "2026-11-21T09:00:00Z", 3600),
+        ("iso", "2026-11-21T10:00:00+01:00", 3600),
+        ("iso", "2020-01-01T00:00:00Z", 0),
+    ],
+)
+def test_a_lifetime_is_read_in_the_form_the_provider_gives_it(form: str, value: Any, seconds: int):
+    told = judged({**GOOD, "ends": value, "expires_in": 7}, NOW, lifetime_field="ends", lifetime_form=form)
+    assert seconds == told.lifetime_seconds
+
+
+@pytest.mark.case("28")
+@pytest.mark.parametrize(
+    "form, value, date",
+    [
+        ("epochSeconds", 1, None),
+        ("iso", "2026-11-21T09:00:00Z", None),
+        ("iso", "2026-11-21T09:00:00", NOW),
+        ("iso", "tomorrow", NOW),
+        ("iso", 1_795_000_000, NOW),
+        ("epochSeconds", "2026-11-21T09:00:00Z", NOW),
+        ("epochMilliseconds", True, NOW),
+        ("milliseconds", "1e3", NOW),
+        ("seconds", [1], NOW),
+    ],
+)
+def test_a_lifetime_that_cannot_be_counted_is_refused_with_what_may_be_revoked(form: str, value: Any, date: Any):
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(
+        lambda: judged({**GOOD, "expires_in": value}, date, lifetime_form=form)
+    )
+
+
+def test_an_answer_may_separate_scopes_otherwise_than_a_request():
+    app = {"scope_separator": " ", "answer_scope_separator": ","}
+    assert ("repo", "gist") == judged({**GOOD, "scope": "repo,gist"}, **app).scopes
+    assert ("repo", "gist") == judged({**GOOD, "scope": "repo gist"}, scope_separator=" ").scopes
+
+
+@pytest.mark.parametrize("value", [40029, "no", True, -1, {"code": 1}, ["x"]])
+def test_a_member_of_the_providers_own_says_no_in_a_200(value: Any):
+    assert judged({**GOOD, "errcode": value}).access_token
+    assert code_of(lambda: judged({**GOOD, "errcode": value}, error_members=("errcode",))) in {
+        Code.EXCHANGE_FAILED, Code.TOKEN_RESPONSE_INVALID
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [0, "", None, False, [], {}])
+def test_a_member_that_says_nothing_says_yes(value: Any):
+    assert judged({**GOOD, "errcode": value, "deep": {"code": value}}, error_members=("errcode", "deep.code"))
+
+
+@pytest.mark.parametrize(
+    "body, code",
+    [
+        ({"ok": False, "error": "gone"}, Code.EXCHANGE_FAILED),
+        ({"ok": False, "error": "who"}, Code.APP_MISCONFIGURED),
+        ({"ok": False, "error": "later"}, Code.PROVIDER_UNREACHABLE),
+        ({"error": {"name": "who"}}, Code.APP_MISCONFIGURED),
+        ({"errcode": 40029}, Code.APP_MISCONFIGURED),
+        ({"errcode": 0, "error": "who"}, Code.APP_MISCONFIGURED),
+        ({"error": "never heard"}, Code.EXCHANGE_FAILED),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_providers_words_are_read_as_the_rfcs(body: Any, code: Code, status: int):
+    words = {
+        "gone": "invalid_grant",
+        "who": "invalid_client",
+        "later": "temporarily_unavailable",
+        "40029": "invalid_client",
+    }
+    app = with_habits(error_words=words, error_members=("errcode", "error.name"))
+    assert code == code_of(lambda: token_response(app, answer(body, status)))
+
+
+def test_a_dead_refresh_token_is_told_in_the_providers_own_word():
+    app = with_habits(error_words={"stale": "invalid_grant"})
+    with pytest.raises(RenewalRefused) as caught:
+        refresh_response(app, answer({"error": "stale"}))
+    assert Code.REAUTH_REQUIRED == caught.value.code
+    assert_clean(caught.value)
+
+
+def test_the_answer_to_a_refresh_may_have_another_shape():
+    app = with_habits(token_path=("user",), refresh_token_path=())
+    nested, flat = {"user": GOOD, "id": 1}, GOOD
+    assert token_response(app, answer(nested)).access_token
+    assert refresh_response(app, answer(flat)).access_token
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: token_response(app, answer(flat)))
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: refresh_response(app, answer(nested)))
+
+
+# --- who am I
+
+
+def asked(**habits: Any) -> Request:
+    app: OAuthApp = with_habits(**habits)
+    return userinfo_request(app, app.endpoints, Secret(f"{CANARY}-at"))
+
+
+def test_a_question_may_be_a_post_with_a_json_body():
+    request = asked(user_info_method="POST", user_info_body={"query": "{ viewer { id } }"})
+    assert ("POST", {"query": "{ viewer { id } }"}, "json") == (request.method, request.form, request.encoding)
+    assert ("POST", None) == (asked(user_info_method="POST").method, asked(user_info_method="POST").form)
+
+
+@pytest.mark.parametrize(
+    "habits, headers",
+    [
+        ({}, {"Authorization": f"Bearer {CANARY}-at"}),
+        ({"user_info_token_scheme": "OAuth"}, {"Authorization": f"OAuth {CANARY}-at"}),
+        ({"user_info_token_header": "X-Access-Token"}, {"X-Access-Token": f"{CANARY}-at"}),
+        (
+            {
+                "user_info_token_header": "X-Access-Token",
+                "user_info_headers": {"x-access-token": "evil", "Client-Id": "{client_id}"},
+            },
+            {"X-Access-Token": f"{CANARY}-at", "Client-Id": CLIENT_ID},
+        ),
+    ],
+)
+def test_the_token_travels_in_the_header_the_provider_reads(habits: Any, headers: dict[str, str]):
+    request = asked(**habits)
+    assert headers == {name: reveal(value) for name, value in request.headers.items()}
+    assert CANARY not in f"{request!r} {request.url} {request.headers!r}"
+
+
+# --- paths and dates
+
+
+@pytest.mark.parametrize(
+    "path, found",
+    [
+        ("a.b", 1), ("list.0.id", "x"), ("list.1", "y"), ("list.2", None), ("list.00", None), ("list.-1", None), ("list.x", None), ("a.b.c", None),
+        ("", None), ("list", [{"id": "x"}, "y"]), ("0", "zero"), ("list.99999999", None), ("list.\u0661", None),
+    ],
+)  # fmt: skip
+def test_a_path_looks_into_objects_and_lists(path: str, found: Any):
+    assert found == lookup({"a": {"b": 1}, "list": [{"id": "x"}, "y"], "0": "zero"}, path)
+    assert "x" == lookup([{"id": "x"}], "0.id")
+
+
+@pytest.mark.parametrize(
+    "header, date",
+    [
+        ("Sat, 21 Nov 2026 08:00:00 GMT", NOW),
+        ("Sat, 21 Nov 2026 08:00:00 -0000", None),  # RFC 5322: a zone nobody knows
+        ("", None),
+        ("yesterday", None),
+        ("99999999999999999999", None),
+    ],
+)
+def test_a_date_header_is_a_moment_or_nothing(header: str, date: datetime | None):
+    assert date == date_of(header)
