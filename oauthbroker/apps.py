@@ -30,6 +30,11 @@ IdTokenAlgorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"
 ]
 ANYONE: Literal["anyone"] = "anyone"
+# What says who we are, what the body is, or where it goes: no quirk may say it.
+OUR_HEADERS = frozenset(
+    {"authorization", "accept-encoding", "connection", "content-length", "content-type", "cookie", "host", "te",
+     "transfer-encoding", "upgrade"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

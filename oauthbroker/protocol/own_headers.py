@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from oauthbroker.apps import OUR_HEADERS
 from oauthbroker.protocol.messages import Request
-
-# What says who we are, or what the body is. A profile cannot say it (its schema refuses these), code could.
-_OURS = frozenset(
-    {"authorization", "accept-encoding", "connection", "content-length", "content-type", "cookie", "host", "te",
-     "transfer-encoding", "upgrade"}
-)  # fmt: skip
 
 
 def with_headers(request: Request, headers: Mapping[str, str], client_id: str) -> Request:
     """The request with `headers` added, `{client_id}` in their values filled in. Those that are ours stay ours."""
-    taken = {name.lower() for name in request.headers} | _OURS
+    taken = {name.lower() for name in request.headers} | OUR_HEADERS
     added, accept = dict(request.headers), request.accept
     for name, value in headers.items():
         filled = value.replace("{client_id}", client_id)

@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from oauthbroker.apps import (
+    OUR_HEADERS,
     ErrorWord,
     Habits,
     IdTokenAlgorithm,
@@ -25,11 +26,6 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 911
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,510}[\x21-\x7e])?")
 _MEMBER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
-# What says who we are or what the body is: never a quirk.
-OUR_HEADERS = frozenset(
-    {"authorization", "accept-encoding", "connection", "content-length", "content-type", "cookie", "host", "te",
-     "transfer-encoding", "upgrade"}
-)  # fmt: skip
 
 
 def _header(name: str) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from oauthbroker.apps import Habits
+from oauthbroker.apps import OUR_HEADERS, Habits
 from oauthbroker.providers import Preset
-from oauthbroker.providers.quirks import OUR_HEADERS, Quirks
+from oauthbroker.providers.quirks import Quirks
 
 OF_THE_OPTIONS = {"authorize_params", "token_params", "refresh_params"}
 PRESET: dict[str, Any] = {"name": "acme", "title": "Acme", "evidence": {}}
