@@ -40,6 +40,31 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class DevicePrompt:
+    """`deviceCode` (specification 12.5.7): where a person goes, and what to type there.
+
+    `interval` is how often the broker asks the provider, in seconds: a tool never does.
+    """
+
+    verification_uri: str
+    verification_uri_complete: str | None
+    user_code: str
+    interval: int
+
+    def __repr__(self) -> str:
+        return "DevicePrompt(...)"  # whoever has the code may agree in the person's place
+
+    def to_json(self) -> dict[str, Any]:
+        complete = self.verification_uri_complete
+        return {
+            "verificationUri": self.verification_uri,
+            **({"verificationUriComplete": complete} if complete is not None else {}),
+            "userCode": self.user_code,
+            "interval": self.interval,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class AuthorizationRequired:
     """A person has to agree first: show `message` and `authorization_url`, end the turn, and wait for the event."""
 
@@ -48,6 +73,7 @@ class AuthorizationRequired:
     expires_at: datetime
     message: str
     reason: Reason
+    device_code: DevicePrompt | None = None
     status: Literal["authorization_required"] = "authorization_required"
 
     def __repr__(self) -> str:
@@ -61,6 +87,7 @@ class AuthorizationRequired:
             "expiresAt": to_iso(self.expires_at),
             "message": self.message,
             "reason": self.reason,
+            **({"deviceCode": self.device_code.to_json()} if self.device_code is not None else {}),
         }
 
 

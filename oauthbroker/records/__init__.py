@@ -3,6 +3,7 @@
 A record's plaintext form reveals its secrets; it exists only between the record and the store's seal.
 """
 
+from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent, EventType
 from oauthbroker.records.grant import Grant, Token, grant_id
 from oauthbroker.records.renewal import Intent, Renewal
@@ -14,6 +15,7 @@ __all__ = [
     "AuthSession",
     "Claim",
     "ClaimedSession",
+    "Device",
     "EventType",
     "Grant",
     "Intent",

@@ -17,6 +17,8 @@ from oauthbroker.apps import Link
 from oauthbroker.clock import from_iso, to_iso
 from oauthbroker.errors import Code
 from oauthbroker.records import codec
+from oauthbroker.records.device import FLOW as DEVICE_FLOW
+from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.results import Reason
 from oauthbroker.secret import Secret
@@ -38,6 +40,11 @@ class Attempt:
     nonce: Secret | None
     cookie: str | None = None
 
+    @classmethod
+    def none(cls) -> Attempt:
+        """Of a session that no browser takes to the provider: no state ever matches it."""
+        return cls(Secret(""), "", None, None)
+
     def spent(self) -> Attempt:
         """After the end: enough to recognise a replay, nothing to use."""
         return replace(self, verifier=None, nonce=None)
@@ -53,7 +60,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class AuthSession:
-    """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are not."""
+    """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are not.
+
+    `device` is set in the device code flow, which has no attempt of a browser.
+    """
 
     locator: str
     app: str
@@ -75,6 +85,7 @@ class AuthSession:
     failure: Code | None = None
     finished_at: datetime | None = None
     outbox: AgentEvent | None = None
+    device: Device | None = None
 
     @property
     def id(self) -> str:
@@ -90,6 +101,10 @@ class AuthSession:
     def attempted(self, attempt: Attempt, scopes: tuple[str, ...] | None = None) -> AuthSession:
         """A browser pressed the button and takes this attempt to the provider, to ask for `scopes` by now."""
         return replace(self, attempt=attempt, scopes=self.scopes if scopes is None else scopes)
+
+    def polled(self, device: Device) -> AuthSession:
+        """The provider is being asked, or has answered, whether somebody has agreed."""
+        return replace(self, device=device)
 
     def claimed(self, by: str, until: datetime) -> ClaimedSession:
         """One callback takes the right to redeem. The printed status stays `pending`."""
@@ -114,7 +129,14 @@ class AuthSession:
         if not self.open:
             raise ValueError(f"a {self.status} session has ended")
         return replace(
-            self, status=status, finished_at=at, failure=code, outbox=event, ticket=None, attempt=self.attempt.spent()
+            self,
+            status=status,
+            finished_at=at,
+            failure=code,
+            outbox=event,
+            ticket=None,
+            attempt=self.attempt.spent(),
+            device=self.device.spent(self.ticket) if self.device is not None else None,
         )
 
     def to_plaintext(self) -> bytes:
@@ -125,15 +147,7 @@ class AuthSession:
             "subjectMode": self.subject_mode,
             "subject": self.subject,
             "requestedScopes": list(self.scopes),
-            "flow": {
-                "type": "authorization_code",
-                "pkce": {
-                    "method": "S256",
-                    "codeVerifier": codec.reveal(attempt.verifier),
-                    "codeChallenge": attempt.challenge,
-                },
-                "state": attempt.state.reveal(),
-            },
+            "flow": self.device.to_json() if self.device is not None else _code_flow(attempt),
             "status": self.status,
             "createdAt": to_iso(self.created_at),
             "expiresAt": to_iso(self.expires_at),
@@ -167,7 +181,8 @@ class AuthSession:
             scopes=tuple(spec["requestedScopes"]),
             resume=ResumeTarget.from_json(spec["resume"]),
             ticket=codec.conceal(status["ticket"]),
-            attempt=_attempt(spec["flow"], status),
+            attempt=Attempt.none() if spec["flow"]["type"] == DEVICE_FLOW else _attempt(spec["flow"], status),
+            device=Device.from_json(spec["flow"]) if spec["flow"]["type"] == DEVICE_FLOW else None,
             created_at=from_iso(spec["createdAt"]),
             expires_at=from_iso(spec["expiresAt"]),
             config_digest=status["configDigest"],
@@ -184,7 +199,19 @@ class AuthSession:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClaimedSession(AuthSession):
-    """A session whose code this process alone may redeem. Only `claim` in flows/callback.py hands one out."""
+    """A session whose code this process alone may redeem. Only a `claim` in flows hands one out."""
+
+
+def _code_flow(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "type": "authorization_code",
+        "pkce": {
+            "method": "S256",
+            "codeVerifier": codec.reveal(attempt.verifier),
+            "codeChallenge": attempt.challenge,
+        },
+        "state": attempt.state.reveal(),
+    }
 
 
 def _attempt(flow: Mapping[str, Any], status: Mapping[str, Any]) -> Attempt:

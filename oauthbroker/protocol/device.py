@@ -1,0 +1,204 @@
+"""Device authorization (RFC 8628): a code for a person with another screen, and asking whether they have agreed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.answers import refuse_if_busy
+from oauthbroker.protocol.authorize import RESERVED, requested_scopes
+from oauthbroker.protocol.messages import Answer, Request, Value
+from oauthbroker.protocol.token import TokenResponse, token_request, token_response
+from oauthbroker.protocol.token_fields import body_members, error_word
+from oauthbroker.secret import Secret
+from oauthbroker.turn import Json
+
+GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
+DEFAULT_INTERVAL = 5  # section 3.2
+MAX_DEVICE_CODE = 4 * 1024
+MAX_USER_CODE = 40
+MAX_ADDRESS = 1024
+MAX_LIFETIME = 365 * 24 * 3600
+
+_RESERVED = RESERVED | {"grant_type", "device_code", "client_secret", "client_assertion", "client_assertion_type"}
+_DEVICE_CODE = re.compile(rf"[\x21-\x7e]{{1,{MAX_DEVICE_CODE}}}")
+# ASCII letters, digits and single separators: what a person can read out, and nothing that looks like something else.
+_USER_CODE = re.compile(r"[A-Za-z0-9]+([ ._-][A-Za-z0-9]+)*")
+_DIGITS = re.compile(r"[0-9]{1,12}")
+_DENIED = frozenset({"access_denied", "authorization_declined"})  # the second is Microsoft's
+_PASSING = frozenset({"temporarily_unavailable", "server_error"})
+_KNOWN = frozenset({
+    "invalid_client", "invalid_request", "invalid_scope", "invalid_target", "unauthorized_client",
+    "unsupported_grant_type", "device_flow_disabled",
+})  # fmt: skip
+
+CheckUrl = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceAuthorization:
+    """An answer of the device authorization endpoint that passed every check. Times in seconds."""
+
+    device_code: Secret
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str | None
+    lifetime_seconds: int
+    interval_seconds: int
+
+    def __repr__(self) -> str:
+        return "DeviceAuthorization(...)"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nobody has agreed yet. `slower`: and we are to ask less often (section 3.5)."""
+
+    slower: bool
+
+
+def device_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock) -> Request:
+    """RFC 8628 section 3.1, with the client's proof as at the token endpoint and RFC 8707.
+
+    It stands in the authorization request's place: it asks for the same scopes and carries the app's `authorize`
+    options. Raises `appMisconfigured`.
+    """
+    habits, asked = app.habits, requested_scopes(app, scopes)
+    reserved = _RESERVED | {habits.scope_param}
+    extra = {name: value for name, value in habits.authorize_params.items() if name not in reserved}
+    form: dict[str, Value] = {habits.scope_param: habits.scope_separator.join(asked)} if asked else {}
+    return token_request(app, endpoints, endpoints.device_authorization_url, form, extra, clock)
+
+
+def device_response(app: OAuthApp, answer: Answer, check_url: CheckUrl) -> DeviceAuthorization:
+    """Judges the answer: RFC 8628 section 3.2. `check_url` raises for an address that no person should be sent to.
+
+    (1) busy or down (2) status 200, format, no error (3) a device code (4) a user code that is one (5) addresses of
+    one origin (6) times that make sense.
+
+    Raises `providerRateLimited`, `providerUnreachable`, `appMisconfigured` for a refusal, `tokenResponseInvalid`.
+    """
+    refuse_if_busy(answer)  # (1)
+    word = _error_word(app, answer)
+    if answer.status != 200 or word:  # (2)
+        raise _refused(word, answer.status)
+    members = body_members(app, answer)
+    uri = _address(members, "verification_uri", "verification_url", check_url)  # Google keeps the draft's spelling
+    if uri is None:
+        raise _invalid("no verification address")
+    complete = _address(members, "verification_uri_complete", "verification_url_complete", check_url)
+    if complete is not None and _origin(complete) != _origin(uri):
+        raise _invalid("two verification addresses of different origins")
+    lifetime, interval = _times(members)
+    return DeviceAuthorization(_device_code(members), _user_code(members), uri, complete, lifetime, interval)
+
+
+def device_token_request(app: OAuthApp, endpoints: Endpoints, device_code: Secret, *, clock: Clock) -> Request:
+    """RFC 8628 section 3.4. Raises `appMisconfigured`."""
+    form: dict[str, Value] = {"grant_type": GRANT_TYPE, "device_code": device_code}
+    return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
+
+
+def device_token_response(app: OAuthApp, answer: Answer) -> TokenResponse | Waiting:
+    """RFC 8628 section 3.5: still waiting, over, or an answer that is judged like every token response.
+
+    The four words of that section count with any 4xx, or in a 200 as some providers send them. Raises
+    `providerDenied`, `stateExpired`, and what `token_response` raises.
+    """
+    match _error_word(app, answer):
+        case "authorization_pending":
+            return Waiting(slower=False)
+        case "slow_down":
+            return Waiting(slower=True)
+        case "expired_token":
+            raise BrokerError(Code.STATE_EXPIRED, note="the device code has expired")
+        case word if word in _DENIED:
+            raise BrokerError(Code.PROVIDER_DENIED)
+    return token_response(app, answer)
+
+
+def _error_word(app: OAuthApp, answer: Answer) -> str:
+    """The error's word, read leniently: whatever it says, nothing is accepted from it."""
+    if answer.status != 200 and not 400 <= answer.status < 500:
+        return ""
+    try:
+        return error_word(app, body_members(app, answer, any_label=True))
+    except BrokerError:
+        return ""
+
+
+def _refused(word: str, status: int) -> BrokerError:
+    """No person is waiting yet, so a refusal is about how we are registered or what we ask for."""
+    if word in _PASSING:
+        return BrokerError(Code.PROVIDER_UNREACHABLE, note=word)
+    if not word and not 400 <= status < 500:
+        return _invalid("neither a device code nor an error")
+    note = word if word in _KNOWN else "an error outside RFC 8628"
+    return BrokerError(Code.APP_MISCONFIGURED, note=f"the device authorization request was refused: {note}")
+
+
+def _device_code(members: Mapping[str, Json]) -> Secret:  # (3)
+    value = members.get("device_code")
+    if not isinstance(value, str) or not _DEVICE_CODE.fullmatch(value):
+        raise _invalid("the device code is not one")
+    return Secret(value)
+
+
+def _user_code(members: Mapping[str, Json]) -> str:  # (4)
+    value = members.get("user_code")
+    if not isinstance(value, str) or len(value) > MAX_USER_CODE or not _USER_CODE.fullmatch(value):
+        raise _invalid("the user code is not one")
+    return value
+
+
+def _address(members: Mapping[str, Json], name: str, draft: str, check_url: CheckUrl) -> str | None:  # (5)
+    """An address that a person will be sent to; under its draft's name where the standard's is absent."""
+    value = members.get(name, members.get(draft))
+    if value is None:
+        return None
+    fits = isinstance(value, str) and len(value) <= MAX_ADDRESS
+    try:
+        check_url(value if isinstance(value, str) else "")
+    except BrokerError:
+        fits = False
+    if not fits or not isinstance(value, str):
+        raise _invalid("a verification address is refused")
+    return value
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.lower()
+
+
+def _times(members: Mapping[str, Json]) -> tuple[int, int]:  # (6)
+    """(lifetime, interval) in seconds. An interval of 0 still means one second; one that outlives the code is junk."""
+    lifetime, interval = _seconds(members, "expires_in"), _seconds(members, "interval")
+    if lifetime is None or lifetime < 1:
+        raise _invalid("expires_in is not a time to agree in")
+    interval = DEFAULT_INTERVAL if interval is None else max(math.ceil(interval), 1)
+    if interval >= lifetime:
+        raise _invalid("the interval outlives the code")
+    return int(lifetime), interval
+
+
+def _seconds(members: Mapping[str, Json], name: Literal["expires_in", "interval"]) -> float | None:
+    value = members.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise _invalid(f"{name} is not a number of seconds")
+    return min(value, MAX_LIFETIME)
+
+
+def _invalid(note: str) -> BrokerError:
+    return BrokerError(Code.TOKEN_RESPONSE_INVALID, note=note)
