@@ -171,7 +171,10 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class OAuthApp:
-    """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more."""
+    """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
+
+    `refresh_ahead_seconds`: tokens in use are renewed in the background that long before they end; 0 for never.
+    """
 
     name: str
     provider: str
@@ -187,6 +190,7 @@ class OAuthApp:
     habits: Habits = Habits()
     resource: tuple[str, ...] = ()
     pushed_authorization: Pushing = "auto"
+    refresh_ahead_seconds: int = 0
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
 
@@ -251,6 +255,7 @@ class Limits:
     queue_attempts: int = 5
     sweep_seconds: float = 30.0
     keep_finished_seconds: int = 3600
+    rejections_per_hour: int = 6
 
 
 @dataclass(frozen=True, slots=True)

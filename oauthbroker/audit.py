@@ -92,6 +92,34 @@ class GrantRevoked:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRenewed:
+    """A grant has a new access token; `forced`: because a tool reported the old one as rejected."""
+
+    app: str
+    grant: str
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRejected:
+    """A tool says that the provider's API refused the token it was given."""
+
+    app: str
+    grant: str
+    agent: str
+    tool: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalFailed:
+    """A grant's token could not be renewed; `code` says why."""
+
+    app: str
+    grant: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
 class SecretChanged:
     """A client secret was set or removed in the sealed secret store."""
 
@@ -108,6 +136,9 @@ Entry = (
     | ConnectFailed
     | TokensDropped
     | GrantRevoked
+    | TokenRenewed
+    | TokenRejected
+    | RenewalFailed
     | SecretChanged
 )
 

@@ -67,11 +67,30 @@ def _judge_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdic
 
 def _pin(app: OAuthApp, facts: OwnerFacts, identity: str | None) -> Account | None:
     """What is pinned follows from the configuration, not from which scopes were asked for this time."""
-    rule = app.owner.user_identity
-    brings_id_token = "openid" in app.habits.always_scopes or rule is None or rule.source == "idToken"
-    if facts.account is not None and brings_id_token:
+    if facts.account is not None and _pins_id_token(app):
         return facts.account
     return (_issuer(app), identity) if identity is not None else None
+
+
+def _pins_id_token(app: OAuthApp) -> bool:
+    rule = app.owner.user_identity
+    return "openid" in app.habits.always_scopes or rule is None or rule.source == "idToken"
+
+
+def check_same_owner(
+    app: OAuthApp, subject: str, pinned: Account | None, authorized_by: str | None, facts: OwnerFacts
+) -> None:
+    """What the answer to a renewal says of its owner, as far as it says anything, must be what the grant was made for
+    (OpenID Connect Core 1.0 section 12.2). Raises `subjectMismatch`."""
+    if app.subject_mode == "global":
+        same = facts.global_identity in {None, subject} and (
+            authorized_by is None or facts.user_identity in {None, authorized_by}
+        )
+    else:
+        compared = pinned is not None and facts.account is not None and _pins_id_token(app)
+        same = facts.user_identity in {None, subject} and (not compared or facts.account == pinned)
+    if not same:
+        raise BrokerError(Code.SUBJECT_MISMATCH)
 
 
 def _issuer(app: OAuthApp) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.manager import Caller, OAuthManager
 from oauthbroker.results import Failed, TokenResult
+from oauthbroker.secret import Secret
 
 REQUEST_FIELDS = frozenset({"oauthAppRef", "scopes", "minTtlSeconds"})
 REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
@@ -47,6 +48,18 @@ class OAuthContext:
         except BrokerError as error:
             return Failed.from_error(error, self._locale).to_json()
         return (await self._manager.get_access_token(self._caller, name, scopes, min_ttl)).to_json()
+
+
+    async def report_rejected(
+        self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
+    ) -> TokenResult:
+        """The provider's API answered 401 to this token: a newer one if there is or can be one, else as above."""
+        try:
+            name = app_name(app)
+        except BrokerError as error:
+            return Failed.from_error(error, self._locale)
+        token = access_token if isinstance(access_token, Secret) else Secret(str(access_token))
+        return await self._manager.report_rejected(self._caller, name, token, scopes)
 
 
 def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None, int | None]:

@@ -1,19 +1,21 @@
-"""The only door to tokens: `decide` is the table in docs/embedding.md, `OAuthManager` walks it."""
+"""The only door to tokens: `OAuthManager` walks the table in docs/embedding.md; its middle is `decision`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from oauthbroker.apps import OAuthApp, Settings, ToolAuth
-from oauthbroker.audit import AuditWriter, TokenIssued
+from oauthbroker.audit import AuditWriter, TokenIssued, TokenRejected
 from oauthbroker.clock import Clock
+from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, settle
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.connect import Connect, Wish
+from oauthbroker.flows.refresh import Refresh
 from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records import AuthSession, Grant, grant_id
 from oauthbroker.repository import Conflict, Repository
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation
 from oauthbroker.scope import ScopeNeed, resolve_scopes, union_in_app_order
@@ -23,62 +25,6 @@ from oauthbroker.turn import ResumeTarget, Turn
 
 MAX_MIN_TTL = 10 * 365 * 24 * 3600
 MAX_TARGET_BYTES = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What a call needs of a grant. `ttl` is the caller's own minimum, None for our default."""
-
-    scopes: frozenset[str]
-    ttl: int | None
-    default_ttl: int
-    registration: str = ""
-
-    @property
-    def min_ttl(self) -> int:
-        return self.default_ttl if self.ttl is None else self.ttl
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """The grant's token will do; `degraded` when it lives shorter than usual and nothing can be done about it."""
-
-    degraded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A person has to agree."""
-
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Neither a token nor a person helps."""
-
-    code: Code
-
-
-Decision = Use | Ask | Refuse
-
-
-def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
-    """Lines 5 to 11 of the token call, for a grant that cannot be refreshed: first line that fits wins."""
-    if grant is None or grant.registration != need.registration:
-        return Ask("noGrant")
-    token = grant.token
-    if grant.revoked or token is None:
-        return Ask("revoked")
-    if not need.scopes.issubset(grant.scopes):
-        return Ask("scopes")
-    if token.lives(need.min_ttl, now):
-        return Use()
-    if need.ttl is not None and token.lifetime_seconds is not None and need.ttl >= token.lifetime_seconds:
-        return Refuse(Code.MIN_TTL_UNSATISFIABLE)
-    if need.ttl is None and token.lives(0, now):
-        return Use(degraded=True)
-    return Ask("expired")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +45,32 @@ class Caller:
         raise BrokerError(Code.APP_FORBIDDEN)
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call that passed lines 1 to 4: nothing was looked up for it yet."""
+
+    caller: Caller
+    app: OAuthApp
+    subject: str
+    asked: ScopeNeed
+    need: Need
+    switch_account: bool = False
+    rejected: Secret | None = None
+
+
 class OAuthManager:
-    """Answers from a grant when it can, opens a session when it must; never raises, never refreshes past a revoke."""
+    """Answers from a grant when it can, renews it when it has to, opens a session when it must; never raises.
+
+    `in_use` hears of every grant that a token was issued from.
+    """
 
     def __init__(
         self,
         apps: Mapping[str, OAuthApp],
         repository: Repository,
         connect: Connect,
+        refresh: Refresh,
+        in_use: Callable[[OAuthApp, Grant], None],
         clock: Clock,
         audit: AuditWriter,
         metrics: Metrics,
@@ -115,6 +79,8 @@ class OAuthManager:
         self._apps = apps
         self._repository = repository
         self._connect = connect
+        self._refresh = refresh
+        self._in_use = in_use
         self._clock = clock
         self._audit = audit
         self._metrics = metrics
@@ -131,18 +97,40 @@ class OAuthManager:
     ) -> TokenResult:
         """The token call. Always an answer: no exception crosses it."""
         try:
-            return await self._answer(caller, app_name, scopes, min_ttl_seconds, switch_account=switch_account)
+            call = self._call(caller, app_name, scopes, min_ttl_seconds)
+            return await self._answer(replace(call, switch_account=True) if switch_account else call)
         except BrokerError as error:
             refused = error
         except Conflict:
             refused = BrokerError(Code.STORE_LOCKED)
+        return self._failed(refused)
+
+    async def report_rejected(
+        self, caller: Caller, app_name: str, access_token: Secret, scopes: Sequence[str] | None = None
+    ) -> TokenResult:
+        """The provider's API refused this token (401): a newer one, made now unless somebody has made it meanwhile.
+
+        However many report the same token, it is renewed once; and no grant more than `rejections_per_hour` times an
+        hour (`rateLimited`), because a tool must not keep a provider busy. What cannot be renewed needs a person.
+        """
+        try:
+            call = self._call(caller, app_name, scopes, None)
+            grant = grant_id(call.app.name, call.subject)
+            self._audit.write(TokenRejected(app_name, grant, caller.turn.agent_name, caller.tool), self._clock.now())
+            return await self._answer(replace(call, rejected=access_token))
+        except BrokerError as error:
+            refused = error
+        except Conflict:
+            refused = BrokerError(Code.STORE_LOCKED)
+        return self._failed(refused)
+
+    def _failed(self, refused: BrokerError) -> Failed:
         failed = Failed.from_error(refused, self._settings.locale)
         self._metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed
 
-    async def _answer(
-        self, caller: Caller, app_name: str, scopes: Sequence[str] | None, ttl: int | None, *, switch_account: bool
-    ) -> TokenResult:
+    def _call(self, caller: Caller, app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> _Call:
+        """Lines 1 to 4: what is refused before anything is looked up."""
         app = self._apps.get(app_name)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
@@ -152,28 +140,51 @@ class OAuthManager:
         subject = resolve_subject(app, caller.turn)
         asked = resolve_scopes(app, declared, scopes)
         default_ttl = self._settings.limits.default_min_ttl_seconds
-        need = Need(asked.needed, _checked_ttl(ttl), default_ttl, app.registration)
+        alone = app.flow == "clientCredentials"
+        return _Call(
+            caller, app, subject, asked, Need(asked.needed, _checked_ttl(ttl), default_ttl, app.registration, alone)
+        )
+
+    async def _answer(self, call: _Call) -> TokenResult:
+        app, subject = call.app, call.subject
         for _ in range(3):
             held = self._repository.warm_grant(app.name, subject) or await self._repository.grant(app.name, subject)
             grant = held.record if held is not None else None
-            decision = Ask("noGrant") if switch_account else decide(grant, need, self._clock.now())
+            decision = self._decide(call, grant)
+            if isinstance(decision, Renew):
+                renewed = await self._refresh.renew(app, subject, held, rejected=call.rejected)
+                grant, decision = renewed.grant, settle(renewed, call.need, self._clock.now())
+                if isinstance(decision, Use) and self._is_rejected(call, grant):
+                    raise renewed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
             match decision:
-                case Refuse(code):
-                    raise BrokerError(code)
+                case Refuse(code, seconds):
+                    raise BrokerError(code, retry_after_seconds=seconds)
                 case Use(degraded) if grant is not None:
-                    return self._issue(caller, app, grant, degraded=degraded)
+                    return self._issue(call.caller, app, grant, degraded=degraded)
                 case Ask(reason):
-                    wish = Wish(
-                        subject,
-                        _step_up(app, asked, grant, reason),
-                        _checked_target(caller.turn.resume_target),
-                        reason,
-                        switch_account,
-                    )
-                    answer = await self._ask(app, wish, need)
+                    answer = await self._ask(call, grant, reason)
                     if answer is not None:
                         return answer
         raise BrokerError(Code.STORE_LOCKED)
+
+    def _decide(self, call: _Call, grant: Grant | None) -> Decision:
+        if call.switch_account and not call.need.alone:
+            return Ask("noGrant")
+        decision = decide(grant, call.need, self._clock.now())
+        if grant is None or not isinstance(decision, Use) or not self._is_rejected(call, grant):
+            return decision
+        if not grant.refresh_tokens and not call.need.alone:
+            return Ask("revoked")
+        now, hour = self._clock.now(), timedelta(hours=1)
+        forced = grant.renewal.forced_since(now - hour)
+        if len(forced) >= self._settings.limits.rejections_per_hour:
+            return Refuse(Code.RATE_LIMITED, max(1, int((forced[0] + hour - now).total_seconds())))
+        return Renew()
+
+    def _is_rejected(self, call: _Call, grant: Grant | None) -> bool:
+        """Whether the grant still has the token that was reported, and not a newer one."""
+        token = grant.token if grant is not None else None
+        return call.rejected is not None and token is not None and token.access_token == call.rejected
 
     def _issue(self, caller: Caller, app: OAuthApp, grant: Grant, *, degraded: bool) -> Ready:
         """Audit first: no entry, no token."""
@@ -182,22 +193,25 @@ class OAuthManager:
         entry = TokenIssued(grant.app, grant.id, caller.turn.agent_name, caller.tool, degraded)
         self._audit.write(entry, self._clock.now())
         self._metrics.add(Metric.TOKENS_READY, grant.app)
+        if app.refresh_ahead_seconds:
+            self._in_use(app, grant)
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
         return Ready(token.access_token, token.token_type, token.expires_at, scopes, degraded)
 
-    async def _ask(self, app: OAuthApp, wish: Wish, need: Need) -> AuthorizationRequired | None:
+    async def _ask(self, call: _Call, grant: Grant | None, reason: Reason) -> AuthorizationRequired | None:
         """A link for a person; None when a grant that suffices arrived meanwhile."""
-
-        def still_needed(grant: Grant | None) -> bool:
-            return wish.switch_account or isinstance(decide(grant, need, self._clock.now()), Ask)
-
-        session = await self._connect.open(app, wish, still_needed)
+        app = call.app
+        target = _checked_target(call.caller.turn.resume_target)
+        scopes = _step_up(app, call.asked, grant, reason)
+        wish = Wish(call.subject, scopes, target, reason, call.switch_account)
+        session = await self._connect.open(app, wish, lambda there: isinstance(self._decide(call, there), Ask))
         if session is None:
             return None
         self._metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
         message = invitation(session.reason, app.display_name, self._settings.locale)
         link = await self._link(app, session)
-        return AuthorizationRequired(session.id, link, session.expires_at, message, session.reason)
+        prompt = session.device.prompt if session.device is not None else None
+        return AuthorizationRequired(session.id, link, session.expires_at, message, session.reason, prompt)
 
     async def _link(self, app: OAuthApp, session: AuthSession) -> str:
         """The connect page's link, which is safe in a chat; the provider's own only where the app says `direct`."""

@@ -15,6 +15,9 @@ class Metric(StrEnum):
     CONNECTIONS_COMPLETED = "oauthbroker_connections_completed_total"
     CONNECTIONS_FAILED = "oauthbroker_connections_failed_total"
     CLIENT_SECRETS_REFUSED = "oauthbroker_client_secrets_refused_total"
+    RENEWALS = "oauthbroker_renewals_total"
+    RENEWAL_FAILURES = "oauthbroker_renewal_failures_total"
+    RENEWALS_UNSTORED = "oauthbroker_renewals_unstored_total"
     EVENTS_QUEUED = "oauthbroker_events_queued_total"
     EVENTS_DEAD = "oauthbroker_events_dead_total"
 

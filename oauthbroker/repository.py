@@ -16,14 +16,15 @@ from typing import Any, Generic, TypeVar
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
 from oauthbroker.secret import Secret
-from oauthbroker.store.port import Conflict, Entry, Key, Store
+from oauthbroker.store.port import Conflict, Entry, Key, Room, Store
 
-__all__ = ["Conflict", "Due", "Held", "Repository"]
+__all__ = ["Conflict", "Due", "Held", "Repository", "Room"]
 
 KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due")
 LEASES = ("pair", "flight", "queue")
 CACHED_GRANTS = 10_000
 PAIR_WAIT_SECONDS = 20.0
+ANSWER_BYTES = 64 * 1024
 
 R = TypeVar("R")
 Damage = Callable[[str, Code], None]
@@ -98,12 +99,16 @@ class Repository:
             self._on_damage(f"grants/{key.name[:8]}", error.code)
         return None if entry is None else self._remember(self._open_grant(entry))
 
-    async def save_grant(self, grant: Grant, *, expect: int) -> Held[Grant]:
+    def room_for(self, grant: Grant) -> AbstractAsyncContextManager[Room]:
+        """Disk space for the grant's next version, whatever a provider's answer may add to it."""
+        return self._store.reserve(self.grant_key(grant.app, grant.subject), len(grant.to_plaintext()) + ANSWER_BYTES)
+
+    async def save_grant(self, grant: Grant, *, expect: int, room: Room | None = None) -> Held[Grant]:
         """Writes durably, under the pair's lease. A grant with something left to do is marked due first."""
         key = self.grant_key(grant.app, grant.subject)
-        if grant.outbox or grant.revocation == "pending":
+        if grant.unfinished:
             await self._mark_due(key, grant.app, grant.subject)
-        entry = await self._store.put(key, grant.to_plaintext(), expect=expect)
+        entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room)
         return self._remember(Held(grant, entry))
 
     async def grants(self) -> AsyncIterator[Held[Grant]]:

@@ -13,16 +13,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.revoke import Revoke
 from oauthbroker.queues import Delivery, Queues
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import Conflict, Due, Held, Repository
+from oauthbroker.revocations import Revocations
 
 POLL_SECONDS = 0.2
-REFUSED_SECONDS = 3600.0
 SESSION_ID = re.compile(r"as-([A-Za-z0-9_-]{22})")
 
 
@@ -60,22 +58,11 @@ class Bell:
 class Relay:
     """Moves events from the records that caused them to their queues. Reads only what is marked due."""
 
-    def __init__(
-        self,
-        repository: Repository,
-        queues: Queues,
-        revoke: Revoke,
-        apps: Callable[[str], OAuthApp | None],
-        bell: Bell,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, repository: Repository, queues: Queues, revocations: Revocations, bell: Bell) -> None:
         self._repository = repository
         self._queues = queues
-        self._revoke = revoke
-        self._apps = apps
+        self._revocations = revocations
         self._bell = bell
-        self._clock = clock
-        self._refused_until: dict[str, float] = {}
         self._one_at_a_time = asyncio.Lock()
 
     async def once(self) -> int:
@@ -102,25 +89,8 @@ class Relay:
         await self._queues.tidy()
 
     async def revocations(self) -> None:
-        """Tells providers of the tombstones that they have not heard of yet. One that refuses is left alone for an
-        hour: only an operator can mend that."""
-        failed, now = None, self._clock.monotonic()
-        self._refused_until = {name: until for name, until in self._refused_until.items() if until > now}
-        for due in await self._repository.due():
-            if due.key.name in self._refused_until:
-                continue
-            try:
-                held = await self._repository.due_grant(due)
-                if held is not None and held.record.revocation == "pending":
-                    told = await self._revoke.resume(self._apps(held.record.app), held)
-                    if told == "refused":
-                        self._refused_until[due.key.name] = now + REFUSED_SECONDS
-            except Conflict:
-                continue
-            except BrokerError as error:
-                failed = error
-        if failed is not None:
-            raise failed
+        """Tells providers of what has ended and they have not heard of yet."""
+        await self._revocations.round()
 
     async def _work(self, due: Due) -> bool:
         grant = await self._repository.due_grant(due)
@@ -158,7 +128,7 @@ class Relay:
                 grant = grant.sent(event.id)
         if grant is not held.record:
             held = await self._repository.save_grant(grant, expect=held.generation)
-        if held.record.outbox or held.record.revocation == "pending":
+        if held.record.unfinished:
             return False
         await self._repository.settle(due)
         return True

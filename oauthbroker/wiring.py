@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,8 @@ from structlog.typing import FilteringBoundLogger
 from oauthbroker.apps import Bundle, Settings
 from oauthbroker.audit import AuditFile, AuditList, AuditWriter
 from oauthbroker.broker import Broker
+from oauthbroker.circuit import Circuits
+from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve
 from oauthbroker.config.settings import with_key_file
@@ -22,10 +24,14 @@ from oauthbroker.consent import Consent
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.callback import Callback
 from oauthbroker.flows.connect import Connect
+from oauthbroker.flows.device import DeviceCode
+from oauthbroker.flows.fetch import Fetch
 from oauthbroker.flows.finish import Finish
+from oauthbroker.flows.refresh import Refresh
 from oauthbroker.flows.revoke import Revoke
 from oauthbroker.flows.sweep import Sweep
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
+from oauthbroker.kin import Kin
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.pending import Pending
@@ -37,13 +43,16 @@ from oauthbroker.queues import Queues
 from oauthbroker.quota import OpenSessions
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.resume import Bell, Events, Outcomes, Relay
+from oauthbroker.revocations import Revocations
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
+from oauthbroker.upkeep import Upkeep
 from oauthbroker.web.access_log import json_log
 from oauthbroker.web.app import build_app
 
+UPKEEP_SECONDS = 5.0
 KEY_ENV = "OAUTHBROKER_KEY"
 CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
 CREDENTIAL = "oauthbroker.kek"
@@ -60,11 +69,13 @@ async def open_broker(
     audit: AuditWriter | None = None,
     log: FilteringBoundLogger | None = None,
     background: bool = True,
+    only: Collection[str] | None = None,
 ) -> AsyncIterator[Broker]:
     """A running broker over a configuration folder, or over a `Bundle` built in code.
 
     `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
-    lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper (for short commands).
+    lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper (for short commands); `only`
+    are then the apps it knows, so that nobody else's values are needed.
     Raises ConfigRefused with every problem, or a store code; nothing has been changed then. Leaving the block waits
     for exchanges and commits under way.
     """
@@ -76,12 +87,12 @@ async def open_broker(
             store = open_store(with_keys(loaded.settings, env), env, clock, log)
         repository = Repository(store, _reporting(log))
         stack.push_async_callback(repository.close)
-        bundle = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository)
+        bundle = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository, only)
         audit = audit or _default_audit(bundle.settings, store)
         stack.callback(audit.close)
         for name in _weakenings(bundle.settings, pages=background):
             log.warning("a check is off", weaken=name)
-        house = _build(bundle, repository, store, clock, audit, log)
+        house = _build(bundle, repository, store, clock, audit, log, whole=only is None)
         stack.push_async_callback(house.close)
         await house.start(background=background)
         yield house.broker
@@ -164,9 +175,11 @@ def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
     return replace(settings, key_file=with_key_file(settings, env))
 
 
-async def _resolved(loaded: Loaded, env: Mapping[str, str], repository: Repository) -> Bundle:
+async def _resolved(
+    loaded: Loaded, env: Mapping[str, str], repository: Repository, only: Collection[str] | None
+) -> Bundle:
     secrets = await repository.secrets() if loaded.secret_keys else {}
-    return resolve(loaded, env, secrets)
+    return resolve(loaded, env, secrets, only=only)
 
 
 def _default_audit(settings: Settings, store: AnyStore) -> AuditWriter:
@@ -195,7 +208,10 @@ class _House:
     broker: Broker
     relay: Relay
     sweep: Sweep
+    upkeep: Upkeep
     callback: Callback
+    devices: DeviceCode
+    refresh: Refresh
     transport: Transport
     bell: Bell
     log: FilteringBoundLogger
@@ -208,10 +224,14 @@ class _House:
             await self._try("tidying", self.relay.tidy)
             self.tasks = [asyncio.create_task(self._relay_for_ever()), asyncio.create_task(self._sweep_for_ever())]
             self.tasks.append(asyncio.create_task(self._tell_providers_for_ever()))
+            self.tasks.append(asyncio.create_task(self.devices.run()))
+            self.tasks.append(asyncio.create_task(self._keep_up_for_ever()))
 
     async def close(self) -> None:
         """Commits under way finish and their events reach the queue; then the network goes."""
         await self.callback.close()
+        await self.devices.close()
+        await self.refresh.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -251,6 +271,13 @@ class _House:
             await self._try("revocations", self.relay.revocations)
             await asyncio.sleep(self.broker.bundle.settings.limits.sweep_seconds)
 
+    async def _keep_up_for_ever(self) -> None:
+        """Also first thing at start: a provider may forgive a refresh token that comes twice only for seconds."""
+        while True:
+            await self._try("renewals left open", self.upkeep.recover)
+            await self._try("renewals ahead", self.upkeep.ahead)
+            await asyncio.sleep(min(UPKEEP_SECONDS, self.broker.bundle.settings.limits.sweep_seconds))
+
 
 def _build(
     bundle: Bundle,
@@ -259,6 +286,8 @@ def _build(
     clock: Clock,
     audit: AuditWriter,
     log: FilteringBoundLogger,
+    *,
+    whole: bool = True,
 ) -> _House:
     settings, limits, apps = bundle.settings, bundle.settings.limits, bundle.apps
     metrics, outbox, moved = Metrics(), Bell(), Bell()
@@ -273,19 +302,42 @@ def _build(
 
     finish = Finish(repository, owners, clock, audit, metrics, wake)
     quota = OpenSessions(limits)
-    connect = Connect(repository, discovery, finish, quota, clock, audit, limits)
-    revoke = Revoke(repository, transport, discovery, clock, audit, limits, wake)
+    kin = Kin(repository, clock, apps if whole else None)
+    revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, Circuits(clock), wake)
+    revocations = Revocations(repository, revoke, apps.get, clock)
+    devices = DeviceCode(
+        repository=repository,
+        asker=asker,
+        check_url=transport.check_url,
+        discovery=discovery,
+        finish=finish,
+        revoke=revoke.tokens,
+        circuits=Circuits(clock),
+        apps=apps.get,
+        ended=quota.ended,
+        clock=clock,
+        limits=limits,
+        tell=log.warning,
+        expired_events=settings.expired_events,
+    )
+    connect = Connect(repository, asker, discovery, finish, quota, devices, clock, audit, limits)
     callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
-    sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events)
+    fetch = Fetch(repository, asker, discovery, clock)
+    refresh = Refresh(
+        repository, asker, discovery, owners, fetch, revoke.tokens, Circuits(clock), clock, audit, metrics, limits,
+        log.warning,
+    )  # fmt: skip
+    upkeep = Upkeep(repository, refresh, apps.get, clock)
+    sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events, devices.watch)
     queues = Queues(repository, clock, limits, metrics)
-    relay = Relay(repository, queues, revoke, apps.get, moved, clock)
+    relay = Relay(repository, queues, revocations, moved)
     consent = Consent(apps, connect, callback, discovery, clock)
     broker = Broker(
         bundle=bundle,
-        manager=OAuthManager(apps, repository, connect, clock, audit, metrics, settings),
+        manager=OAuthManager(apps, repository, connect, refresh, upkeep.in_use, clock, audit, metrics, settings),
         consent=consent,
         events=Events(queues, clock, moved),
-        grants=Grants(apps, repository, revoke),
+        grants=Grants(apps, repository, revoke, revocations),
         secrets=Secrets(repository, clock, audit),
         outcomes=Outcomes(repository, clock, moved),
         waiting=Pending(apps, repository, connect, settings, clock),
@@ -294,4 +346,4 @@ def _build(
         metrics=metrics,
         web=build_app(consent, settings, lambda message: store.mac("csrf", message.hex()), clock, log),
     )
-    return _House(broker, relay, sweep, callback, transport, outbox, log, [])
+    return _House(broker, relay, sweep, upkeep, callback, devices, refresh, transport, outbox, log, [])

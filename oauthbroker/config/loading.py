@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from oauthbroker.config.checks_client import (
     check_flow,
     check_options,
     check_provider,
+    check_pushing,
     check_quirks,
     check_redirect,
     check_scopes,
@@ -22,8 +23,8 @@ from oauthbroker.config.checks_owner import check_binding, check_identity
 from oauthbroker.config.checks_tools import SECRET_ADVICE, ConnectorDraft, connector_draft, tool_auths
 from oauthbroker.config.files import read_bundle
 from oauthbroker.config.merge import Merged, merge
-from oauthbroker.config.problems import Place, Problems
-from oauthbroker.config.resources import BrokerSpec, OAuthAppSpec
+from oauthbroker.config.problems import Keys, Place, Problems
+from oauthbroker.config.resources import BrokerSpec, ClientSpec, OAuthAppSpec, ValueSource
 from oauthbroker.config.settings import check_broker, is_local, settings_of
 from oauthbroker.config.shape import Written, written
 from oauthbroker.config.values import SecretKey, Source, source_of
@@ -36,7 +37,7 @@ class AppDraft:
 
     app: OAuthApp
     client_id: Source
-    client_secret: Source | None
+    client_secrets: tuple[Source, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Loaded:
     def sources(self) -> tuple[Source, ...]:
         """Everything that has to be read: clients' ids and secrets, connectors' tokens."""
         drafts = self.apps.values()
-        found = [it for draft in drafts for it in (draft.client_id, draft.client_secret)]
+        found = [it for draft in drafts for it in (draft.client_id, *draft.client_secrets)]
         return tuple(it for it in (*found, *(draft.token for draft in self.connectors.values())) if it)
 
     @property
@@ -130,6 +131,7 @@ def _apps(
         check_scopes(app)
         check_quirks(app)
         check_redirect(app, public_base_url=settings.public_base_url)
+        check_pushing(app)
         check_options(app)
         check_binding(app, local=is_local(settings))
         check_identity(app)
@@ -142,6 +144,8 @@ def _check_callbacks(apps: list[Merged]) -> None:
     """Two apps on one path could be taken for one another; letter case does not tell them apart."""
     first: dict[str, Merged] = {}
     for app in apps:
+        if app.spec.flow == "clientCredentials":  # it has no callback
+            continue
         path = app.redirect.callback_path.lower()
         if path in first and first[path].written.name != app.written.name:
             what = f"another app has this callback path: OAuthApp/{first[path].written.name}"
@@ -151,16 +155,22 @@ def _check_callbacks(apps: list[Merged]) -> None:
 
 def _draft(app: Merged, *, plain_secrets: bool) -> AppDraft | None:
     client = app.spec.client
-    client_id = client_secret = None
+    client_id = None
     if client and client.client_id:
         client_id = source_of(app.written, ("client", "clientId"), client.client_id)
+    todo, signs = "" if plain_secrets else SECRET_ADVICE, app.auth_method == "private_key_jwt"
+    secrets = [
+        source_of(app.written, path, source, plain_todo=todo, lines=signs) for path, source in _secret_sources(client)
+    ]
+    return AppDraft(_app(app), client_id, tuple(it for it in secrets if it)) if client_id else None
+
+
+def _secret_sources(client: ClientSpec | None) -> Iterator[tuple[Keys, ValueSource]]:
+    """Where each client secret is written, in the order in which they are tried."""
     if client and client.client_secret:
-        todo = "" if plain_secrets else SECRET_ADVICE
-        signs = app.auth_method == "private_key_jwt"
-        client_secret = source_of(
-            app.written, ("client", "clientSecret"), client.client_secret, plain_todo=todo, lines=signs
-        )
-    return AppDraft(_app(app), client_id, client_secret) if client_id else None
+        yield ("client", "clientSecret"), client.client_secret
+    for index, source in enumerate((client and client.client_secrets) or ()):
+        yield ("client", "clientSecrets", index), source
 
 
 def _app(app: Merged) -> OAuthApp:
@@ -185,4 +195,6 @@ def _app(app: Merged) -> OAuthApp:
         revocation=app.revocation,
         habits=app.habits,
         resource=tuple(app.spec.resource or ()),
+        refresh_ahead_seconds=(app.spec.refresh and app.spec.refresh.ahead_seconds) or 0,
+        pushed_authorization=app.spec.pushed_authorization or "auto",
     )

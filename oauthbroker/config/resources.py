@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.apps import ANYONE, AuthMethod, Binding, Flow, IdentitySource, Link
+from oauthbroker.apps import ANYONE, AuthMethod, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.config.problems import Keys
 from oauthbroker.providers.quirks import Quirks
 from oauthbroker.secret import Secret
@@ -112,9 +112,15 @@ class ValueSource(Strict):
     value_from: ValueFrom | None = None
 
 
+_SecretSource = Annotated[ValueSource, BeforeValidator(_no_bare_secret)]
+
+
 class ClientSpec(Strict):
+    """`clientSecret`, or several in the order in which they are tried."""
+
     client_id: Annotated[ValueSource | None, BeforeValidator(_source)] = None
     client_secret: Annotated[ValueSource | None, BeforeValidator(_no_bare_secret)] = None
+    client_secrets: Annotated[list[_SecretSource], Field(max_length=5)] | None = None
     auth_method: AuthMethod | None = None
 
 
@@ -156,6 +162,10 @@ class QuirksSpec(Quirks, Strict):
     """What the app's provider does its own way, in the words of the presets."""
 
 
+class RefreshSpec(Strict):
+    ahead_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+
+
 class OAuthAppSpec(Strict):
     """`options` stays open here: which names it may hold depends on the provider."""
 
@@ -168,7 +178,9 @@ class OAuthAppSpec(Strict):
     endpoints: EndpointsSpec | None = None
     scopes: _Texts | None = None
     resource: Annotated[_Texts | None, BeforeValidator(_one_or_many)] = None
+    pushed_authorization: Pushing | None = None
     redirect: RedirectSpec | None = None
+    refresh: RefreshSpec | None = None
     owner: OwnerSpec | None = None
     quirks: QuirksSpec | None = None
     options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
@@ -210,6 +222,7 @@ class LimitsSpec(Strict):
     queue_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
     sweep_seconds: _Span | None = None
     keep_finished_seconds: Annotated[int, Field(ge=0, le=2_592_000)] | None = None
+    rejections_per_hour: Annotated[int, Field(ge=1, le=1_000)] | None = None
 
 
 class BrokerSpec(Strict):

@@ -13,6 +13,7 @@ from oauthbroker.clock import from_iso, to_iso
 from oauthbroker.records import codec
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.records.renewal import Renewal
+from oauthbroker.records.retired import Retired
 from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget
 
@@ -53,7 +54,9 @@ class Token:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made with;
-    `outbox` are events not yet queued; `token_binding` is reserved for sender-constrained tokens (RFC 9449)."""
+    `outbox` are events not yet queued; `retired` are tokens of before that the provider has still to hear of, and a
+    provider that refused to hear is not asked before `tell_after`; `token_binding` is reserved for sender-constrained
+    tokens (RFC 9449)."""
 
     app: str
     provider: str
@@ -71,7 +74,9 @@ class Grant:
     registration: str = ""
     resume: ResumeTarget | None = None
     outbox: tuple[AgentEvent, ...] = ()
-    renewal: Renewal = Renewal()
+    renewal: Renewal = field(default_factory=Renewal)
+    retired: Retired | None = None
+    tell_after: datetime | None = None
     token_binding: str = ""
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
@@ -89,7 +94,21 @@ class Grant:
     @property
     def unfinished(self) -> bool:
         """Something is left to do even if nobody asks: an event to queue, a provider to tell, an intent to settle."""
-        return bool(self.outbox) or self.revocation == "pending" or self.renewal.intent is not None
+        return bool(self.outbox) or self.to_be_told or self.renewal.intent is not None
+
+    @property
+    def to_be_told(self) -> bool:
+        """The provider has still to hear that something of this has ended."""
+        return self.revocation == "pending" or self.retired is not None
+
+    @property
+    def ended(self) -> Retired | None:
+        """What the provider has still to hear of: a tombstone's own tokens, and what was retired before."""
+        token = self.token
+        if token is None or self.revocation != "pending":
+            return self.retired
+        refresh = tuple(secret for secret in (self.renewal.spare, token.refresh_token) if secret is not None)
+        return Retired(self.updated_at, refresh, (token.access_token,)).and_also(self.retired)
 
     def __repr__(self) -> str:
         state = "revoked" if self.revoked else "live"
@@ -107,6 +126,23 @@ class Grant:
     def erased(self, at: datetime) -> Grant:
         """The provider has been told, or never will be: the tokens go."""
         return replace(self, token=None, renewal=Renewal(), revocation="done", updated_at=at)
+
+    def retiring(self, refresh: Secret | None, access: Secret | None, at: datetime) -> Grant:
+        """These came too late to be of use here: the provider will be told of them."""
+        late = Retired(at, () if refresh is None else (refresh,), () if access is None else (access,))
+        return replace(self, retired=late.and_also(self.retired))
+
+    def not_told_before(self, at: datetime) -> Grant:
+        """The provider refuses to be told: only an operator can mend that, so it is left alone until then."""
+        return replace(self, tell_after=at)
+
+    def told(self, ended: Retired | None, at: datetime) -> Grant:
+        """The provider knows of these, or never will: a tombstone's tokens go. What was not among them stays."""
+        known = () if ended is None else (*ended.refresh, *ended.access)
+        left = self.retired.without(known) if self.retired is not None else None
+        rest, own = replace(self, retired=left, tell_after=None), replace(self, retired=None).ended
+        over = self.revocation == "pending" and (own is None or own.without(known) is None)
+        return rest.erased(at) if over else rest
 
     def to_plaintext(self) -> bytes:
         token = self.token
@@ -140,6 +176,10 @@ class Grant:
         }
         if renewal := self.renewal.to_json():
             status["renewal"] = renewal
+        if self.retired is not None:
+            status["retired"] = self.retired.to_json()
+        if self.tell_after is not None:
+            status["tellAfter"] = to_iso(self.tell_after)
         if self.token_binding:
             status["tokenBinding"] = self.token_binding
         return codec.encode("OAuthGrantRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
@@ -176,6 +216,8 @@ class Grant:
             resume=ResumeTarget.from_json(status["resume"]) if status["resume"] else None,
             outbox=tuple(AgentEvent.from_json(event) for event in status["outbox"]),
             renewal=Renewal.from_json(status.get("renewal")),
+            retired=Retired.from_json(status.get("retired")),
+            tell_after=codec.moment(status.get("tellAfter")),
             token_binding=status.get("tokenBinding", ""),
             provider_data=spec["providerData"],
         )

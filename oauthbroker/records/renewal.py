@@ -1,4 +1,4 @@
-"""What a grant remembers of its own renewals: the attempt under way, what was lost, and whether it has come to an end."""
+"""What a grant remembers of its renewals: the attempt under way, what was lost, and whether they have come to an end."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ Imports = dict[str, set[str]]
 # Import your own floor (without cycles) or a lower one. What is not in the table has no place yet, and that is an error.
 FLOORS = {
     "words": {"secret", "errors", "clock", "metrics"},
-    "nouns": {"apps", "turn", "records", "results", "subject", "scope", "binding", "audit", "providers"},
+    "nouns": {"apps", "client_key", "turn", "records", "results", "subject", "scope", "binding", "audit", "providers"},
     "protocol": {"protocol"},
     "store": {"store"},
-    "repository": {"repository", "quota"},
+    "repository": {"repository", "quota", "circuit"},
     "flows": {"flows"},
-    "manager": {"manager", "context", "pending", "queues", "resume", "consent", "inventory"},
+    "manager": {"manager", "decision", "context", "pending", "queues", "resume", "upkeep", "consent", "inventory"},
     "rooms": {"tools", "gateway", "flowgraph", "mcp"},
     "edges": {"web", "cli", "config", "wiring", "broker", "client", "__init__", "__main__"},
     "testing": {"testing"},

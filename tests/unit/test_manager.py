@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.apps import ToolAuth
+from oauthbroker.decision import Ask, Decision, Need, Refuse, Use, decide
 from oauthbroker.errors import Code
-from oauthbroker.manager import MAX_MIN_TTL, Ask, Decision, Need, Refuse, Use, decide
+from oauthbroker.manager import MAX_MIN_TTL
 from oauthbroker.records import Grant
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
