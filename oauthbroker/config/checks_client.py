@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker.config import urls
 from oauthbroker.config.merge import Merged, params_in, provider_options
+from oauthbroker.config.resources import ClientSpec
 from oauthbroker.config.shape import nearest
 from oauthbroker.errors import Code
 from oauthbroker.providers import presets
@@ -63,10 +64,31 @@ def check_flow(app: Merged) -> None:
         code = Code.DEVICE_CODE_UNSUPPORTED
         app.written.refuse(("flow",), f"{code.value}: the device code flow is not available", _FLOW_ADVICE, code)
     elif app.spec.flow == "clientCredentials":
-        app.written.refuse(("flow",), "the client credentials flow is not available", _FLOW_ADVICE)
+        _check_client_credentials(app)
 
 
 _FLOW_ADVICE: Final = "write flow: authorizationCode"
+
+
+def _check_client_credentials(app: Merged) -> None:
+    """RFC 6749 section 4.4: our own client is who gets the token, so nothing about a person or a browser may stand
+    here, and a client that everybody can be does not get one."""
+    spec = app.spec
+    if spec.subject_mode == "user":
+        what = "client credentials speak for no person"
+        app.written.refuse(("subjectMode",), what, "write subjectMode: global, or another flow")
+    if app.auth_method == "none":
+        what = "a public client has no credentials"
+        app.written.refuse(("client", "authMethod"), what, "write how the client proves itself, or another flow")
+    for name, written in (
+        ("redirect", spec.redirect),
+        ("owner", spec.owner),
+        ("pushedAuthorization", spec.pushed_authorization),
+        ("options.authorize", (spec.options or {}).get("authorize")),
+    ):
+        if written is not None:
+            what = "nobody is asked, and nobody comes back, with flow: clientCredentials"
+            app.written.refuse(tuple(name.split(".")), what, "remove it", key=True)
 
 
 def check_provider(app: Merged) -> None:
@@ -102,15 +124,25 @@ def check_client(app: Merged) -> None:
     client = app.spec.client
     if client is None or client.client_id is None:
         app.written.missing(("client", "clientId"), "write client: {clientId: ...}")
-    has_secret = client is not None and client.client_secret is not None
-    if app.auth_method == "none":
-        if has_secret:
-            what = "a client secret beside authMethod: none"
-            app.written.refuse(("client", "clientSecret"), what, "remove one of the two", key=True)
-    elif not has_secret:
+    found = [name for name, source in _secrets(client).items() if source is not None]
+    if len(found) > 1:
+        what = "both clientSecret and clientSecrets"
+        app.written.refuse(("client", "clientSecrets"), what, "keep the list, with the first to try first", key=True)
+    elif found and app.auth_method == "none":
+        what = "a client secret beside authMethod: none"
+        app.written.refuse(("client", found[0]), what, "remove one of the two", key=True)
+    elif found == ["clientSecrets"] and client is not None and not client.client_secrets:
+        app.written.refuse(("client", "clientSecrets"), "an empty list", "write at least one source")
+    elif not found and app.auth_method != "none" and app.written.whole("client", "clientSecrets"):
         app.written.missing(("client", "clientSecret"), "write it, or authMethod: none for a public client")
     if app.auth_method == "private_key_jwt" and not app.endpoints.issuer:
         app.written.missing(("endpoints", "issuer"), "write it: the client's assertion names it as its audience")
+
+
+def _secrets(client: ClientSpec | None) -> dict[str, object]:
+    if client is None:
+        return {}
+    return {"clientSecret": client.client_secret, "clientSecrets": client.client_secrets}
 
 
 def check_endpoints(app: Merged, *, plain_http: bool) -> None:
@@ -132,7 +164,8 @@ def check_endpoints(app: Merged, *, plain_http: bool) -> None:
     if app.preset is None and app.spec.provider is not None:
         close = nearest(app.spec.provider, presets())
         todo += f"; if you meant the provider {close}, write that" if close else ""
-    for slot in ("authorization_url", "token_url"):
+    needed = ("token_url",) if app.spec.flow == "clientCredentials" else ("authorization_url", "token_url")
+    for slot in needed:
         if not getattr(app.endpoints, slot) and app.spec.provider is not None:
             app.written.missing(("endpoints", _ENDPOINT_NAMES[slot]), todo)
 
@@ -196,6 +229,18 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
         trouble = what, "leave it out, or write link: direct"
     if trouble:
         app.written.refuse(("redirect", "baseUrl"), *trouble)
+
+
+def check_pushing(app: Merged) -> None:
+    """RFC 9126. What is pushed is good for about a minute, so it can only be pushed when the browser is on its way."""
+    if app.spec.pushed_authorization != "required":
+        return
+    if app.redirect.link == "direct":
+        what = "a direct link lies about for longer than a pushed request lives"
+        app.written.refuse(("redirect", "link"), what, "write link: connect, or pushedAuthorization: auto")
+    if not app.endpoints.pushed_authorization_url and not app.endpoints.issuer:
+        todo = "write it, or an issuer whose discovery names it"
+        app.written.missing(("endpoints", "pushedAuthorizationUrl"), todo)
 
 
 def base_url_flaw(url: str) -> tuple[str, str] | None:

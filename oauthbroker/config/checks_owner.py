@@ -23,6 +23,8 @@ _ANSWERS: Final[dict[IdentitySource, str]] = {
 
 def check_binding(app: Merged, *, local: bool) -> None:
     """`local`: we listen on loopback and our public address is loopback."""
+    if app.spec.flow == "clientCredentials":
+        return
     if app.binding not in BINDINGS:
         app.written.refuse(
             ("owner", "binding"),
@@ -42,6 +44,8 @@ def check_binding(app: Merged, *, local: bool) -> None:
 
 
 def check_identity(app: Merged) -> None:
+    if app.spec.flow == "clientCredentials":
+        return
     for mode in app.identities_used:
         _check_rule(app, mode, app.identities[mode])
     if app.mode == "global":

@@ -53,6 +53,8 @@ class Merged:
     @property
     def identities_used(self) -> tuple[SubjectMode, ...]:
         """Which identities this app relies on: its own mode's, and the person's where authorizers are named."""
+        if self.spec.flow == "clientCredentials":
+            return ()
         if self.mode == "user":
             return ("user",) if self.binding == "providerIdentity" or self.identities["user"].rule else ()
         said = self.spec.owner.identity.user if self.spec.owner and self.spec.owner.identity else None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from oauthbroker.apps import Bundle, Client, ConnectorAuth, OAuthApp
+from oauthbroker.client_key import signing_key
 from oauthbroker.config.loading import AppDraft, Loaded
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.settings import KEY_FILE_ENV, key_under_store, with_key_file
-from oauthbroker.config.values import SecretKey
+from oauthbroker.config.values import SecretKey, Source
+from oauthbroker.errors import BrokerError
 from oauthbroker.secret import Secret
 
 
@@ -33,7 +35,23 @@ def resolve(loaded: Loaded, env: Mapping[str, str], secrets: Mapping[SecretKey, 
 
 
 def _app(draft: AppDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems) -> OAuthApp:
-    client_id = draft.client_id.read(env, secrets, problems)
-    client_secret = draft.client_secret.read(env, secrets, problems) if draft.client_secret else None
-    client = Client(client_id.reveal() if client_id else "", client_secret, draft.app.client.auth_method)
+    client_id, method = draft.client_id.read(env, secrets, problems), draft.app.client.auth_method
+    values = [(source, source.read(env, secrets, problems)) for source in draft.client_secrets]
+    if method == "private_key_jwt":
+        _check_keys(values, problems)
+    found = [value for _, value in values if value]
+    client = Client(client_id.reveal() if client_id else "", found[0] if found else None, method, tuple(found[1:]))
     return dataclasses.replace(draft.app, client=client)
+
+
+def _check_keys(values: Iterable[tuple[Source, Secret | None]], problems: Problems) -> None:
+    """A key that cannot sign is told at start, not by the first person who comes back from the provider."""
+    for source, value in values:
+        if value is None:
+            continue
+        try:
+            signing_key(value)
+        except BrokerError:
+            what = "not a private key that a client can sign with"
+            todo = "give it a PEM or a JWK: EC with P-256, P-384 or P-521, or RSA with 2048 bits or more"
+            problems.add(source.place, source.path, what, todo)

@@ -6,15 +6,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypedDict
 
 from oauthbroker.apps import Limits, OAuthApp
 from oauthbroker.audit import AuditWriter, AuthorizationRequested, ConnectStarted
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
+from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.authorize import authorization_url, code_challenge
 from oauthbroker.protocol.callback import LOCATOR_LENGTH, cookie_hash
 from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.par import par_request, par_response, pushed_url
 from oauthbroker.quota import OpenSessions
 from oauthbroker.records import Attempt, AuthSession, Grant, grant_id
 from oauthbroker.repository import Conflict, Held, Repository
@@ -51,6 +54,7 @@ class Connect:
     """Opens sessions and starts browsers on their way."""
 
     repository: Repository
+    asker: Asker
     discovery: Discovery
     finish: Finish
     quota: OpenSessions
@@ -170,7 +174,8 @@ class Connect:
     async def start(self, app: OAuthApp, ticket: str) -> Departure:
         """The person pressed the button: new state, verifier, nonce and cookie in one write; the last browser wins.
 
-        Raises `stateUnknown`, and what discovery raises before anything is written.
+        Raises `stateUnknown`, and what discovery and pushing the request raise, before anything is written: the same
+        link may be tried again, and a browser that is already on its way still arrives.
         """
         await self.discovery.endpoints(app)
         for _ in range(8):
@@ -181,26 +186,40 @@ class Connect:
             cookie = Secret(random_text(self.clock, 256))
             attempt = self._new_attempt(held.record.locator, cookie=cookie)
             session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
+            url = await self._way_out(app, session)
             try:
                 await self.repository.save_session(session, expect=held.generation)
             except Conflict:
                 continue
             self.audit.write(ConnectStarted(app.name, session.id), self.clock.now())
-            return Departure(await self.provider_url(app, session), cookie, session)
+            return Departure(url, cookie, session)
         raise BrokerError(Code.STORE_LOCKED)
 
     async def provider_url(self, app: OAuthApp, session: AuthSession) -> Secret:
-        """The provider's authorization URL of the session's present attempt. It carries the state: a Secret."""
-        attempt = session.attempt
-        url = authorization_url(
-            app,
-            await self.discovery.endpoints(app),
-            state=attempt.state,
-            code_challenge=attempt.challenge,
-            nonce=attempt.nonce.reveal() if attempt.nonce is not None else None,
-            scopes=session.scopes,
-        )
-        return Secret(url)
+        """The provider's authorization URL of the session's present attempt. It carries the state: a Secret.
+
+        Raises `appMisconfigured` where the provider takes only what was pushed: that would be dead before somebody
+        follows a link that lies about.
+        """
+        if await self.discovery.push_required(app):
+            raise BrokerError(Code.APP_MISCONFIGURED, note="a direct link to a provider that requires pushed requests")
+        return Secret(authorization_url(app, await self.discovery.endpoints(app), **_asked(session)))
+
+    async def _way_out(self, app: OAuthApp, session: AuthSession) -> Secret:
+        """Where the browser goes right now: with all that is asked in the URL, or with the number of a request that
+        was pushed (RFC 9126) where the provider takes those and the app does not say `never`.
+
+        Raises `providerUnreachable`, `providerRateLimited`, `appMisconfigured`.
+        """
+        endpoints, asked = await self.discovery.endpoints(app), _asked(session)
+        if app.pushed_authorization == "never":
+            return Secret(authorization_url(app, endpoints, **asked))
+        if endpoints.pushed_authorization_url:
+            answer = await self.asker.ask(app, lambda known: par_request(known, endpoints, **asked, clock=self.clock))
+            return Secret(pushed_url(app, endpoints, par_response(answer)))
+        if await self.discovery.push_required(app):
+            raise BrokerError(Code.APP_MISCONFIGURED, note="requests must be pushed, and there is nowhere to")
+        return Secret(authorization_url(app, endpoints, **asked))
 
     async def decline(self, ticket: str) -> AuthSession:
         """The person said no on our own page. Raises `stateUnknown`."""
@@ -221,6 +240,20 @@ class Connect:
                 self.quota.ended(locator)
                 return True
         raise BrokerError(Code.STORE_LOCKED)
+
+
+class _Asked(TypedDict):
+    """What an authorization request is built from, however it travels."""
+
+    state: Secret
+    code_challenge: str
+    nonce: Secret | None
+    scopes: tuple[str, ...]
+
+
+def _asked(session: AuthSession) -> _Asked:
+    attempt = session.attempt
+    return _Asked(state=attempt.state, code_challenge=attempt.challenge, nonce=attempt.nonce, scopes=session.scopes)
 
 
 def _same_wish(session: AuthSession, wish: Wish) -> bool:

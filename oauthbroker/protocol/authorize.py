@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 from authlib.common.urls import add_params_to_uri
-from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import reveal
+from oauthbroker.protocol.messages import Value, pairs_of
 from oauthbroker.secret import Secret
 
 # Ours alone: neither an app's options nor a query that an endpoint already has may name them. The last
@@ -38,20 +37,38 @@ def authorization_url(
 ) -> str:
     """Where the browser goes. The URL carries `state`: it is for one browser, not for a log or a chat.
 
-    Asks for `scopes` and the app's `alwaysScopes`. `nonce` is sent only when `openid` is among them. A query that
-    the endpoint has is kept. Raises `appMisconfigured` when that query, or the app itself, is unusable.
+    A query that the endpoint has is kept. Raises `appMisconfigured` when that query, or the app itself, is unusable.
+    """
+    params = authorization_params(app, state=state, code_challenge=code_challenge, nonce=nonce, scopes=scopes)
+    return with_params(app, endpoints, params)
+
+
+def authorization_params(
+    app: OAuthApp, *, state: Secret, code_challenge: str, nonce: Secret | str | None, scopes: Sequence[str]
+) -> dict[str, Value]:
+    """What is asked, wherever it is written: in the URL, or in a request that is pushed (`par`).
+
+    Asks for `scopes` and the app's `alwaysScopes`. `nonce` is sent only when `openid` is among them.
     """
     asked = requested_scopes(app, scopes)
-    extra = {name: value for name, value in app.habits.authorize_params.items() if name not in _reserved(app)}
-    pairs = list(extra.items())
+    reserved = _reserved(app)
+    params: dict[str, Value] = {
+        name: value for name, value in app.habits.authorize_params.items() if name not in reserved
+    }
     if asked:
-        pairs.append((app.habits.scope_param, app.habits.scope_separator.join(asked)))
-    pairs += [("code_challenge", code_challenge), ("code_challenge_method", "S256")]
+        params[app.habits.scope_param] = app.habits.scope_separator.join(asked)
+    params |= {"code_challenge": code_challenge, "code_challenge_method": "S256"}
     if nonce is not None and "openid" in asked:
-        pairs.append(("nonce", reveal(nonce)))
-    pairs += [("resource", resource) for resource in app.resource]
-    target = str(add_params_to_uri(_endpoint(app, endpoints), pairs))
-    return str(prepare_grant_uri(target, app.client.client_id, "code", app.redirect.uri, state=state.reveal()))
+        params["nonce"] = nonce
+    if app.resource:
+        params["resource"] = app.resource
+    client_id, redirect_uri = app.client.client_id, app.redirect.uri
+    return params | {"response_type": "code", "client_id": client_id, "redirect_uri": redirect_uri, "state": state}
+
+
+def with_params(app: OAuthApp, endpoints: Endpoints, params: Mapping[str, Value]) -> str:
+    """The authorization endpoint with these parameters after whatever query it has. Raises `appMisconfigured`."""
+    return str(add_params_to_uri(_endpoint(app, endpoints), pairs_of(params)))
 
 
 def requested_scopes(app: OAuthApp, scopes: Sequence[str]) -> tuple[str, ...]:

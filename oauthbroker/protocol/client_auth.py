@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import quote_plus
 
 from authlib.oauth2.auth import ClientAuth
 from authlib.oauth2.rfc7523 import private_key_jwt_sign
-from joserfc.errors import InvalidKeyTypeError
-from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
 
 from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.client_key import signing_key
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.messages import Request, Value
@@ -20,20 +17,8 @@ from oauthbroker.secret import Secret
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_SECONDS = 60
-_CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
-_RSA = ("RS256", "PS256", "RS384", "PS384", "RS512", "PS512")
-
-
-@dataclass(frozen=True, slots=True)
-class SigningKey:
-    """A private key with the one algorithm it signs with. `kid` is empty when the key has none."""
-
-    key: Key
-    algorithm: str
-    kid: str
-
-    def __repr__(self) -> str:
-        return f"SigningKey({self.algorithm})"
+CLIENT_PROOF = frozenset({"client_secret", "client_assertion", "client_assertion_type"})
+"""The parameters that prove who asks: no app's own parameter may have one of these names."""
 
 
 def authenticated_post(
@@ -58,22 +43,6 @@ def authenticated_post(
             return Request("POST", url, form={**form, **members, "client_assertion": proof})
         case "none":
             return Request("POST", url, form={**form, "client_id": client.client_id})
-
-
-def signing_key(material: Secret) -> SigningKey:
-    """The private key of `private_key_jwt`: a PEM (PKCS#8, SEC 1, PKCS#1) or one JWK, EC or RSA.
-
-    An EC key signs with its curve's algorithm, an RSA key with its JWK's `alg`, else RS256. Raises
-    `appMisconfigured` for anything else, a public key included.
-    """
-    text = material.reveal().strip()
-    try:
-        found = _from_jwk(text) if text.startswith("{") else _from_pem(text)
-    except Exception:  # noqa: BLE001 - key libraries raise many kinds, and some quote what they were given
-        found = None
-    if found is None:
-        raise BrokerError(Code.APP_MISCONFIGURED, note="the client's private key is not usable")
-    return found
 
 
 def _basic(app: OAuthApp) -> dict[str, str | Secret]:
@@ -103,28 +72,3 @@ def _assertion(app: OAuthApp, issuer: str, clock: Clock) -> Secret:
         expires_in=_ASSERTION_SECONDS,
     )
     return Secret(str(signed))
-
-
-def _from_jwk(text: str) -> SigningKey | None:
-    return _usable(import_key(json.loads(text)))
-
-
-def _from_pem(text: str) -> SigningKey | None:
-    for kind in ("EC", "RSA"):
-        try:
-            return _usable(import_key(text, kind))
-        except InvalidKeyTypeError:  # a key, but of the other kind
-            continue
-    return None
-
-
-def _usable(key: Key) -> SigningKey | None:
-    if not isinstance(key, ECKey | RSAKey | OKPKey) or not key.is_private:
-        return None
-    kid = str(key.get("kid") or "")
-    if isinstance(key, ECKey) and key.curve_name in _CURVES:
-        return SigningKey(key, _CURVES[key.curve_name], kid)
-    if isinstance(key, RSAKey) and key.raw_value.key_size >= 2048:
-        algorithm = str(key.get("alg") or "RS256")
-        return SigningKey(key, algorithm, kid) if algorithm in _RSA else None
-    return None

@@ -51,6 +51,13 @@ class Discovery:
             return app.habits.issuer_promised
         return (await self._metadata_of(app)).issuer_promised
 
+    async def push_required(self, app: OAuthApp) -> bool:
+        """Whether an authorization request that was not pushed would be refused (RFC 9126 section 5): as the app
+        says, or the metadata of an app that relies on it. Raises as `endpoints` does."""
+        if app.pushed_authorization == "required" or not relies_on_discovery(app):
+            return app.pushed_authorization == "required"
+        return (await self._metadata_of(app)).push_required
+
     async def signing_keys(self, app: OAuthApp, kid: str | None) -> Keys:
         """The provider's public keys, fetched anew when none of them is called `kid`. Raises as `endpoints` does."""
         url = (await self.endpoints(app)).jwks_url
@@ -102,11 +109,13 @@ def relies_on_discovery(app: OAuthApp) -> bool:
     """Whether the app names an issuer and left out an endpoint that it cannot do without."""
     has = app.endpoints
     sources = {rule.source for rule in (app.owner.global_identity, app.owner.user_identity) if rule is not None}
-    verifies = "idToken" in sources or "openid" in {*app.scopes, *app.habits.always_scopes}
+    asks = app.flow != "clientCredentials"  # a client that asks for itself gets no ID token
+    verifies = asks and ("idToken" in sources or "openid" in {*app.scopes, *app.habits.always_scopes})
     lacks = (
         not has.token_url
         or (app.flow == "authorizationCode" and not has.authorization_url)
         or (verifies and not has.jwks_url)
         or ("userInfo" in sources and not has.user_info_url)
+        or (app.pushed_authorization == "required" and not has.pushed_authorization_url)
     )
     return bool(has.issuer) and lacks

@@ -21,15 +21,18 @@ _NAMES = {
     "user_info_url": "userinfo_endpoint",
     "jwks_url": "jwks_uri",
     "device_authorization_url": "device_authorization_endpoint",
+    "pushed_authorization_url": "pushed_authorization_request_endpoint",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What we use of it. `issuer_promised`: every authorization response carries `iss` (RFC 9207 section 3)."""
+    """What we use of it. `issuer_promised`: every authorization response carries `iss` (RFC 9207 section 3).
+    `push_required`: only pushed authorization requests are taken (RFC 9126 section 5)."""
 
     endpoints: Endpoints
     issuer_promised: bool
+    push_required: bool
 
 
 def metadata_addresses(issuer: str) -> tuple[str, str]:
@@ -61,7 +64,8 @@ def metadata_response(issuer: str, issuer_template: str, answer: Answer) -> Meta
     if isinstance(methods, list) and "S256" not in methods:  # (4)
         raise _refused("the provider does not support PKCE with S256")
     promised = document.get("authorization_response_iss_parameter_supported") is True
-    return Metadata(Endpoints(issuer=issuer, **found), promised)
+    push_required = document.get("require_pushed_authorization_requests") is True
+    return Metadata(Endpoints(issuer=issuer, **found), promised, push_required)
 
 
 def _is_issuer(said: Json, issuer: str, template: str) -> bool:

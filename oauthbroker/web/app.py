@@ -34,13 +34,14 @@ def build_app(
 ) -> Starlette:
     """The ASGI application. It may be mounted below the path of `publicBaseUrl`."""
     people = PeoplePages(consent, settings, mac, clock)
+    with_callback = [app for app in consent.apps.values() if app.has_callback]
     routes = [
         _route("/connect/{ticket}", people.show_connect, "GET"),
         _route("/connect/{ticket}", people.answer_connect, "POST"),
         _route("/connected/{app}", people.show_connected, "GET"),
         _route("/declined/{app}", people.show_declined, "GET"),
         _route("/healthz", health, "GET"),
-        *(_route(app.redirect.callback_path, people.callback_of(app), "GET") for app in consent.apps.values()),
+        *(_route(app.redirect.callback_path, people.callback_of(app), "GET") for app in with_callback),
     ]
     app = Starlette(
         routes=routes,

@@ -96,11 +96,17 @@ PROVIDERS = [
     app("a provider in another case, without endpoints", "spec.endpoints.tokenUrl", "if you meant the provider slack, write that", ("provider: acme", "provider: Slack"), ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
     app("an own provider without a token endpoint", "spec.endpoints.tokenUrl", "missing", ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
 ]
-FLOWS = [app("no flow", "spec.flow", "missing", ("  flow: authorizationCode\n", ""), ("spec:\n", "@@spec:\n")), app("client credentials", "spec.flow", "not available", ("authorizationCode", "@@clientCredentials")), app("an implicit flow", "spec.flow", "not one of the words", ("authorizationCode", "@@implicit"))]
+FLOWS = [app("no flow", "spec.flow", "missing", ("  flow: authorizationCode\n", ""), ("spec:\n", "@@spec:\n")), app("an implicit flow", "spec.flow", "not one of the words", ("authorizationCode", "@@implicit"))]
 CLIENTS = [
     app("no client id", "spec.client.clientId", "missing", ("    clientId: {value: an-id}\n", ""), ("  client:\n", "  @@client:\n")),
     app("no client secret", "spec.client.clientSecret", "missing", ("    clientSecret: " + SECRET + "\n", ""), ("  client:\n", "  @@client:\n")),
     app("a secret of a public client", "spec.client.clientSecret", "beside authMethod: none", ("    clientSecret: ", "    authMethod: none\n    @@clientSecret: ")),
+    app("a secret and a list of them", "spec.client.clientSecrets", "both clientSecret and clientSecrets", (SECRET, SECRET + "\n    @@clientSecrets: [" + SECRET + "]")),
+    app("an empty list of secrets", "spec.client.clientSecrets", "an empty list", ("clientSecret: " + SECRET, "clientSecrets: @@[]")),
+    app("six secrets", "spec.client.clientSecrets", "too many items", ("clientSecret: " + SECRET, "clientSecrets: @@[" + ", ".join([SECRET] * 6) + "]")),
+    app("a bare secret in a list", "spec.client.clientSecrets[1]", "a secret as plain text", ("clientSecret: " + SECRET, f"clientSecrets: [{SECRET}, @@{CANARY}]")),
+    app("a plain secret in a list", "spec.client.clientSecrets[1].value", "a secret in plain YAML", ("clientSecret: " + SECRET, f"clientSecrets: [{SECRET}, {{value: @@{CANARY}}}]")),
+    app("a list of secrets of a public client", "spec.client.clientSecrets", "beside authMethod: none", ("clientSecret: " + SECRET, "authMethod: none\n    @@clientSecrets: [" + SECRET + "]")),
     app("an unknown way to authenticate", "spec.client.authMethod", "not one of the words", ("    clientSecret: ", f"    authMethod: @@{CANARY}\n    clientSecret: ")),
     app("an assertion without an issuer", "spec.endpoints.issuer", "names it as its audience", ("    clientSecret: ", "    authMethod: private_key_jwt\n    clientSecret: "), ("  endpoints:", "  @@endpoints:")),
     app("a bare secret", "spec.client.clientSecret", "a secret as plain text", (SECRET, f"@@{CANARY}")),
@@ -115,6 +121,23 @@ CLIENTS = [
     app("a secret without a slash", "spec.client.clientSecret.valueFrom.secretRef.ref", "not a reference", (SECRET, f"{{valueFrom: {{secretRef: {{ref: @@{CANARY}, key: k}}}}}}")),
     app("a secret without a key", "spec.client.clientSecret.valueFrom.secretRef.key", "not the key", (SECRET, "{valueFrom: {@@secretRef: {ref: Secret/a}}}")),
     app("a secret with a strange key", "spec.client.clientSecret.valueFrom.secretRef.key", "not the key", (SECRET, f"{{valueFrom: {{secretRef: {{ref: Secret/a, key: @@{CANARY}/x}}}}}}")),
+]
+MACHINE = (("flow: authorizationCode", "flow: clientCredentials"), ("  redirect: {callbackPath: /oauth/callback/acme}\n", ""), (OWNER, ""))
+GLOBALLY = ("subjectMode: user", "subjectMode: global")
+MACHINES = [
+    app("client credentials for a person", "spec.subjectMode", "speak for no person", ("subjectMode: user", "subjectMode: @@user"), *MACHINE),
+    app("client credentials of a public client", "spec.client.authMethod", "a public client has no credentials", GLOBALLY, ("    clientSecret: " + SECRET, "    authMethod: @@none"), *MACHINE),
+    app("client credentials with a redirect", "spec.redirect", "nobody comes back", GLOBALLY, *MACHINE[::2], ("  redirect:", "  @@redirect:")),
+    app("client credentials with an owner", "spec.owner", "nobody is asked", GLOBALLY, *MACHINE[:2], ("  owner:", "  @@owner:")),
+    app("client credentials with a pushed request", "spec.pushedAuthorization", "nobody is asked", GLOBALLY, *MACHINE, ("  scopes: [read", "  @@pushedAuthorization: auto\n  scopes: [read")),
+    app("client credentials with parameters for a page", "spec.options.authorize", "nobody is asked", GLOBALLY, *MACHINE, ("  scopes: [read", "  options: {@@authorize: {a: b}}\n  scopes: [read")),
+    app("client credentials without a token endpoint", "spec.endpoints.tokenUrl", "missing", GLOBALLY, *MACHINE, ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
+]
+PUSHING = [
+    app("an unknown way of pushing", "spec.pushedAuthorization", "write 'auto', 'required' or 'never'", ("  scopes: [read", f"  pushedAuthorization: @@{CANARY}\n  scopes: [read")),
+    app("pushing to nowhere", "spec.endpoints.pushedAuthorizationUrl", "an issuer whose discovery names it", ("  endpoints:", "  pushedAuthorization: required\n  @@endpoints:")),
+    app("pushing a direct link", "spec.redirect.link", "lives", ("  endpoints:", "  pushedAuthorization: required\n  endpoints:\n    pushedAuthorizationUrl: https://acme.example/par"), ("{callbackPath: /oauth/callback/acme}", "{callbackPath: /oauth/callback/acme, link: @@direct}")),
+    app("pushing in the clear", "spec.endpoints.pushedAuthorizationUrl", "http instead of https", ("  endpoints:", f"  endpoints:\n    pushedAuthorizationUrl: @@http://{CANARY}.example/par")),
 ]
 URLS = [
     app("plain http", "spec.endpoints.tokenUrl", "http instead of https", ("https://acme.example/token", f"@@http://{CANARY}.example/token")),
@@ -274,4 +297,18 @@ TOOLS = [
     connector("an unknown app of a connector", "spec.auth.oauthAppRef", "no such OAuthApp", ("{staticToken: {valueFrom: {env: CHAT_TOKEN}}}", f"{{oauthAppRef: @@OAuthApp/{CANARY}}}")),
 ]
 # fmt: on
-MISTAKES = [*HEADERS, *SHAPES, *PROVIDERS, *FLOWS, *URLS, *SCOPES, *REDIRECTS, *QUIRKS, *OPTIONS, *BROKERS, *TOOLS]
+MISTAKES = [
+    *HEADERS,
+    *SHAPES,
+    *PROVIDERS,
+    *FLOWS,
+    *MACHINES,
+    *PUSHING,
+    *URLS,
+    *SCOPES,
+    *REDIRECTS,
+    *QUIRKS,
+    *OPTIONS,
+    *BROKERS,
+    *TOOLS,
+]

@@ -8,6 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
+from joserfc.jwk import ECKey
 
 from oauthbroker.apps import Bundle
 from oauthbroker.config import ConfigRefused, load, resolve
@@ -82,15 +83,61 @@ def test_a_value_that_cannot_be_meant_is_refused(value: str, what: str, tmp_path
     assert CANARY not in everything_said(error)
 
 
+SIGNING = edited(
+    APP,
+    ("    clientSecret:", "    authMethod: private_key_jwt\n    clientSecret:"),
+    ("  endpoints:", "  endpoints:\n    issuer: https://acme.example"),
+)
+SEVERAL = (
+    "clientSecret: {valueFrom: {env: ACME_SECRET}}",
+    "clientSecrets: [{valueFrom: {env: NEW}}, {valueFrom: {secretRef: {ref: Secret/acme, key: old}}}]",
+)
+
+
+def private_key() -> str:
+    return ECKey.generate_key("P-256").as_pem(private=True).decode()
+
+
 def test_only_a_private_key_may_have_lines(tmp_path: Any):
-    signing = edited(
-        APP,
-        ("    clientSecret:", "    authMethod: private_key_jwt\n    clientSecret:"),
-        ("  endpoints:", "  endpoints:\n    issuer: https://acme.example"),
-    )
-    loaded = load(write(tmp_path / "b", app=signing))
-    bundle = resolve(loaded, {"ACME_SECRET": "line\nline\n"}, NEVER_SET)
+    loaded = load(write(tmp_path / "b", app=SIGNING))
+    bundle = resolve(loaded, {"ACME_SECRET": private_key()}, NEVER_SET)
     assert "private_key_jwt" == bundle.apps["acme"].client.auth_method
+
+
+@pytest.mark.case("95")
+@pytest.mark.parametrize(
+    "material",
+    [
+        CANARY,
+        f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n",
+        ECKey.generate_key("P-256").as_pem(private=False).decode(),
+        f'{{"kty": "{CANARY}"}}',
+    ],
+)
+def test_a_key_that_cannot_sign_is_told_at_start_and_not_quoted(material: str, tmp_path: Any):
+    error = refused_values(write(tmp_path / "b", app=SIGNING), {"ACME_SECRET": material}, NEVER_SET)
+    [problem] = error.problems
+    assert ("spec.client.clientSecret", 11) == (problem.path, problem.line)
+    assert "not a private key that a client can sign with" == problem.what
+    assert CANARY not in everything_said(error)
+
+
+def test_several_secrets_are_read_in_their_order(tmp_path: Any):
+    loaded = load(write(tmp_path / "b", app=edited(APP, SEVERAL)))
+    assert ({"NEW"}, {("acme", "old")}) == (loaded.env_names, loaded.secret_keys)
+    client = resolve(loaded, {"NEW": "second"}, {("acme", "old"): Secret("first")}).apps["acme"].client
+    assert ("second", "first") == tuple(secret.reveal() for secret in client.secrets)
+    assert client.client_secret == client.secrets[0]
+
+
+@pytest.mark.case("95")
+def test_each_of_several_secrets_is_needed_and_each_key_has_to_sign(tmp_path: Any):
+    missing = refused_values(write(tmp_path / "a", app=edited(APP, SEVERAL)), {}, {})
+    assert [f"spec.client.clientSecrets[{index}]" for index in (0, 1)] == [it.path for it in missing.problems]
+    folder = write(tmp_path / "b", app=edited(SIGNING, SEVERAL))
+    broken = refused_values(folder, {"NEW": private_key()}, {("acme", "old"): Secret(CANARY)})
+    assert ["spec.client.clientSecrets[1]"] == [it.path for it in broken.problems]
+    assert CANARY not in everything_said(broken)
 
 
 @pytest.mark.case("96")

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
+from oauthbroker.client_key import signing_key
 from oauthbroker.errors import Code
-from oauthbroker.protocol.client_auth import ASSERTION_TYPE, authenticated_post, signing_key
+from oauthbroker.protocol.client_auth import ASSERTION_TYPE, authenticated_post
 from oauthbroker.protocol.messages import Request, reveal
 from oauthbroker.secret import Secret
 from oauthbroker.testing.clock import TestClock

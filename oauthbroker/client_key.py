@@ -1,0 +1,68 @@
+"""The private key with which a client signs what proves that it is itself (`private_key_jwt`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from joserfc.errors import InvalidKeyTypeError
+from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.secret import Secret
+
+_CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+_RSA = ("RS256", "PS256", "RS384", "PS384", "RS512", "PS512")
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A private key with the one algorithm it signs with. `kid` is empty when the key has none."""
+
+    key: Key
+    algorithm: str
+    kid: str
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.algorithm})"
+
+
+def signing_key(material: Secret) -> SigningKey:
+    """The private key of `private_key_jwt`: a PEM (PKCS#8, SEC 1, PKCS#1) or one JWK, EC or RSA.
+
+    An EC key signs with its curve's algorithm, an RSA key (2048 bits at least) with its JWK's `alg`, else RS256.
+    Raises `appMisconfigured` for anything else, a public key included.
+    """
+    text = material.reveal().strip()
+    try:
+        found = _from_jwk(text) if text.startswith("{") else _from_pem(text)
+    except Exception:  # noqa: BLE001 - key libraries raise many kinds, and some quote what they were given
+        found = None
+    if found is None:
+        raise BrokerError(Code.APP_MISCONFIGURED, note="the client's private key is not usable")
+    return found
+
+
+def _from_jwk(text: str) -> SigningKey | None:
+    return _usable(import_key(json.loads(text)))
+
+
+def _from_pem(text: str) -> SigningKey | None:
+    for kind in ("EC", "RSA"):
+        try:
+            return _usable(import_key(text, kind))
+        except InvalidKeyTypeError:  # a key, but of the other kind
+            continue
+    return None
+
+
+def _usable(key: Key) -> SigningKey | None:
+    if not isinstance(key, ECKey | RSAKey | OKPKey) or not key.is_private:
+        return None
+    kid = str(key.get("kid") or "")
+    if isinstance(key, ECKey) and key.curve_name in _CURVES:
+        return SigningKey(key, _CURVES[key.curve_name], kid)
+    if isinstance(key, RSAKey) and key.raw_value.key_size >= 2048:
+        algorithm = str(key.get("alg") or "RS256")
+        return SigningKey(key, algorithm, kid) if algorithm in _RSA else None
+    return None

@@ -1,0 +1,109 @@
+"""Pushed authorization requests (RFC 9126): we tell the provider what is asked, the browser takes only a number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.answers import is_json, refuse_if_busy
+from oauthbroker.protocol.authorize import authorization_params, with_params
+from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post
+from oauthbroker.protocol.messages import Answer, Request
+from oauthbroker.protocol.strict_json import decode_object
+from oauthbroker.secret import Secret
+from oauthbroker.turn import Json
+
+MAX_REQUEST_URI: Final = 1024
+_URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]{{1,{MAX_REQUEST_URI}}}")
+# The error words we know; another one is simply a refusal. The provider's own text never goes further than here.
+_PASSING: Final = frozenset({"temporarily_unavailable", "server_error"})
+_KNOWN: Final = frozenset({
+    "invalid_client", "invalid_request", "invalid_scope", "invalid_target", "invalid_redirect_uri",
+    "unauthorized_client", "unsupported_response_type", "access_denied",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PushedRequest:
+    """A request that the provider keeps for us. Whoever has `request_uri` may use it, once, for so many seconds."""
+
+    request_uri: Secret
+    lifetime_seconds: int
+
+    def __repr__(self) -> str:
+        return "PushedRequest(...)"
+
+
+def par_request(
+    app: OAuthApp,
+    endpoints: Endpoints,
+    *,
+    state: Secret,
+    code_challenge: str,
+    nonce: Secret | str | None,
+    scopes: Sequence[str],
+    clock: Clock,
+) -> Request:
+    """RFC 9126 section 2.1: the whole authorization request as a form, with the client's proof of the token endpoint.
+
+    An app's own parameter never stands in for that proof. `clock` dates a client assertion. Raises
+    `appMisconfigured`, for an app without such an endpoint too.
+    """
+    params = authorization_params(app, state=state, code_challenge=code_challenge, nonce=nonce, scopes=scopes)
+    form = {name: value for name, value in params.items() if name not in CLIENT_PROOF}
+    return authenticated_post(app, endpoints, endpoints.pushed_authorization_url, form, clock)
+
+
+def par_response(answer: Answer) -> PushedRequest:
+    """Judges the answer: (1) busy or down (2) 201, or 200 as some say (3) JSON without an error (4) an absolute URI of
+    visible ASCII (5) seconds, at least 1.
+
+    Raises `providerRateLimited`, `providerUnreachable`, else `appMisconfigured`: nobody but the operator can mend
+    a refusal, or an answer that is none. Its note is the RFC's error word, if it was one.
+    """
+    refuse_if_busy(answer)  # (1)
+    if answer.status not in {200, 201}:  # (2)
+        raise _refused(_error_word(answer))
+    if not is_json(answer):
+        raise _unreadable("it is not labelled as JSON")
+    members = decode_object(answer.body, Code.APP_MISCONFIGURED)  # (3)
+    if "error" in members:
+        raise _refused(members["error"])
+    uri = members.get("request_uri")
+    if not isinstance(uri, str) or len(uri) > MAX_REQUEST_URI or not _URI.fullmatch(uri):  # (4)
+        raise _unreadable("request_uri is not a URI")
+    lifetime = members.get("expires_in")
+    if isinstance(lifetime, bool) or not isinstance(lifetime, int) or lifetime < 1:  # (5)
+        raise _unreadable("expires_in is not a number of seconds")
+    return PushedRequest(Secret(uri), lifetime)
+
+
+def pushed_url(app: OAuthApp, endpoints: Endpoints, pushed: PushedRequest) -> str:
+    """RFC 9126 section 4: where the browser goes, with nothing but who asks and the number. Raises `appMisconfigured`.
+
+    The number stands for `state` and all: for one browser, not for a log or a chat.
+    """
+    return with_params(app, endpoints, {"client_id": app.client.client_id, "request_uri": pushed.request_uri})
+
+
+def _error_word(answer: Answer) -> Json:
+    try:
+        return decode_object(answer.body, Code.APP_MISCONFIGURED).get("error")
+    except BrokerError:
+        return None
+
+
+def _refused(word: Json) -> BrokerError:
+    if isinstance(word, str) and word in _PASSING:
+        return BrokerError(Code.PROVIDER_UNREACHABLE, note=word)
+    known = word if isinstance(word, str) and word in _KNOWN else "for a reason outside RFC 9126"
+    return BrokerError(Code.APP_MISCONFIGURED, note=f"the provider refused the pushed request: {known}")
+
+
+def _unreadable(why: str) -> BrokerError:
+    return BrokerError(Code.APP_MISCONFIGURED, note=f"the answer to a pushed request: {why}")
