@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from oauthbroker.clock import Clock, to_iso
 from oauthbroker.flows.revoke import Revoke, Told
 from oauthbroker.records import Grant
 from oauthbroker.repository import Repository
+from oauthbroker.revocations import Figures, Pair, Revocations
 from oauthbroker.secret import Secret
 
 
@@ -31,6 +32,12 @@ class GrantSummary:
     updatedAt: str
     authorizedBy: str | None
     eventsToSend: int
+    providerToTell: bool
+
+    @property
+    def unended(self) -> bool:
+        """There is something to end: here, or at the provider."""
+        return self.state == "live" or self.providerToTell
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -51,6 +58,7 @@ class GrantSummary:
             updatedAt=to_iso(grant.updated_at),
             authorizedBy=grant.authorized_by,
             eventsToSend=len(grant.outbox),
+            providerToTell=grant.to_be_told,
         )
 
 
@@ -78,10 +86,13 @@ class GrantList:
 class Grants(GrantList):
     """`broker.grants`: list, find, revoke."""
 
-    def __init__(self, apps: Mapping[str, OAuthApp], repository: Repository, revoke: Revoke) -> None:
+    def __init__(
+        self, apps: Mapping[str, OAuthApp], repository: Repository, revoke: Revoke, revocations: Revocations
+    ) -> None:
         super().__init__(repository)
         self._apps = apps
         self._revoke = revoke
+        self._revocations = revocations
 
     async def revoke(self, app: str, subject: str) -> Told | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
@@ -89,6 +100,23 @@ class Grants(GrantList):
         None when no grant was alive.
         """
         return await self._revoke.grant(self._apps.get(app), app, subject)
+
+    async def revoke_all(self, *, app: str | None = None, subject: str | None = None, patience: float = 0) -> Figures:
+        """Ends every grant of an app, of a subject, or all there are, and goes on telling providers of those that
+        were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
+        chosen = [(it.app, it.subject) async for it in self.list(app=app, subject=subject) if it.unended]
+        return await self.revoke_each(chosen, patience=patience)
+
+    async def revoke_each(
+        self,
+        pairs: Iterable[Pair],
+        figures: Figures | None = None,
+        *,
+        patience: float = 0,
+        on_change: Callable[[Figures], None] = lambda _: None,
+    ) -> Figures:
+        """The same for these (app, subject); `figures` is kept up to date, and `on_change` called, while it runs."""
+        return await self._revocations.end(pairs, figures, patience=patience, on_change=on_change)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from oauthbroker.apps import Bundle, Client, ConnectorAuth, OAuthApp
 from oauthbroker.client_key import signing_key
@@ -15,15 +15,23 @@ from oauthbroker.errors import BrokerError
 from oauthbroker.secret import Secret
 
 
-def resolve(loaded: Loaded, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret]) -> Bundle:
+def resolve(
+    loaded: Loaded,
+    env: Mapping[str, str],
+    secrets: Mapping[SecretKey, Secret],
+    *,
+    only: Collection[str] | None = None,
+) -> Bundle:
     """The bundle with every value in place. `secrets` are the entries of the store that `loaded.secret_keys` names.
+    With `only`, the bundle has these apps and no connector, and no other value is asked for.
 
     Raises ConfigRefused: a variable or secret that is not there is a problem like any other, with its place.
     """
     problems = Problems()
-    apps = {name: _app(draft, env, secrets, problems) for name, draft in loaded.apps.items()}
+    wanted = {name: draft for name, draft in loaded.apps.items() if only is None or name in only}
+    apps = {name: _app(draft, env, secrets, problems) for name, draft in wanted.items()}
     connectors: dict[str, ConnectorAuth] = {}
-    for name, draft in loaded.connectors.items():
+    for name, draft in (loaded.connectors.items() if only is None else ()):
         token = draft.token.read(env, secrets, problems) if draft.token else None
         connectors[name] = ConnectorAuth(draft.auth, token)
     key_file = with_key_file(loaded.settings, env)

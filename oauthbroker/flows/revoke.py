@@ -1,55 +1,60 @@
-"""Ending a grant: tombstone first, then the provider, then the tokens go. RFC 7009 for tokens we drop."""
+"""Ending a grant: tombstone first, then the provider, then the tokens go. And telling it of tokens that we drop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
-from oauthbroker.apps import Limits, OAuthApp
+from oauthbroker.apps import Endpoints, Limits, OAuthApp
 from oauthbroker.audit import AuditWriter, GrantRevoked
+from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.kin import Kin
+from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response
-from oauthbroker.protocol.transport import Transport
-from oauthbroker.records import AgentEvent, Grant
+from oauthbroker.protocol.messages import Answer
+from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
+from oauthbroker.records import AgentEvent, Grant, Retired
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
 
 KEEP_TELLING = timedelta(days=7)  # a refusal is mostly ours (a wrong secret, a moved endpoint) and gets mended
-Told = Literal["done", "refused", "none", "later"]
-"""What the provider knows: it took note, it refused to (and is asked again for a week), it has no way to be told, or it
-will be told later."""
+ASK_AGAIN = timedelta(hours=1)
+Told = Literal["done", "refused", "none", "shared", "later"]
+"""What the provider knows: it took note, it refused to (and is asked again for a week), it has no way to be told, it
+was not told because another living grant would have ended too, or it will be told later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Revocation at the provider and here."""
+    """Revocation at the provider and here. `circuits` are those of revocations alone: a revocation endpoint that is
+    too busy stops nobody from getting tokens."""
 
     repository: Repository
-    transport: Transport
+    asker: Asker
     discovery: Discovery
     clock: Clock
     audit: AuditWriter
     limits: Limits
+    kin: Kin
+    circuits: Circuits
     wake: Callable[[], None]
 
     async def tokens(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool:
-        """Tells the provider about each token, the refresh token first. True when it took note of all of them;
+        """Tells the provider about each token, the refresh token first. True when it took note of what lives longest;
         a failure is an answer here, not an exception."""
+        hints: tuple[Hint, ...] = ("refresh_token", "access_token") if len(tokens) > 1 else ("access_token",)
         try:
-            return await self._tell(app, tokens)
+            return await self._tell(app, list(zip(hints, tokens, strict=False))) == "done"
         except BrokerError:
             return False
 
-    async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
-        """Ends the grant of (name, subject), and says what became of its provider. None when no grant was alive.
-
-        `app` is None when it is not configured any more: then the provider cannot be told. The grant is unusable
-        as soon as the tombstone is written; a provider that does not answer is told later (`resume`).
-        """
+    async def bury(self, name: str, subject: str) -> Held[Grant] | None:
+        """The tombstone of (name, subject): from here on nobody gets its token, in any process. None when no grant
+        was alive. Telling the provider is left to `resume`."""
         async with self.repository.pair(name, subject):
             held = await self.repository.grant(name, subject)
             if held is None or held.record.revoked:
@@ -58,20 +63,30 @@ class Revoke:
             tombstone = held.record.tombstoned(now)
             if event := _revoked_event(tombstone, self.clock):
                 tombstone = replace(tombstone, outbox=(*tombstone.outbox, event))
-            held = await self.repository.save_grant(tombstone, expect=held.generation)
+            return await self.repository.save_grant(tombstone, expect=held.generation)
+
+    async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
+        """Ends the grant of (name, subject), and says what became of its provider. None when no grant was alive.
+
+        `app` is None when it is not configured any more: then the provider cannot be told. The grant is unusable
+        as soon as the tombstone is written; a provider that does not answer is told later (`resume`).
+        """
+        held = await self.bury(name, subject)
+        if held is None:
+            return None
         told = await self.resume(app, held, wait=self.limits.provider_seconds)
         self.wake()
         return told
 
     async def resume(self, app: OAuthApp | None, seen: Held[Grant], *, wait: float = 0) -> Told:
-        """Tells the provider of a tombstone and erases its tokens; `later` when that is left to do.
+        """Tells the provider of a tombstone and erases its tokens, or of retired tokens; `later` when that is left.
 
         One caller at a time: whoever finds the flight taken for `wait` seconds leaves the work to the other.
         """
         try:
             async with self.repository.flight(seen.record.app, seen.record.subject, wait=wait):
                 held = await self.repository.grant(seen.record.app, seen.record.subject)
-                if held is not None and held.record.revocation == "pending":
+                if held is not None and held.record.to_be_told:
                     return await self._end(app, held.record)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
@@ -81,50 +96,92 @@ class Revoke:
     async def _end(self, app: OAuthApp | None, grant: Grant) -> Told:
         """Tokens go to the provider that issued them, and to no other one that the app may name by now."""
         told: Told = "none"
-        ours = app is not None and app.registration == grant.registration
-        if ours and app is not None and grant.token is not None and app.revocation.kind != "none":
-            try:
-                told = "done" if await self._tell(app, _in_order(grant)) else "none"
-            except BrokerError as error:
-                self.audit.write(GrantRevoked(grant.app, grant.id, "failed"), self.clock.now())
-                told = "later" if error.retryable else "refused"
-                if error.retryable or self.clock.now() - grant.updated_at < KEEP_TELLING:
-                    return told
-        await self._erase(grant)
-        self.audit.write(GrantRevoked(grant.app, grant.id, told), self.clock.now())
+        if app is not None and app.registration == grant.registration and app.revocation.kind != "none":
+            told = await self._tell_of(app, grant) if await self._may_tell(app, grant) else "shared"
+        over = self.clock.now() - _since(grant) >= KEEP_TELLING
+        if told == "later" or (told == "refused" and not over):
+            if told == "refused":
+                await self._change(grant, lambda there: there.not_told_before(self.clock.now() + ASK_AGAIN))
+            return told
+        if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now())):
+            self.audit.write(GrantRevoked(grant.app, grant.id, told), self.clock.now())
         return told
 
-    async def _erase(self, seen: Grant) -> None:
-        """A new login meanwhile wins: only the tombstone itself is erased."""
+    async def _may_tell(self, app: OAuthApp, grant: Grant) -> bool:
+        """A revocation that reaches further than its token ends all that the person gave this client: then nothing is
+        told of what lies below a living grant, and of a family of grants the last one tells for all."""
+        return app.revocation.reach == "token" or (grant.revoked and not await self.kin.living(app, grant))
+
+    async def _tell_of(self, app: OAuthApp, grant: Grant) -> Told:
+        """`later` too while the provider is left in peace."""
+        try:
+            self.circuits.check(app.name)
+        except BrokerError:
+            return "later"
+        try:
+            told = await self._tell(app, _in_order(grant.ended), grant)
+        except BrokerError as error:
+            failed = error
+        else:
+            self.circuits.worked(app.name)
+            return told
+        self.audit.write(GrantRevoked(grant.app, grant.id, "failed"), self.clock.now())
+        if failed.retryable:
+            self.circuits.failed(app.name, failed)
+            return "later"
+        self.circuits.worked(app.name)
+        return "refused"
+
+    async def _tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], grant: Grant | None = None) -> Told:
+        """RFC 7009 section 2.1, or the app's own way. `done` when the provider took note of the token that lives
+        longest, `none` where it has no way to be told of it, `later` when a new login has taken `grant`'s place.
+        Raises what the provider's answer means."""
+        wanted = [(hint, token) for hint, token in tokens if takes(app.revocation, hint)]
+        endpoints = await self.discovery.endpoints(app)
+        if not wanted or not endpoints.revoke_url:
+            return "none"
+        took_note = []
+        for hint, token in wanted:
+            if grant is not None and not await self._stands(grant):
+                return "later"
+            answer = await self._ask(app, endpoints, token, hint)
+            took_note.append(revoke_response(app, answer))
+        return "done" if took_note[0] else "none"
+
+    async def _ask(self, app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint) -> Answer:
+        """A token that is its own proof is not shown again because our client has several secrets."""
+        if app.revocation.authenticate == "bearer":
+            app = replace(app, client=replace(app.client, later_secrets=()))
+        return await self.asker.ask(app, lambda known: revoke_request(known, endpoints, token, hint, clock=self.clock))
+
+    async def _stands(self, grant: Grant) -> bool:
+        """A new login meanwhile may share what would die with these tokens."""
+        held = await self.repository.grant(grant.app, grant.subject)
+        return held is not None and held.record.revoked == grant.revoked
+
+    async def _change(self, seen: Grant, change: Callable[[Grant], Grant]) -> bool:
+        """A new login meanwhile keeps what is its own: only what is still to be told is touched."""
         async with self.repository.pair(seen.app, seen.subject):
             held = await self.repository.grant(seen.app, seen.subject)
-            if held is None or held.record.revocation != "pending":
-                return
+            if held is None or not held.record.to_be_told:
+                return False
             try:
-                await self.repository.save_grant(held.record.erased(self.clock.now()), expect=held.generation)
+                await self.repository.save_grant(change(held.record), expect=held.generation)
             except Conflict:
-                return
-
-    async def _tell(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool:
-        """RFC 7009 section 2.1. Raises what the provider's answer means; False where it has no way to be told."""
-        endpoints = await self.discovery.endpoints(app)
-        if app.revocation.kind == "none" or not endpoints.revoke_url or not tokens:
-            return False
-        hints: tuple[Hint, ...] = ("refresh_token", "access_token") if len(tokens) > 1 else ("access_token",)
-        took_note = True
-        for token, hint in zip(tokens, hints, strict=True):
-            request = revoke_request(app, endpoints, token, hint, clock=self.clock)
-            answer = await self.transport.send(
-                request, seconds=self.limits.provider_seconds, max_bytes=self.limits.provider_bytes
-            )
-            took_note = revoke_response(answer) and took_note
-        return took_note
+                return False
+        return True
 
 
-def _in_order(grant: Grant) -> tuple[Secret, ...]:
-    token = grant.token
-    found = (token.refresh_token, token.access_token) if token is not None else ()
-    return tuple(secret for secret in found if secret is not None)
+def _since(grant: Grant) -> datetime:
+    return grant.ended.since if grant.ended is not None else grant.updated_at
+
+
+def _in_order(ended: Retired | None) -> list[tuple[Hint, Secret]]:
+    """Refresh tokens first: they live on."""
+    if ended is None:
+        return []
+    refresh: list[tuple[Hint, Secret]] = [("refresh_token", token) for token in ended.refresh]
+    return refresh + [("access_token", token) for token in ended.access]
 
 
 def _revoked_event(grant: Grant, clock: Clock) -> AgentEvent | None:

@@ -1,50 +1,125 @@
-"""Telling the provider that a token has had its day (RFC 7009)."""
+"""Telling the provider that a token has had its day: RFC 7009, or a way of its own, which the preset says as data."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
+from urllib.parse import quote
 
-from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.apps import Endpoints, OAuthApp, Revocation
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post
-from oauthbroker.protocol.messages import Answer, Request
+from oauthbroker.protocol.messages import Answer, Request, Value, reveal
 from oauthbroker.protocol.strict_json import decode_object
 from oauthbroker.secret import Secret
 from oauthbroker.turn import Json
 
 Hint = Literal["refresh_token", "access_token"]
 
+_PLACEHOLDER = re.compile(r"\{(client_id|client_secret|token)\}")
+# Not all of RFC 7009, but what providers say of a token that is gone.
+_DEAD = frozenset({"invalid_token", "invalid_grant"})
+
+
+def takes(revocation: Revocation, hint: Hint) -> bool:
+    """Whether the provider wants to be told of tokens of this kind."""
+    return revocation.kind != "none" and revocation.tokens in {"both", hint.removesuffix("_token")}
+
 
 def revoke_request(app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint, *, clock: Clock) -> Request:
-    """RFC 7009 section 2.1. Revoke the refresh token before the access token: it is the one that lives on.
+    """RFC 7009 section 2.1, or the app's own way. Revoke the refresh token before the access token: it lives on.
 
     `clock` dates a client assertion. Raises `appMisconfigured`, for an app without a revocation endpoint too.
     """
-    form = {"token": token, "token_type_hint": hint}
+    if app.revocation.kind == "own":
+        return _own_request(app, endpoints, token, clock)
+    form: dict[str, Value] = {"token": token, "token_type_hint": hint}
     return authenticated_post(app, endpoints, endpoints.revoke_url, form, clock)
 
 
-def revoke_response(answer: Answer) -> bool:
+def revoke_response(app: OAuthApp, answer: Answer) -> bool:
     """True: the token is dead. False: this provider does not revoke tokens of that kind.
 
     A token that the provider does not know is as dead as one can be (RFC 7009 section 2.2). Raises
     `providerUnreachable` or `providerRateLimited` (try again later: section 2.2.1), `appMisconfigured`.
     """
     refuse_if_busy(answer)
-    if answer.status in {200, 202, 204}:
+    way = app.revocation
+    if answer.status in {200, 202, 204} and not way.ok_field:
         return True
-    word = _error_word(answer) if answer.status == 400 else None
+    if answer.status in way.dead_statuses:
+        return True
+    members = _members(answer)
+    if answer.status == 200 and members.get(way.ok_field) is True:
+        return True
+    said = members.get(way.error_field)
+    word = said if isinstance(said, str) else ""
+    if word in {*_DEAD, *way.dead_words} and answer.status < 500:
+        return True
     if word == "unsupported_token_type":
         return False
-    if word in {"invalid_token", "invalid_grant"}:  # not RFC 7009, but what several say of a token that is gone
-        return True
+    if word in {"ratelimited", "rate_limited"}:
+        raise BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=answer.retry_after)
     raise BrokerError(Code.APP_MISCONFIGURED, note="the provider refused the revocation")
 
 
-def _error_word(answer: Answer) -> Json:
+def _own_request(app: OAuthApp, endpoints: Endpoints, token: Secret, clock: Clock) -> Request:
+    way, url = app.revocation, _address(app, endpoints.revoke_url)
+    members: dict[str, Value] = {name: _filled(app, text, token) for name, text in way.params.items()}
+    if way.token_field:
+        members[way.token_field] = token
+    request = _proved(app, endpoints, url, members if way.body != "none" else {}, token, clock)
+    headers = {**request.headers, **{name: _filled(app, text, token) for name, text in way.headers.items()}}
+    return replace(
+        request,
+        method=way.method,
+        headers=headers,
+        form=request.form if way.body != "none" else None,
+        encoding="json" if way.body == "json" else "form",
+    )
+
+
+def _proved(
+    app: OAuthApp, endpoints: Endpoints, url: str, members: Mapping[str, Value], token: Secret, clock: Clock
+) -> Request:
+    """The request with what it proves itself by: our client, the token itself, or nothing."""
+    match app.revocation.authenticate:
+        case "client":
+            return authenticated_post(app, endpoints, url, members, clock)
+        case "basic":
+            basic = replace(app, client=replace(app.client, auth_method="client_secret_basic"))
+            return authenticated_post(basic, endpoints, url, members, clock)
+        case "bearer":
+            return Request("POST", url, headers={"Authorization": Secret(f"Bearer {token.reveal()}")}, form=members)
+        case "none":
+            return Request("POST", url, form=members)
+
+
+def _address(app: OAuthApp, url: str) -> str:
+    """No secret ever stands in an address: those are logged everywhere."""
+    if not url:
+        raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no such endpoint")
+    return url.replace("{client_id}", quote(app.client.client_id, safe=""))
+
+
+def _filled(app: OAuthApp, text: str, token: Secret) -> str | Secret:
+    """The text as it is, or a Secret once something was filled in. Raises `appMisconfigured` without a secret."""
+    wanted = set(_PLACEHOLDER.findall(text))
+    if "client_secret" in wanted and app.client.client_secret is None:
+        raise BrokerError(Code.APP_MISCONFIGURED, note="the client secret is missing")
+    values: dict[str, str | Secret] = {"client_id": app.client.client_id, "token": token}
+    values["client_secret"] = app.client.client_secret or ""
+    filled = _PLACEHOLDER.sub(lambda found: reveal(values[found[1]]), text)
+    return Secret(filled) if wanted - {"client_id"} else filled
+
+
+def _members(answer: Answer) -> Mapping[str, Json]:
+    """What the body says, whatever its label; nothing if it is not a JSON object."""
     try:
-        return decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID).get("error")
+        return decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID)
     except BrokerError:
-        return None
+        return {}

@@ -7,6 +7,7 @@ from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent, EventType
 from oauthbroker.records.grant import Grant, Token, grant_id
 from oauthbroker.records.renewal import Intent, Renewal
+from oauthbroker.records.retired import Retired
 from oauthbroker.records.session import Attempt, AuthSession, Claim, ClaimedSession, SessionStatus
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Grant",
     "Intent",
     "Renewal",
+    "Retired",
     "SessionStatus",
     "Token",
     "grant_id",

@@ -208,8 +208,8 @@ async def test_a_relay_between_a_mark_and_its_record_loses_no_event(start, ident
     put: Callable[..., Awaitable[Entry]] = here.store.put
     meanwhile: list[asyncio.Task[int]] = []
 
-    async def watched(key: Key, body: bytes, *, expect: int) -> Entry:
-        entry = await put(key, body, expect=expect)
+    async def watched(key: Key, body: bytes, *, expect: int, **more: Any) -> Entry:
+        entry = await put(key, body, expect=expect, **more)
         if key.kind == "due":
             meanwhile.append(asyncio.create_task(there.house.relay.once()))
             await asyncio.sleep(0.1)

@@ -1,0 +1,58 @@
+"""Tokens that nobody gets any more and of which the provider has still to hear, in the place of something newer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.secret import Secret
+
+MOST = 20
+"""Of each kind. More than that are only gathered while a provider does not answer for very long: the oldest go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """Refresh and access tokens, each once. `since` is when the last of them joined."""
+
+    since: datetime
+    refresh: tuple[Secret, ...] = ()
+    access: tuple[Secret, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Retired({len(self.refresh)} refresh tokens, {len(self.access)} access tokens)"
+
+    def and_also(self, other: Retired | None) -> Retired:
+        if other is None:
+            return self
+        refresh, access = (*self.refresh, *other.refresh), (*self.access, *other.access)
+        return Retired(max(self.since, other.since), _each_once(refresh), _each_once(access))
+
+    def without(self, secrets: Iterable[Secret]) -> Retired | None:
+        """What is left; None for nothing."""
+        texts = {secret.reveal() for secret in secrets}
+        refresh, access = (
+            tuple(secret for secret in kind if secret.reveal() not in texts) for kind in (self.refresh, self.access)
+        )
+        return replace(self, refresh=refresh, access=access) if refresh or access else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "since": to_iso(self.since),
+            "refreshTokens": [secret.reveal() for secret in self.refresh],
+            "accessTokens": [secret.reveal() for secret in self.access],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Retired | None:
+        if data is None:
+            return None
+        refresh, access = (tuple(map(Secret, data[kind])) for kind in ("refreshTokens", "accessTokens"))
+        return cls(from_iso(data["since"]), refresh, access)
+
+
+def _each_once(secrets: Iterable[Secret]) -> tuple[Secret, ...]:
+    return tuple({secret.reveal(): secret for secret in secrets}.values())[-MOST:]
