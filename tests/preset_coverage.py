@@ -1,0 +1,152 @@
+"""Which of a preset's quirks no play shows: each quirk has one thing that a play must demand or answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from oauthbroker.protocol.answers import lookup
+from oauthbroker.providers import Preset
+from tests.preset_plays import Play, Said
+
+Shown = Callable[[Preset, Play], bool]
+_NO_QUIRKS = {"name", "title", "documentation", "params", "endpoints", "flows", "pkce", "refresh_tokens", "identity",
+              "notes", "modes", "evidence"}  # fmt: skip
+
+
+def unplayed(preset: Preset, plays: Iterable[Play]) -> list[str]:
+    """The quirks, `mode.quirk` where there are modes, that none of the plays shows."""
+    plays = list(plays)
+    found: list[str] = []
+    for mode, variant in preset.variants().items():
+        in_mode = [play for play in plays if play.preset == variant]
+        found += [
+            f"{mode}.{name}".strip(".")
+            for name in sorted(variant.model_fields_set - _NO_QUIRKS)
+            if not any(_SHOWN[name](variant, play) for play in in_mode)
+        ]
+    if preset.endpoints.refresh_url and not any(play.expects.refresh for play in plays):
+        found.append("endpoints.refresh_url")
+    return found
+
+
+def _bodies(play: Play) -> list[dict[str, Any]]:
+    answers = (play.answers.token, play.answers.refresh)
+    return [it.body for it in answers if it is not None and isinstance(it.body, dict)]
+
+
+def _text(play: Play) -> str:
+    """Everything that the token endpoint answers."""
+    said = [play.answers.token, play.answers.refresh, *(it.answer for it in play.refusals)]
+    return json.dumps([it.body for it in said if isinstance(it, Said)])
+
+
+def _inner(variant: Preset, play: Play) -> list[dict[str, Any]]:
+    """The objects that hold the tokens."""
+    paths = (
+        variant.token_path,
+        variant.token_path if variant.refresh_token_path is None else variant.refresh_token_path,
+    )
+    found = [lookup(body, ".".join(path)) if path else body for body, path in zip(_bodies(play), paths, strict=False)]
+    return [it for it in found if isinstance(it, dict)]
+
+
+def _asked_scopes(variant: Preset, play: Play) -> list[str]:
+    text = play.expects.authorize.get(variant.scope_param) or ""
+    return text.split(variant.scope_separator) if text else []
+
+
+def _answered(variant: Preset, play: Play) -> list[str]:
+    separator = variant.answer_scope_separator or variant.scope_separator
+    name = variant.token_names.get("scope", "scope")
+    values = [it.get(name) for it in _inner(variant, play)]
+    texts = [value for value in values if isinstance(value, str)]
+    return [scope for text in texts for scope in text.split(separator)] + [
+        scope for value in values if isinstance(value, list) for scope in value
+    ]
+
+
+def _within(wanted: dict[str, str], demanded: dict[str, str | None] | None) -> bool:
+    return demanded is not None and wanted.items() <= {k: v for k, v in demanded.items() if v is not None}.items()
+
+
+def _headers(wanted: dict[str, str], demanded: dict[str, str | None] | None) -> bool:
+    return demanded is not None and {name.lower() for name in wanted} <= {name.lower() for name in demanded}
+
+
+def _demand(play: Play, step: str, name: str) -> Any:
+    demand = getattr(play.expects, step)
+    return getattr(demand, name) if demand is not None else None
+
+
+def _is_prefixed(variant: Preset, play: Play) -> bool:
+    asked = set(play.app.scopes or [])
+    return any(
+        scope not in asked and scope.startswith(tuple(variant.scope_prefixes)) for scope in _answered(variant, play)
+    )
+
+
+_SHOWN: dict[str, Shown] = {
+    "auth_method": lambda it, play: bool(_demand(play, "token", "auth")),
+    "scope_separator": lambda it, play: len(_asked_scopes(it, play)) > 1,
+    "answer_scope_separator": lambda it, play: any(
+        str(it.answer_scope_separator) in str(inner.get("scope")) for inner in _inner(it, play)
+    ),
+    "scope_param": lambda it, play: it.scope_param in play.expects.authorize,
+    "always_scopes": lambda it, play: set(it.always_scopes) <= set(_asked_scopes(it, play)),
+    "scope_aliases": lambda it, play: bool(set(it.scope_aliases) & set(_answered(it, play))),
+    "scope_prefixes": _is_prefixed,
+    "unlisted_scopes": lambda it, play: bool(
+        set(it.unlisted_scopes) & (set(_asked_scopes(it, play)) - set(_answered(it, play)))
+    ),
+    "extra_scopes": lambda it, play: bool(set(_answered(it, play)) - set(_asked_scopes(it, play))),
+    "scopeless": lambda it, play: set(_answered(it, play)) != set(play.result.scopes),
+    "token_request_format": lambda it, play: _demand(play, "token", "body") == it.token_request_format,
+    "token_headers": lambda it, play: _headers(it.token_headers, _demand(play, "token", "headers")),
+    "authorize_params": lambda it, play: _within(it.authorize_params, play.expects.authorize),
+    "token_params": lambda it, play: _within(it.token_params, _demand(play, "token", "params")),
+    "refresh_params": lambda it, play: _within(it.refresh_params, _demand(play, "refresh", "params")),
+    "refresh_scope": lambda it, play: "scope" in (_demand(play, "refresh", "params") or {}),
+    "token_response_format": lambda it, play: (
+        (play.answers.token.type == "application/json") == (it.token_response_format == "json")
+    ),
+    "token_path": lambda it, play: any("{access}" in inner.values() for inner in _inner(it, play)),
+    "refresh_token_path": lambda it, play: play.answers.refresh is not None,
+    "token_names": lambda it, play: all(
+        any(name in inner for inner in _inner(it, play)) for name in it.token_names.values()
+    ),
+    "token_type_aliases": lambda it, play: any(
+        inner.get("token_type") in it.token_type_aliases for inner in _inner(it, play)
+    ),
+    "token_type_optional": lambda it, play: any("token_type" not in inner for inner in _inner(it, play)),
+    "lifetime_field": lambda it, play: any(it.lifetime_field in inner for inner in _inner(it, play)),
+    "lifetime_form": lambda it, play: play.result.lifetime_seconds is not None,
+    "default_lifetime_seconds": lambda it, play: (
+        play.result.lifetime_seconds == it.default_lifetime_seconds
+        and any(it.lifetime_field not in inner for inner in _inner(it, play))
+    ),
+    "error_members": lambda it, play: (
+        any(path.split(".")[0] in _text(play) for path in it.error_members) and bool(play.refusals)
+    ),
+    "error_words": lambda it, play: any(
+        f'"{word}"' in _text(play) or f" {word}" in _text(play) for word in it.error_words
+    ),
+    "id_token_algorithms": lambda it, play: play.answers.id_token is not None,
+    "issuer_template": lambda it, play: play.answers.id_token is not None,
+    "issuer_promised": lambda it, play: bool(play.expects.authorize),
+    "user_info_method": lambda it, play: (
+        play.answers.user_info is not None and play.expects.user_info.method == it.user_info_method
+    ),
+    "user_info_body": lambda it, play: play.expects.user_info.body == it.user_info_body,
+    "user_info_headers": lambda it, play: _headers(it.user_info_headers, play.expects.user_info.headers),
+    "user_info_kind": lambda it, play: play.answers.user_info is not None,
+    "user_info_token_header": lambda it, play: (
+        "{access}" in str(play.expects.user_info.headers.get(str(it.user_info_token_header)))
+    ),
+    "user_info_token_scheme": lambda it, play: (
+        f"{it.user_info_token_scheme} {{access}}" in play.expects.user_info.headers.values()
+    ),
+    "keeps": lambda it, play: any(name in body for body in _bodies(play) for name in it.keeps),
+    "revoke": lambda it, play: it.revoke.kind == "none" or play.expects.revoke is not None,
+}

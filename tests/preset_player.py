@@ -1,0 +1,316 @@
+"""A provider that plays one play: it refuses what its original would refuse, and answers as its documentation does."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from email.utils import format_datetime
+from typing import Any
+from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
+
+from joserfc import jwt
+from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
+
+from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.testing import Canaries, TestClock
+from tests.preset_plays import Asked, Demand, Play, Said
+from tests.unit.protocol.kit import RawServer, raw_answer
+
+CLIENT_ID = "client-of-the-play"
+CODE = "code-of-the-play"
+_MOMENT = re.compile(r"\{(epoch|epochMs|iso)([+-][0-9]+)\}")
+_SECRETS = ("access", "refresh", "access2", "refresh2")
+_AUTH_PARAMS = {"post": {"client_id", "client_secret"}, "none": {"client_id"}, "jwt": {"client_id", "client_assertion"}}
+
+
+@dataclass
+class Call:
+    """One request as it came in."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+    members: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Player:
+    """The provider of one play. `complaints` are the demands that a request did not meet; `refusing` makes an
+    endpoint answer with a refusal from now on."""
+
+    play: Play
+    app: OAuthApp
+    clock: TestClock
+    secrets: Mapping[str, str]
+    client_secret: str
+    base: str = ""
+    refusing: dict[str, Said] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    asked: dict[str, str] = field(default_factory=dict)
+    renewals: int = 0
+    revoked: list[str] = field(default_factory=list)
+
+    # --- what a browser sees
+
+    def authorize(self, url: str) -> str:
+        """A person agrees at `url`. Returns the callback's address."""
+        found = self.routes.get(urlsplit(url).path)
+        self._must(found == "authorization_url", f"the browser was sent to {urlsplit(url).path}")
+        pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+        self.asked = dict(pairs)
+        self._must(len(pairs) == len(self.asked), "a parameter came twice")
+        self._meets(self.play.expects.authorize, self.asked, "authorize")
+        standard = {"response_type": "code", "client_id": CLIENT_ID, "redirect_uri": self.app.redirect.uri,
+                    "code_challenge_method": "S256"}  # fmt: skip
+        self._meets(standard, self.asked, "authorize")
+        back = {"code": CODE, "state": self.asked["state"]}
+        if self.app.habits.issuer_promised:
+            back["iss"] = self.app.endpoints.issuer
+        return f"{self.app.redirect.uri}?{urlencode(back)}"
+
+    # --- what the broker asks
+
+    async def handle(self, _: StreamReader, writer: StreamWriter) -> None:
+        call = _parsed(self.server.requests[-1])
+        kind = self.routes.get(call.path, "")
+        said = self._answer(kind, call)
+        body = said.body if isinstance(said.body, str) else json.dumps(said.body)
+        date = format_datetime(self.clock.now(), usegmt=True)
+        writer.write(raw_answer(said.status, self._filled(body), content_type=said.type, date=date))
+        await writer.drain()
+
+    def _answer(self, kind: str, call: Call) -> Said:
+        match kind:
+            case "token_url" | "refresh_url":
+                return self._token(kind, call)
+            case "user_info_url":
+                return self._userinfo(call)
+            case "jwks_url":
+                return Said(body=KeySet([self.key]).as_dict(private=False))
+            case "revoke_url":
+                return self._revoke(call)
+            case "metadata":
+                return Said(body=self.metadata())
+        self._must(False, f"{call.method} {call.path} is no endpoint")
+        return Said(status=404, body={})
+
+    def _token(self, kind: str, call: Call) -> Said:
+        again = _members(call).get("grant_type") == "refresh_token"
+        step = "refresh" if again else "token"
+        self.calls.append(step)
+        demand = self.play.expects.refresh if again else self.play.expects.token
+        if demand is None or (kind == "refresh_url") != (again and bool(self.app.endpoints.refresh_url)):
+            self._must(False, f"{step} at {call.path} was not expected")
+            return Said(status=400, body={"error": "unsupported_grant_type"})
+        wanted: dict[str, str | None]
+        if again:
+            wanted = {"refresh_token": self.secrets["refresh" if self.renewals == 0 else self._current_refresh]}
+        elif self.play.app.flow == "clientCredentials":
+            wanted = {"grant_type": "client_credentials"}
+        else:
+            wanted = {"grant_type": "authorization_code", "code": CODE, "redirect_uri": self.app.redirect.uri}
+        before = len(self.complaints)
+        self._demands(demand, wanted, call, step)
+        if not again and self.play.app.flow == "authorizationCode":
+            digest = hashlib.sha256(call.members.get("code_verifier", "").encode()).digest()
+            challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+            self._must(challenge == self.asked.get("code_challenge"), f"{step}: the verifier does not fit")
+        if len(self.complaints) > before:
+            return Said(status=400, body={"error": "invalid_request"})
+        if step in self.refusing:
+            return self.refusing[step]
+        if not again:
+            return self.play.answers.token
+        assert self.play.answers.refresh is not None, "the play has no answer to a refresh"
+        self.renewals += 1
+        return self.play.answers.refresh
+
+    @property
+    def _current_refresh(self) -> str:
+        after = self.play.result.after_refresh
+        return "refresh2" if after and after.refresh_token == "replaced" else "refresh"
+
+    def _userinfo(self, call: Call) -> Said:
+        self.calls.append("userInfo")
+        demand: Asked = self.play.expects.user_info
+        headers = dict(demand.headers)
+        if not any("{access}" in (value or "") for value in headers.values()):
+            headers["Authorization"] = "Bearer {access}"
+        before = len(self.complaints)
+        shown = Demand(
+            method=demand.method,
+            body="none" if demand.body is None else "json",
+            headers=headers,
+            params=dict(demand.body or {}),
+        )
+        self._demands(shown, {}, call, "userInfo")
+        if len(self.complaints) > before or self.play.answers.user_info is None:
+            return Said(status=401, body={"error": "invalid_token"})
+        return self.refusing.get("userInfo", self.play.answers.user_info)
+
+    def _revoke(self, call: Call) -> Said:
+        demand = self.play.expects.revoke
+        if demand is None:
+            self._must(False, "a revocation was not expected")
+            return Said(status=400, body={})
+        self._demands(demand, {}, call, "revoke")
+        carried = [*call.members.values(), call.headers.get("authorization", "")]
+        self.revoked += [name for name in _SECRETS if any(self.secrets[name] in text.split() for text in carried)]
+        return self.play.answers.revoke
+
+    # --- demands
+
+    def _demands(self, demand: Demand, wanted: Mapping[str, str | None], call: Call, step: str) -> None:
+        self._must(call.method == demand.method, f"{step}: a {call.method}")
+        kinds = {"form": "application/x-www-form-urlencoded", "json": "application/json", "none": ""}
+        said = call.headers.get("content-type", "").partition(";")[0]
+        self._must(said == kinds[demand.body], f"{step}: the body is {said or 'absent'}")
+        self._must(demand.body != "none" or not call.body, f"{step}: a body that is not wanted")
+        call.members = _members(call)
+        headers = {name.lower(): value for name, value in demand.headers.items()}
+        self._meets(headers, call.headers, f"{step} header")
+        self._meets({**wanted, **demand.params, **dict.fromkeys(demand.absent)}, call.members, step)
+        self._authenticated(demand, call, step)
+
+    def _authenticated(self, demand: Demand, call: Call, step: str) -> None:
+        if step == "userInfo":
+            return
+        basic = "Basic " + base64.b64encode(f"{CLIENT_ID}:{self.client_secret}".encode()).decode()
+        header = unquote_plus(call.headers.get("authorization", ""))
+        if demand.auth == "bearer":
+            self._must(header == f"Bearer {self.secrets['access']}", f"{step}: no bearer token")
+            return
+        self._must((header == basic) == (demand.auth == "basic"), f"{step}: HTTP Basic")
+        proofs = {"client_id", "client_secret", "client_assertion"} & set(call.members)
+        self._must(proofs == _AUTH_PARAMS.get(demand.auth, set()), f"{step}: the client is shown by {sorted(proofs)}")
+        if demand.auth == "post":
+            self._must(call.members["client_secret"] == self.client_secret, f"{step}: the secret")
+
+    def _meets(self, wanted: Mapping[str, str | None], found: Mapping[str, str], step: str) -> None:
+        for name, value in wanted.items():
+            expected = None if value is None else self._filled(value).decode()
+            self._must(found.get(name) == expected, f"{step}: {name} is not {value!r}")
+
+    def _must(self, met: bool, complaint: str) -> None:
+        if not met:
+            self.complaints.append(complaint)
+
+    # --- what it says
+
+    def _filled(self, text: str) -> bytes:
+        """Placeholders replaced; a moment that stands alone in JSON becomes a number."""
+        for name in _SECRETS:
+            text = text.replace(f"{{{name}}}", self.secrets[name])
+        if "{id_token}" in text:
+            text = text.replace("{id_token}", self.id_token())
+        text = re.sub(r'"' + _MOMENT.pattern.replace("|iso", "") + r'"', lambda it: it[0].strip('"'), text)
+        return _MOMENT.sub(self._moment, text).encode()
+
+    def _moment(self, found: re.Match[str]) -> str:
+        moment = self.clock.now() + timedelta(seconds=int(found[2]))
+        if found[1] == "iso":
+            return moment.isoformat().replace("+00:00", "Z")
+        return str(int(moment.timestamp() * (1000 if found[1] == "epochMs" else 1)))
+
+    def id_token(self) -> str:
+        claims = dict(self.play.answers.id_token or {})
+        now = int(self.clock.now().timestamp())
+        template = self.app.habits.issuer_template
+        issuer = (
+            re.sub(r"\{(\w+)\}", lambda it: str(claims[it[1]]), template) if template else self.app.endpoints.issuer
+        )
+        claims = {"iss": issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 3600} | claims
+        if self.renewals == 0 and "nonce" in self.asked:
+            claims["nonce"] = self.asked["nonce"]
+        algorithm = self.app.habits.id_token_algorithms[0]
+        header = {"alg": algorithm, "kid": self.key.kid, "typ": "JWT"}
+        return jwt.encode(header, claims, self.key, algorithms=[algorithm])
+
+    def metadata(self) -> dict[str, Any]:
+        ends = self.learned()
+        return {
+            "issuer": self.app.endpoints.issuer,
+            "authorization_endpoint": ends.authorization_url,
+            "token_endpoint": ends.token_url,
+            "userinfo_endpoint": ends.user_info_url,
+            "jwks_uri": ends.jwks_url,
+            "revocation_endpoint": ends.revoke_url,
+            "code_challenge_methods_supported": ["S256"],
+        }
+
+    def learned(self) -> Endpoints:
+        """The endpoints with those that only discovery tells."""
+        own, issuer = self.app.endpoints, self.app.endpoints.issuer
+        names = {"authorization_url": "authorize", "token_url": "token", "user_info_url": "me", "jwks_url": "jwks",
+                 "revoke_url": "revoke"}  # fmt: skip
+        return replace(own, **{slot: getattr(own, slot) or f"{issuer}/{name}" for slot, name in names.items()})
+
+    @property
+    def routes(self) -> dict[str, str]:
+        ends = self.learned()
+        slots = [slot for slot in Endpoints.__slots__ if slot != "issuer" and getattr(ends, slot)]
+        found = {urlsplit(getattr(ends, slot).replace("{client_id}", CLIENT_ID)).path: slot for slot in slots}
+        return found | {urlsplit(ends.issuer).path.rstrip("/") + "/.well-known/openid-configuration": "metadata"}
+
+    server: RawServer = field(init=False)
+    key: Any = field(init=False)
+
+
+@asynccontextmanager
+async def playing(play: Play, app: OAuthApp, clock: TestClock, canaries: Canaries) -> AsyncIterator[Player]:
+    """The play's provider at work. Its `app` is the one that a broker must be given: its endpoints lead here."""
+    secrets = {name: canaries.mint(f"{name} of the play").reveal() for name in _SECRETS}
+    secret = app.client.client_secret.reveal() if app.client.client_secret else ""
+    player = Player(play, app, clock, secrets, secret)
+    player.key = _key(app.habits.id_token_algorithms[0])
+    player.server = RawServer(player.handle)
+    async with player.server:
+        player.base = player.server.url
+        player.app = replace(app, endpoints=_moved(app, player.base))
+        yield player
+
+
+def _moved(app: OAuthApp, base: str) -> Endpoints:
+    """Every address on the player's server. An issuer is only a name, and stays, unless discovery has to ask it."""
+    from oauthbroker.protocol.discovery import relies_on_discovery
+
+    ends = {slot: getattr(app.endpoints, slot) for slot in Endpoints.__slots__}
+    stays = set() if relies_on_discovery(app) else {"issuer"}
+    return Endpoints(
+        **{slot: url if slot in stays else url.replace("https://", f"{base}/", 1) for slot, url in ends.items()}
+    )
+
+
+def _key(algorithm: str) -> Any:
+    if algorithm == "EdDSA":
+        return OKPKey.generate_key("Ed25519", {"kid": "k1"})
+    if algorithm.startswith("ES"):
+        return ECKey.generate_key({"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}[algorithm], {"kid": "k1"})
+    return RSAKey.generate_key(2048, {"kid": "k1"})
+
+
+def _parsed(raw: bytes) -> Call:
+    head, _, body = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode("ascii").split("\r\n")
+    method, target, _ = first.split(" ")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Call(method, urlsplit(target).path, dict(parse_qsl(urlsplit(target).query)), headers, body)
+
+
+def _members(call: Call) -> dict[str, str]:
+    """What the body says, in whatever form it is."""
+    if not call.body:
+        return {}
+    if call.headers.get("content-type", "").startswith("application/json"):
+        return {name: str(value) for name, value in json.loads(call.body).items()}
+    return dict(parse_qsl(call.body.decode("ascii"), keep_blank_values=True))
