@@ -280,9 +280,7 @@ class Refresh:
             if lifetime is None and old is not None:  # not said again: as before
                 lifetime = old.lifetime_seconds
             expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
-            token = Token(
-                tokens.access_token, tokens.token_type, tokens.refresh_token or sent, expires, lifetime
-            )
+            token = Token(tokens.access_token, tokens.token_type, tokens.refresh_token or sent, expires, lifetime)
             return _Fresh(token, scopes, self.clock.now())
         raise refused
 

@@ -1,0 +1,161 @@
+"""A token that is about to end is renewed before anybody notices; what a provider may do about it changes the answer, not
+the grant."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from oauthbroker.audit import TokenRenewed
+from oauthbroker.errors import Code
+from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from tests.house import ALICE, House, turn
+
+HOUR = timedelta(hours=1)
+
+
+async def connected(house: House, app: str = "mail") -> Ready:
+    first = await house.connected(app)
+    await house.event()
+    return first
+
+
+async def expired(house: House, app: str = "mail") -> Ready:
+    """A grant whose token has just ended."""
+    first = await connected(house, app)
+    house.clock.advance(3600)
+    return first
+
+
+@pytest.mark.rule("12.5.1-6")
+async def test_a_token_about_to_end_is_renewed_and_stored(house: House):
+    first = await expired(house)
+    second = await house.ask("mail")
+    assert isinstance(second, Ready)
+    assert second.access_token != first.access_token
+    assert second.expires_at == house.clock.now() + HOUR
+    assert (await house.ask("mail")).access_token == second.access_token
+    assert 1 == house.idp.count("refresh_token")
+    assert 1 == len([entry for entry in house.audit.entries if isinstance(entry, TokenRenewed)])
+
+
+async def test_twenty_tools_that_wake_up_at_once_send_one_refresh(house: House):
+    await expired(house)
+    answers = await asyncio.gather(*(house.ask("mail") for _ in range(20)))
+    assert {"ready"} == {answer.status for answer in answers}
+    assert 1 == len({answer.access_token.reveal() for answer in answers if isinstance(answer, Ready)})
+    assert 1 == house.idp.count("refresh_token")
+
+
+async def test_hours_of_renewals_keep_one_family_alive(house: House):
+    await connected(house)
+    for _ in range(5):
+        house.clock.advance(3600)
+        assert "ready" == (await house.ask("mail")).status
+    (family,) = house.idp.families("client-mail")
+    assert ({number: 1 for number in range(1, 6)}, "") == (dict(family.redeemed), family.ended_by)
+
+
+async def test_a_provider_that_is_down_leaves_a_living_token_in_use(house: House):
+    await connected(house)
+    house.clock.advance((HOUR - timedelta(seconds=200)).total_seconds())
+    house.idp.script.refresh.answer(500)
+    degraded = await house.ask("mail")
+    assert isinstance(degraded, Ready)
+    assert degraded.degraded
+
+
+@pytest.mark.case("52")
+async def test_a_dead_refresh_token_needs_a_person_and_its_record_is_kept(house: House):
+    await expired(house)
+    house.idp.revoke_all("client-mail", "alice")
+    answer = await house.ask("mail")
+    assert isinstance(answer, AuthorizationRequired)
+    assert "expired" == answer.reason
+    grant = await house.grant("mail")
+    assert grant is not None
+    assert ("dead", False) == (grant.renewal.ended, grant.revoked)
+    assert grant.token is not None
+    assert grant.token.refresh_token is not None
+    assert "authorization_required" == (await house.ask("mail")).status
+    assert 1 == house.idp.count("refresh_token")
+
+
+async def test_a_lost_answer_is_told_as_uncertain_and_never_as_a_silent_end(house: House):
+    await expired(house)
+    house.idp.script.refresh.close_after_accept(after_work=True)
+    lost = await house.ask("mail")
+    assert isinstance(lost, Failed)
+    assert Code.PROVIDER_UNREACHABLE is lost.code
+    assert "error" == (await house.ask("mail")).status
+    assert 1 == house.idp.count("refresh_token")
+    house.clock.advance(2)
+    answer = await house.ask("mail")
+    assert isinstance(answer, AuthorizationRequired)
+    assert "refreshUncertain" == answer.reason
+
+
+async def test_a_lost_answer_within_the_grace_of_the_provider_is_made_good(house: House):
+    house.idp.change("client-mail", reuse_grace=60)
+    await expired(house)
+    house.idp.script.refresh.close_after_accept(after_work=True)
+    assert "error" == (await house.ask("mail")).status
+    house.clock.advance(2)
+    assert "ready" == (await house.ask("mail")).status
+    grant = await house.grant("mail")
+    assert grant is not None
+    assert grant.renewal.intent is None
+
+
+@pytest.mark.case("61")
+async def test_fifty_reports_of_one_rejected_token_are_one_renewal(house: House):
+    first = await connected(house)
+    oauth = house.broker.oauth(turn())
+    answers = await asyncio.gather(*(oauth.report_rejected("mail", first.access_token) for _ in range(50)))
+    assert {"ready"} == {answer.status for answer in answers}
+    assert 1 == len({answer.access_token.reveal() for answer in answers if isinstance(answer, Ready)})
+    assert 1 == house.idp.count("refresh_token")
+    assert "ready" == (await oauth.report_rejected("mail", first.access_token)).status
+    assert 1 == house.idp.count("refresh_token")
+
+
+@pytest.mark.case("61")
+async def test_a_tool_that_rejects_every_token_is_stopped_within_the_hour(house: House):
+    token = (await connected(house)).access_token
+    oauth = house.broker.oauth(turn())
+    for _ in range(house.broker.bundle.settings.limits.rejections_per_hour):
+        answer = await oauth.report_rejected("mail", token)
+        assert isinstance(answer, Ready)
+        token = answer.access_token
+    refused = await oauth.report_rejected("mail", token)
+    assert isinstance(refused, Failed)
+    assert (Code.RATE_LIMITED, 3600) == (refused.code, refused.retry_after_seconds)
+    assert "ready" == (await house.ask("mail")).status
+
+
+async def test_the_callers_leaving_cancels_nothing(house: House):
+    await expired(house)
+    hanging = house.idp.script.refresh.hang(after_work=True)
+    caller = asyncio.create_task(house.ask("mail"))
+    await hanging.arrived()
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    hanging.release()
+    answer = await house.ask("mail")
+    assert ("ready", 1) == (answer.status, house.idp.count("refresh_token"))
+
+
+@pytest.mark.case("53")
+async def test_a_revoke_during_a_refresh_wins_and_the_fresh_token_dies_too(house: House):
+    await expired(house)
+    hanging = house.idp.script.refresh.hang(after_work=True)
+    caller = asyncio.create_task(house.ask("mail"))
+    await hanging.arrived()
+    revoke = asyncio.create_task(house.broker.revoke("mail", subject=ALICE))
+    while not (grant := await house.grant("mail")) or not grant.revoked:
+        await asyncio.sleep(0.01)
+    hanging.release()
+    assert ("authorization_required", True) == ((await caller).status, await revoke)
+    assert 0 == house.idp.living_tokens("client-mail", "alice")
