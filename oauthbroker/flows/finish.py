@@ -21,7 +21,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Token
+from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired, Token
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.scope import granted_scopes
 from oauthbroker.secret import Secret
@@ -182,6 +182,7 @@ class Finish:
             auth_session_id=session.id,
             registration=app.registration,
             resume=session.resume,
+            retired=_still_to_tell(app, old, (tokens.access_token, *([refresh] if refresh else []))),
             provider_data={name: tokens.facts[name] for name in app.habits.keeps if name in tokens.facts},
         )
         missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
@@ -255,6 +256,13 @@ def _carries(grant: Grant, session: AuthSession) -> bool:
     """Whether this session's commit reached the grant, even if a later one came on top."""
     granted = f"evt-{session.id}-auth.granted"
     return grant.auth_session_id == session.id or any(event.id == granted for event in grant.outbox)
+
+
+def _still_to_tell(app: OAuthApp, old: Grant | None, kept: tuple[Secret, ...]) -> Retired | None:
+    """What was ended before this login and the provider has not heard of yet. Where a revocation reaches further than
+    its token it is forgotten: it might end what the person has agreed to just now."""
+    ended = old.ended if old is not None and app.revocation.reach == "token" else None
+    return ended.without(kept) if ended is not None else None
 
 
 def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:
