@@ -60,18 +60,29 @@ class Discovery:
 
     async def signing_keys(self, app: OAuthApp, kid: str | None) -> Keys:
         """The provider's public keys, fetched anew when none of them is called `kid`. Raises as `endpoints` does."""
+        url = await self._keys_url(app)
+        keys = await self._shelf(url).get(lambda: self._fetch_keys(url))
+        if kid is not None and all(key.kid != kid for key in keys):
+            keys = await self.newer_keys(app, keys)
+        return keys
+
+    async def newer_keys(self, app: OAuthApp, seen: Keys) -> Keys:
+        """The keys as they are now, for a token that fits none of `seen`: providers change keys without changing, or
+        ever giving, their names. `seen` itself when they were asked less than a minute ago."""
+        url = await self._keys_url(app)
+        return await self._shelf(url).renew(seen, lambda: self._fetch_keys(url))
+
+    async def _keys_url(self, app: OAuthApp) -> str:
         url = (await self.endpoints(app)).jwks_url
         if not url:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider's key set has no address")
-        shelf = self._keys.setdefault(url, Remembered(self._clock))
+        return url
 
-        async def fetch() -> Keys:
-            return keys_response(await self._get(url))
+    def _shelf(self, url: str) -> Remembered[Keys]:
+        return self._keys.setdefault(url, Remembered(self._clock))
 
-        keys = await shelf.get(fetch)
-        if kid is not None and all(key.kid != kid for key in keys):
-            keys = await shelf.renew(keys, fetch)
-        return keys
+    async def _fetch_keys(self, url: str) -> Keys:
+        return keys_response(await self._get(url))
 
     async def _metadata_of(self, app: OAuthApp) -> Metadata:
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
@@ -114,6 +125,7 @@ def relies_on_discovery(app: OAuthApp) -> bool:
     lacks = (
         not has.token_url
         or (app.flow == "authorizationCode" and not has.authorization_url)
+        or (app.flow == "deviceCode" and not has.device_authorization_url)
         or (verifies and not has.jwks_url)
         or ("userInfo" in sources and not has.user_info_url)
         or (app.pushed_authorization == "required" and not has.pushed_authorization_url)

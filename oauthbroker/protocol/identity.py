@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from oauthbroker.apps import ANYONE, IdentityRule, IdentitySource, Limits, OAuthApp
 from oauthbroker.binding import Account, OwnerFacts
@@ -105,16 +106,24 @@ class OwnerReader:
         if tokens.id_token is None or not (app.endpoints.issuer or app.habits.issuer_template):
             return None
         keys = await self.discovery.signing_keys(app, key_id_of(tokens.id_token))
-        return verify_id_token(
+        judge = partial(
+            verify_id_token,
             app,
             tokens.id_token,
             issuer=app.endpoints.issuer,
-            keys=keys,
             nonce=nonce,
             access_token=tokens.access_token,
             now=self.clock.now(),
             sent_at=sent_at,
         )
+        try:
+            return judge(keys=keys)
+        except BrokerError as error:
+            refused = error.with_traceback(None)
+        newer = await self.discovery.newer_keys(app, keys) if refused.note in {"key", "signature"} else keys
+        if newer is keys:
+            raise refused
+        return judge(keys=newer)
 
     async def _userinfo(self, app: OAuthApp, tokens: TokenResponse) -> Json:
         request = userinfo_request(app, await self.discovery.endpoints(app), tokens.access_token)

@@ -27,6 +27,7 @@ class Remembered(Generic[T]):
         self._failure: BrokerError | None = None
         self._until = 0.0
         self._renewed_at = float("-inf")
+        self._renewal_failed: BrokerError | None = None
 
     async def get(self, fetch: Fetch[T]) -> T:
         """The value, at most a day old. A failure is repeated for 30 seconds without asking again."""
@@ -39,14 +40,22 @@ class Remembered(Generic[T]):
             return await self._fetch(fetch)
 
     async def renew(self, seen: T, fetch: Fetch[T]) -> T:
-        """A newer value than `seen`, if a minute has passed since somebody last asked for one; else what there is."""
+        """A newer value than `seen`, if a minute has passed since somebody last asked for one; else what there is, or
+        the failure of that last time: then nobody knows whether there is a newer one."""
         async with self._lock:
             if self._value is not None and self._value is not seen:
                 return self._value
             if self._clock.monotonic() - self._renewed_at < RENEWAL_SECONDS:
+                if self._renewal_failed is not None:
+                    raise _copy(self._renewal_failed)
                 return seen
-            self._renewed_at = self._clock.monotonic()
-            return await self._fetch(fetch)
+            self._renewed_at, self._renewal_failed = self._clock.monotonic(), None
+            try:
+                return await self._fetch(fetch)
+            except BrokerError as exc:
+                failure = _copy(exc)
+            self._renewal_failed = failure
+            raise _copy(failure)
 
     async def _fetch(self, fetch: Fetch[T]) -> T:
         try:

@@ -61,21 +61,25 @@ def test_endpoints_and_the_promise_of_iss_are_read():
         "userinfo_endpoint": f"{ISSUER}/u",
         "jwks_uri": f"{ISSUER}/j",
         "device_authorization_endpoint": f"{ISSUER}/d",
+        "pushed_authorization_request_endpoint": f"{ISSUER}/p",
+        "require_pushed_authorization_requests": True,
         "authorization_response_iss_parameter_supported": True,
         "code_challenge_methods_supported": ["plain", "S256"],
         "anything": {"else": 1},
     }
     metadata = metadata_response(ISSUER, "", answer(document))
     expected = Endpoints(
-        f"{ISSUER}/a", f"{ISSUER}/t", f"{ISSUER}/r", f"{ISSUER}/u", ISSUER, f"{ISSUER}/j", f"{ISSUER}/d"
-    )
-    assert (expected, True) == (metadata.endpoints, metadata.issuer_promised)
+        f"{ISSUER}/a", f"{ISSUER}/t", f"{ISSUER}/r", f"{ISSUER}/u", ISSUER, f"{ISSUER}/j", f"{ISSUER}/d",
+        pushed_authorization_url=f"{ISSUER}/p",
+    )  # fmt: skip
+    assert (expected, True, True) == (metadata.endpoints, metadata.issuer_promised, metadata.push_required)
 
 
 @pytest.mark.parametrize("said", [None, False, "true", 1])
-def test_iss_is_promised_only_by_a_plain_true(said):
-    document = {"issuer": ISSUER, "authorization_response_iss_parameter_supported": said}
-    assert not metadata_response(ISSUER, "", answer(document)).issuer_promised
+def test_iss_is_promised_and_pushing_required_only_by_a_plain_true(said):
+    names = ("authorization_response_iss_parameter_supported", "require_pushed_authorization_requests")
+    metadata = metadata_response(ISSUER, "", answer({"issuer": ISSUER, **dict.fromkeys(names, said)}))
+    assert (False, False) == (metadata.issuer_promised, metadata.push_required)
 
 
 @pytest.mark.case("7")
@@ -329,6 +333,34 @@ def test_only_an_app_that_lacks_something_it_needs_relies_on_discovery(endpoints
     )
 
 
+@pytest.mark.parametrize("required", [True, False])
+async def test_an_app_that_requires_pushing_learns_where_to(discovery, required):
+    pages: dict[str, Any] = {}
+    everything = ("authorization_url", "token_url", "jwks_url")
+    async with site(pages) as server:
+        par = {"pushed_authorization_request_endpoint": f"{server.url}/par"}
+        pages[OIDC] = document(server, **par, require_pushed_authorization_requests=required)
+        app = app_of(server, **dict.fromkeys(everything, f"{server.url}/x"))
+        assert ("", False) == (
+            (await discovery.endpoints(app)).pushed_authorization_url,
+            await discovery.push_required(app),
+        )
+        assert 0 == hits(server, OIDC)
+        app = dataclasses.replace(app, pushed_authorization="required")
+        assert f"{server.url}/par" == (await discovery.endpoints(app)).pushed_authorization_url
+        assert await discovery.push_required(app)
+        relying = app_of(server)
+        assert f"{server.url}/par" == (await discovery.endpoints(relying)).pushed_authorization_url
+        assert required is await discovery.push_required(relying)
+        assert 1 == hits(server, OIDC)
+
+
+def test_a_client_that_asks_for_itself_needs_a_token_endpoint_only():
+    machine = dataclasses.replace(APP, flow="clientCredentials", habits=Habits(always_scopes=("openid",)))
+    for endpoints, relies in ((Endpoints(issuer=ISSUER, token_url="t"), False), (Endpoints(issuer=ISSUER), True)):
+        assert relies is relies_on_discovery(dataclasses.replace(machine, endpoints=endpoints))
+
+
 # --- keys over time
 
 
@@ -390,8 +422,30 @@ async def test_a_failed_refetch_leaves_the_known_keys_usable(discovery, clock):
         pages["/jwks"] = (500, {})
         assert Code.PROVIDER_UNREACHABLE == await refused(discovery.signing_keys(app, "k2"))
         assert 1 == len(await discovery.signing_keys(app, "k1"))
-        assert 1 == len(await discovery.signing_keys(app, "k2"))  # within the minute: what there is
+        for _ in range(5):  # within the minute nobody asks again, and nobody knows whether it is forged
+            assert Code.PROVIDER_UNREACHABLE == await refused(discovery.signing_keys(app, "k2"))
         assert 2 == hits(server, "/jwks")
+        pages["/jwks"] = {"keys": [K1, K2]}
+        clock.advance(60)
+        assert 2 == len(await discovery.signing_keys(app, "k2"))
+        assert 2 == len(await discovery.signing_keys(app, "k3"))
+        assert 3 == hits(server, "/jwks")
+
+
+@pytest.mark.case("33")
+async def test_keys_that_do_not_fit_are_asked_for_again_once_a_minute(discovery, clock):
+    pages: dict[str, Any] = {}
+    async with site(pages) as server:
+        pages |= {OIDC: document(server), "/jwks": {"keys": [key(None)]}}
+        app = app_of(server)
+        seen = await discovery.signing_keys(app, None)
+        newer = [await discovery.newer_keys(app, seen) for _ in range(5)]
+        assert 2 == hits(server, "/jwks")
+        assert all(found is newer[0] is not seen for found in newer)
+        assert newer[0] is await discovery.newer_keys(app, newer[0])
+        clock.advance(60)
+        assert newer[0] is not await discovery.newer_keys(app, newer[0])
+        assert 3 == hits(server, "/jwks")
 
 
 @pytest.mark.case("33")
