@@ -16,7 +16,6 @@ from oauthbroker.apps import Bundle, Settings
 from oauthbroker.audit import AuditFile, AuditList, AuditWriter
 from oauthbroker.broker import Broker
 from oauthbroker.circuit import Circuits
-from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve
 from oauthbroker.config.settings import with_key_file
@@ -38,6 +37,7 @@ from oauthbroker.pending import Pending
 from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.queues import Queues
 from oauthbroker.quota import OpenSessions
@@ -324,7 +324,8 @@ def _build(
     callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
     fetch = Fetch(repository, asker, discovery, clock)
     refresh = Refresh(
-        repository, asker, discovery, owners, fetch, revoke.tokens, Circuits(clock), clock, audit, metrics, limits,
+        repository, discovery, Redeemer(asker, owners, clock), fetch, revoke.tokens, Circuits(clock), clock, audit,
+        metrics, limits,
         log.warning,
     )  # fmt: skip
     upkeep = Upkeep(repository, refresh, apps.get, clock)

@@ -16,12 +16,13 @@ from typing import Any, Protocol
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, Connected, ConnectFailed, TokensDropped
 from oauthbroker.binding import OwnerVerdict, check_pin, judge_owner
-from oauthbroker.clock import Clock
+from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired, Token
+from oauthbroker.records.device import FLOW as DEVICE_FLOW
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.scope import granted_scopes
 from oauthbroker.secret import Secret
@@ -53,6 +54,15 @@ class Finish:
     audit: AuditWriter
     metrics: Metrics
     wake: Callable[[], None]
+
+    async def claim(self, held: Held[AuthSession], seconds: float) -> Held[AuthSession] | None:
+        """The right to finish a session, once: one winner in all processes, None for everybody else. Nobody else
+        looks at it for `seconds`."""
+        claimed = held.record.claimed(random_text(self.clock, 128), self.clock.now() + timedelta(seconds=seconds))
+        try:
+            return await self.repository.save_session(claimed, expect=held.generation)
+        except Conflict:
+            return None
 
     async def verify(self, app: OAuthApp, session: AuthSession, tokens: TokenResponse, sent_at: datetime) -> Verified:
         """(1) who agreed (2) is it the session's subject, or one of its authorizers (3) is every scope the app's.
@@ -106,6 +116,16 @@ class Finish:
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
         self.wake()
         return True
+
+    async def give_up(
+        self, app: OAuthApp, held: Held[AuthSession], code: Code, tokens: tuple[Secret, ...], revoke: Revoker
+    ) -> None:
+        """Ends a session without a grant, and lets go of the tokens that came back for it, whatever fails."""
+        try:
+            await self.fail(held, code)
+        finally:
+            if tokens:
+                await self.drop(app, held.record, code, tokens, revoke)
 
     async def lapse(self, held: Held[AuthSession], *, event: EventType | None = None) -> bool:
         """Ends an unclaimed session: it expired, was superseded or cancelled. Under no lock of the caller's.
@@ -172,7 +192,7 @@ class Finish:
             app=app.name,
             provider=app.provider,
             subject=session.subject,
-            flow="authorization_code",
+            flow="authorization_code" if session.device is None else DEVICE_FLOW,
             scopes=verified.scopes,
             token=Token(tokens.access_token, tokens.token_type, refresh, expires, lifetime),
             created_at=old.created_at if old is not None and not old.revoked else now,
@@ -267,6 +287,6 @@ def _still_to_tell(app: OAuthApp, old: Grant | None, kept: tuple[Secret, ...]) -
 
 def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:
     """Connecting the same account again never loses a refresh token that the provider did not send again."""
-    if old is None or old.revoked or old.token is None or old.account is None:
+    if old is None or old.account is None or old.account != verified.owner.account:
         return None
-    return old.token.refresh_token if old.account == verified.owner.account else None
+    return next(iter(old.refresh_tokens), None)  # none of a revoked grant, none that is known to be dead

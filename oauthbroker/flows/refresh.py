@@ -11,30 +11,25 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 from oauthbroker.apps import Endpoints, Limits, OAuthApp
 from oauthbroker.audit import AuditWriter, RenewalFailed, TokenRenewed
-from oauthbroker.binding import check_same_owner
 from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Revoker
 from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.identity import OwnerReader
-from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
-from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.protocol.transport import TransportFailed
-from oauthbroker.records import Grant, Renewal, Token
+from oauthbroker.protocol.redeem import Redeemed, Redeemer
+from oauthbroker.protocol.refresh import RenewalRefused
+from oauthbroker.records import Grant, Renewal
 from oauthbroker.repository import Conflict, Held, Repository, Room
-from oauthbroker.scope import granted_scopes
 from oauthbroker.secret import Secret
+from oauthbroker.single_flight import Flight, SingleFlight
 
 PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a flight may last, and so how long to wait for one
-UNCLEAR = 2  # refusals in no words we know that count as the one word
 KEEP_TRYING = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 20)  # seconds between tries to store a renewed token
 Tell = Callable[..., None]
 
@@ -56,35 +51,21 @@ class Renewed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fresh:
-    """What one good answer changes in a grant."""
-
-    token: Token
-    scopes: tuple[str, ...]
-    at: datetime
-
-    def on(self, grant: Grant) -> Grant:
-        renewal = Renewal(asked=grant.renewal.asked, forced=grant.renewal.forced)
-        return replace(grant, token=self.token, scopes=self.scopes, renewal=renewal, updated_at=self.at)
-
-
-@dataclass(eq=False, slots=True)
-class _Flight:
-    """One renewal under way in this process, for everybody here who waits for it."""
+class _Job:
+    """Whose token is to be renewed, and what its caller saw. `rejected` is a token that the provider's API refused."""
 
     app: OAuthApp
     subject: str
     seen: Held[Grant] | None
     rejected: Secret | None
-    landed: asyncio.Future[Renewed]
 
-    def land(self, renewed: Renewed) -> None:
-        if not self.landed.done():
-            self.landed.set_result(renewed)
+    @property
+    def before(self) -> Grant | None:
+        return self.seen.record if self.seen is not None else None
 
     def moved_on(self, held: Held[Grant] | None) -> bool:
         """Whether somebody else has renewed, ended or replaced what the caller saw."""
-        before = self.seen.record if self.seen is not None else None
+        before = self.before
         if held is None or before is None:
             return (held is None) is not (before is None)
         now = held.record
@@ -99,9 +80,8 @@ class Refresh:
     came too late; `tell` writes the log."""
 
     repository: Repository
-    asker: Asker
     discovery: Discovery
-    owners: OwnerReader
+    redeemer: Redeemer
     fetch: Fetcher
     drop: Revoker
     circuits: Circuits
@@ -110,8 +90,7 @@ class Refresh:
     metrics: Metrics
     limits: Limits
     tell: Tell
-    _flights: dict[tuple[str, str], _Flight] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _flights: SingleFlight[Renewed] = field(default_factory=SingleFlight)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def renew(
@@ -119,83 +98,73 @@ class Refresh:
     ) -> Renewed:
         """One renewal of the grant that the caller `seen`, or what somebody else made of it meanwhile.
 
-        `rejected` is a token that the provider's API refused: it is renewed although it seems to live. Never raises:
-        trouble is part of the answer.
+        `rejected` is renewed although it seems to live. Never raises: trouble is part of the answer.
         """
-        flight = self._flights.get((app.name, subject))
-        if flight is None:
-            flight = _Flight(app, subject, seen, rejected, asyncio.get_running_loop().create_future())
-            self._flights[app.name, subject] = flight
-            task = asyncio.create_task(self._fly(flight))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(flight.landed)
+        job = _Job(app, subject, seen, rejected)
+        return await self._flights.join(
+            (app.name, subject),
+            lambda flight: self._answer(job, flight),
+            lambda: Renewed(job.before, BrokerError(Code.STORE_UNAVAILABLE)),
+        )
 
     async def close(self) -> None:
         """Waits for what is under way; what could not be stored so far gets one more try."""
         self._closing.set()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._flights.close()
 
-    async def _fly(self, flight: _Flight) -> None:
-        before = flight.seen.record if flight.seen is not None else None
-        renewed = Renewed(before, BrokerError(Code.STORE_UNAVAILABLE))
+    async def _answer(self, job: _Job, flight: Flight[Renewed]) -> Renewed:
         try:
-            renewed = await self._transaction(flight)
+            return await self._transaction(job, flight)
         except BrokerError as error:
-            renewed = Renewed(before, error.with_traceback(None))
+            return Renewed(job.before, error.with_traceback(None))
         except Conflict:
-            renewed = Renewed(before, BrokerError(Code.STORE_LOCKED))
-        finally:
-            del self._flights[flight.app.name, flight.subject]
-            flight.land(renewed)
+            return Renewed(job.before, BrokerError(Code.STORE_LOCKED))
 
-    async def _transaction(self, flight: _Flight) -> Renewed:
+    async def _transaction(self, job: _Job, flight: Flight[Renewed]) -> Renewed:
         wait, entered = PROVIDER_CALLS * self.limits.provider_seconds, False
         try:
-            async with self.repository.flight(flight.app.name, flight.subject, wait=wait):
+            async with self.repository.flight(job.app.name, job.subject, wait=wait):
                 entered = True
-                return await self._in_flight(flight)
+                return await self._in_flight(job, flight)
         except BrokerError as error:
             if entered or error.code is not Code.STORE_LOCKED:
                 raise
-        held = await self.repository.grant(flight.app.name, flight.subject)
-        if flight.moved_on(held):
+        held = await self.repository.grant(job.app.name, job.subject)
+        if job.moved_on(held):
             return Renewed(held.record if held is not None else None)
         raise BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)
 
-    async def _in_flight(self, flight: _Flight) -> Renewed:
-        app = flight.app
-        held = await self.repository.grant(app.name, flight.subject)
+    async def _in_flight(self, job: _Job, flight: Flight[Renewed]) -> Renewed:
+        app = job.app
+        held = await self.repository.grant(app.name, job.subject)
         grant = held.record if held is not None else None
-        if flight.moved_on(held):
+        if job.moved_on(held):
             return Renewed(grant)
         if app.flow == "clientCredentials":
-            return await self._fetch(flight, held)
-        if held is None or grant is None:
-            return Renewed(None)
-        if not grant.refresh_tokens or grant.registration != app.registration:
+            return await self._fetch(job, held)
+        if held is None or grant is None or not grant.refresh_tokens or grant.registration != app.registration:
             return Renewed(grant)
         self._check_pause(grant)
         self.circuits.check(app.name)
         endpoints = await self._endpoints(app)
         async with self.repository.room_for(grant) as room:
-            begun = await self._begin(flight, held)
-            if begun is None:
-                latest = await self.repository.grant(app.name, flight.subject)
-                return Renewed(latest.record if latest is not None else None)
-            return await self._redeem(flight, begun, endpoints, room)
+            begun = await self._begin(job, held)
+            if begun is not None:
+                return await self._redeem(job, flight, begun.record, endpoints, room)
+        latest = await self.repository.grant(app.name, job.subject)
+        return Renewed(latest.record if latest is not None else None)
 
-    async def _fetch(self, flight: _Flight, held: Held[Grant] | None) -> Renewed:
-        app = flight.app
+    async def _fetch(self, job: _Job, held: Held[Grant] | None) -> Renewed:
+        app = job.app
         self.circuits.check(app.name)
         try:
-            grant = await self.fetch(app, flight.subject, held, flight.rejected)
+            grant = await self.fetch(app, job.subject, held, job.rejected)
         except BrokerError as error:
             self._count(app, error)
             raise
         self.circuits.worked(app.name)
         if grant is not None:
-            self._note(TokenRenewed(app.name, grant.id, flight.rejected is not None))
+            self._note(TokenRenewed(app.name, grant.id, job.rejected is not None))
             self.metrics.add(Metric.RENEWALS, app.name)
         return Renewed(grant)
 
@@ -213,115 +182,74 @@ class Refresh:
             self._count(app, error)
             raise
 
-    async def _begin(self, flight: _Flight, looked: Held[Grant]) -> Held[Grant] | None:
+    async def _begin(self, job: _Job, looked: Held[Grant]) -> Held[Grant] | None:
         """Seals the intent. None when somebody changed the tokens since we looked: there is nothing to renew."""
-        async with self.repository.pair(flight.app.name, flight.subject):
-            held = await self.repository.grant(flight.app.name, flight.subject)
+        async with self.repository.pair(job.app.name, job.subject):
+            held = await self.repository.grant(job.app.name, job.subject)
             if held is None or held.record.token != looked.record.token or not held.record.refresh_tokens:
                 return None
             now = self.clock.now()
             renewal = held.record.renewal.begun(random_text(self.clock, 128), now)
-            if flight.rejected is not None:
+            if job.rejected is not None:
                 renewal = renewal.forced_at(now)
             return await self.repository.save_grant(replace(held.record, renewal=renewal), expect=held.generation)
 
-    async def _redeem(self, flight: _Flight, begun: Held[Grant], endpoints: Endpoints, room: Room) -> Renewed:
-        app, sent_at = flight.app, self.clock.now()
+    async def _redeem(
+        self, job: _Job, flight: Flight[Renewed], begun: Grant, endpoints: Endpoints, room: Room
+    ) -> Renewed:
         try:
-            tokens, sent = await self._ask(app, endpoints, begun.record)
-            fresh = await self._judge(app, begun.record, tokens, sent, sent_at)
+            redeemed = await self.redeemer.redeem(job.app, endpoints, begun)
         except RenewalRefused as error:
             refused = error
         else:
-            self.circuits.worked(app.name)
-            return await self._commit(flight, begun.record, fresh, tokens, room)
-        return await self._refused(app, begun.record, refused)
-
-    async def _ask(self, app: OAuthApp, endpoints: Endpoints, grant: Grant) -> tuple[TokenResponse, Secret]:
-        """The answer, and the refresh token that it was given for: the newest that the provider takes."""
-        refused = RenewalRefused(Code.REAUTH_REQUIRED, spent=False)
-        for secret in grant.refresh_tokens:
-            try:
-                return await self._ask_with(app, endpoints, secret), secret
-            except RenewalRefused as error:
-                refused = error
-            if refused.code is not Code.REAUTH_REQUIRED:
-                break
-        raise refused
-
-    async def _ask_with(self, app: OAuthApp, endpoints: Endpoints, secret: Secret) -> TokenResponse:
-        try:
-            answer = await self.asker.ask(
-                app, lambda known: refresh_request(known, endpoints, secret, clock=self.clock)
-            )
-        except TransportFailed as failed:
-            refused = RenewalRefused(Code.PROVIDER_UNREACHABLE, spent=failed.sent, note=failed.note)
-        except BrokerError as error:
-            refused = RenewalRefused(error.code, spent=False, note=error.note)
-        else:
-            return refresh_response(app, answer)
-        raise refused
-
-    async def _judge(
-        self, app: OAuthApp, grant: Grant, tokens: TokenResponse, sent: Secret, sent_at: datetime
-    ) -> _Fresh:
-        """(1) still the same owner (2) no scope beyond the app's (3) a token that is not the one which has ended."""
-        old = grant.token
-        try:
-            facts = await self.owners.read_again(app, tokens, sent_at)
-            check_same_owner(app, grant.subject, grant.account, grant.authorized_by, facts)  # (1)
-            scopes, _ = granted_scopes(app, grant.scopes, tokens.scopes)  # (2)
-            if old is not None and tokens.access_token == old.access_token and not old.lives(0, sent_at):  # (3)
-                raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="the token that has ended came back")
-        except BrokerError as error:
-            refused = RenewalRefused(error.code, spent=True, note=error.note, tokens=tokens.secrets)
-        else:
-            lifetime = tokens.lifetime_seconds
-            if lifetime is None and old is not None:  # not said again: as before
-                lifetime = old.lifetime_seconds
-            expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
-            token = Token(tokens.access_token, tokens.token_type, tokens.refresh_token or sent, expires, lifetime)
-            return _Fresh(token, scopes, self.clock.now())
-        raise refused
+            self.circuits.worked(job.app.name)
+            return await self._commit(job, flight, begun, redeemed, room)
+        return await self._refused(job.app, begun, refused)
 
     async def _commit(
-        self, flight: _Flight, begun: Grant, fresh: _Fresh, tokens: TokenResponse, room: Room | None
+        self, job: _Job, flight: Flight[Renewed], begun: Grant, redeemed: Redeemed, room: Room | None
     ) -> Renewed:
         """Stores what the provider gave. While the disk refuses, the token is served from memory, the lease is kept
         so that nobody sends the old one, and storing it is tried again."""
         for pause in (*KEEP_TRYING, 0.0):
             try:
-                return await self._store(flight, begun, fresh, tokens, room)
+                return await self._store(job, begun, redeemed, room)
             except (BrokerError, Conflict) as error:
                 code = error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
             room = None
             self.tell("a renewed token is not stored yet", app=begun.app, grant=begun.id[:15], code=code.value)
             self.metrics.add(Metric.RENEWALS_UNSTORED, begun.app)
-            flight.land(Renewed(fresh.on(begun), BrokerError(code)))
+            flight.land(Renewed(self._with(redeemed, begun), BrokerError(code)))
             if self._closing.is_set() or not pause:
                 break
             await self.clock.sleep(pause)
         self.tell("a renewed token was never stored: the next start asks with the old one", app=begun.app)
-        return Renewed(fresh.on(begun), BrokerError(Code.STORE_UNAVAILABLE))
+        return Renewed(self._with(redeemed, begun), BrokerError(Code.STORE_UNAVAILABLE))
 
-    async def _store(
-        self, flight: _Flight, begun: Grant, fresh: _Fresh, tokens: TokenResponse, room: Room | None
-    ) -> Renewed:
+    async def _store(self, job: _Job, begun: Grant, redeemed: Redeemed, room: Room | None) -> Renewed:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
-            if held is not None and _is_ours(held.record, begun):
-                held = await self.repository.save_grant(fresh.on(held.record), expect=held.generation, room=room)
-                self._note(TokenRenewed(begun.app, begun.id, flight.rejected is not None))
+            if held is not None and held.record.is_attempted_as(begun):
+                grant = self._with(redeemed, held.record)
+                held = await self.repository.save_grant(grant, expect=held.generation, room=room)
+                self._note(TokenRenewed(begun.app, begun.id, job.rejected is not None))
                 self.metrics.add(Metric.RENEWALS, begun.app)
                 return Renewed(held.record)
         if held is None or held.record.revoked:  # a new login may share its grant with these tokens: then they are left
-            await self.drop(flight.app, tokens.secrets)
+            await self.drop(job.app, redeemed.came)
         return Renewed(held.record if held is not None else None)
+
+    def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
+        return grant.renewed(redeemed.token, redeemed.scopes, self.clock.now())
 
     async def _refused(self, app: OAuthApp, begun: Grant, refused: RenewalRefused) -> Renewed:
         """What a refusal means for the grant, written down; a revoke or a login that came meanwhile wins."""
         self._count(app, refused)
-        renewal, trouble = _after(begun.renewal, refused, self.clock.now())
+        spare = refused.tokens[0] if len(refused.tokens) > 1 else None
+        renewal = begun.renewal.after(
+            refused.code, spent=refused.spent, came=bool(refused.tokens), spare=spare, at=self.clock.now()
+        )
+        trouble = _trouble(refused, renewal)
         self._note(RenewalFailed(begun.app, begun.id, trouble.code.value))
         self.metrics.add(Metric.RENEWAL_FAILURES, trouble.code.value)
         if renewal.ended or refused.tokens or refused.code is Code.TOKEN_RESPONSE_INVALID:
@@ -339,7 +267,7 @@ class Refresh:
         with suppress(BrokerError, Conflict):  # an intent that stays says no more than that the token may be spent
             async with self.repository.pair(begun.app, begun.subject):
                 held = await self.repository.grant(begun.app, begun.subject)
-                if held is None or not _is_ours(held.record, begun):
+                if held is None or not held.record.is_attempted_as(begun):
                     return held.record if held is not None else None
                 held = await self.repository.save_grant(
                     replace(held.record, renewal=renewal, updated_at=self.clock.now()), expect=held.generation
@@ -360,30 +288,13 @@ class Refresh:
             self.tell("the audit log lacks an entry", app=entry.app, code=error.code.value)
 
 
-def _is_ours(grant: Grant, begun: Grant) -> bool:
-    intent, mine = grant.renewal.intent, begun.renewal.intent
-    return not grant.revoked and intent is not None and mine is not None and intent.attempt == mine.attempt
-
-
-def _after(renewal: Renewal, refused: RenewalRefused, now: datetime) -> tuple[Renewal, BrokerError]:
-    """(what the grant remembers, what the caller is told)."""
-    intent = renewal.intent
-    lost = intent is not None and intent.lost > 0
-    trouble = BrokerError(refused.code, note=refused.note, retry_after_seconds=refused.retry_after_seconds)
-    refusals = renewal.refused + 1
-    match refused.code:
-        case Code.SUBJECT_MISMATCH:
-            return renewal.over("quarantined"), trouble
-        case Code.EXCHANGE_FAILED if refusals < UNCLEAR:
-            again = BrokerError(Code.PROVIDER_UNREACHABLE, note=refused.note, retry_after_seconds=1)
-            return replace(renewal.unsent(), refused=refusals), again
-        case Code.REAUTH_REQUIRED | Code.EXCHANGE_FAILED if lost:
-            return renewal.over("uncertain"), BrokerError(Code.REFRESH_UNCERTAIN, note=refused.note)
-        case Code.REAUTH_REQUIRED | Code.EXCHANGE_FAILED:
-            return renewal.over("dead"), BrokerError(Code.REAUTH_REQUIRED, note=refused.note)
-    if not refused.spent:
-        return renewal.unsent(), trouble
-    if refused.tokens:
-        spare = refused.tokens[0] if len(refused.tokens) > 1 else renewal.spare
-        return replace(renewal, intent=None, spare=spare), trouble
-    return renewal.lost(now), trouble
+def _trouble(refused: RenewalRefused, renewal: Renewal) -> BrokerError:
+    """What the caller is told, now that the grant remembers the refusal as `renewal`."""
+    match renewal.ended:
+        case "dead":
+            return BrokerError(Code.REAUTH_REQUIRED, note=refused.note)
+        case "uncertain":
+            return BrokerError(Code.REFRESH_UNCERTAIN, note=refused.note)
+    if refused.code is Code.EXCHANGE_FAILED:  # perhaps dead: the next try tells
+        return BrokerError(Code.PROVIDER_UNREACHABLE, note=refused.note, retry_after_seconds=1)
+    return BrokerError(refused.code, note=refused.note, retry_after_seconds=refused.retry_after_seconds)

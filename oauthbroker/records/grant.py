@@ -118,6 +118,17 @@ class Grant:
         """The grant once that event has reached its queue."""
         return replace(self, outbox=tuple(event for event in self.outbox if event.id != event_id))
 
+    def renewed(self, token: Token, scopes: tuple[str, ...], at: datetime) -> Grant:
+        """With a new token, and nothing left to settle."""
+        renewal = Renewal(asked=self.renewal.asked, forced=self.renewal.forced)
+        return replace(self, token=token, scopes=scopes, renewal=renewal, updated_at=at)
+
+    def is_attempted_as(self, begun: Grant) -> bool:
+        """Whether the renewal that wrote its intent as `begun` may still commit: no revoke, no new login, no other
+        attempt came in between."""
+        intent, mine = self.renewal.intent, begun.renewal.intent
+        return not self.revoked and intent is not None and mine is not None and intent.attempt == mine.attempt
+
     def tombstoned(self, at: datetime) -> Grant:
         """Revoked here and now; the tokens stay sealed until the provider has been told. The pin ends with it."""
         renewal = replace(self.renewal, intent=None)

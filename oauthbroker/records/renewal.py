@@ -1,4 +1,4 @@
-"""What a grant remembers of its renewals: the attempt under way, what was lost, and whether they have come to an end."""
+"""What a grant remembers of its renewals: the attempt under way, what was lost, and whether they have ended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.errors import Code
 from oauthbroker.records import codec
 from oauthbroker.secret import Secret
 
@@ -15,6 +16,7 @@ Ended = Literal["", "dead", "uncertain", "quarantined"]
 """Why no renewal is tried any more: the provider said so, it said so after an answer of it was lost, or it answered
 with somebody else's account. "" while renewals may go on."""
 
+UNCLEAR_REFUSALS = 2  # refusals in no words we know that count as the one word
 _LONGEST_PAUSE = 300
 
 
@@ -67,6 +69,25 @@ class Renewal:
         if self.intent is None or self.intent.lost == 0:
             return replace(self, intent=None)
         return replace(self, intent=replace(self.intent, lost=self.intent.lost - 1))
+
+    def after(self, code: Code, *, spent: bool, came: bool, spare: Secret | None, at: datetime) -> Renewal:
+        """After an answer with no token that we take.
+
+        `code` and `spent` are those of `RenewalRefused`; tokens `came` with an answer that we refuse, `spare` being
+        its refresh token: from then on that one is tried first.
+        """
+        refused = self.refused + 1
+        if code is Code.SUBJECT_MISMATCH:
+            return self.over("quarantined")
+        if code is Code.EXCHANGE_FAILED and refused < UNCLEAR_REFUSALS:
+            return replace(self.unsent(), refused=refused)
+        if code in {Code.REAUTH_REQUIRED, Code.EXCHANGE_FAILED}:
+            return self.over("uncertain" if self.intent is not None and self.intent.lost else "dead")
+        if not spent:
+            return self.unsent()
+        if came:
+            return replace(self, intent=None, spare=spare or self.spare)
+        return self.lost(at)
 
     def over(self, ended: Ended) -> Renewal:
         return Renewal(ended=ended, forced=self.forced)

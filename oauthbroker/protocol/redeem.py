@@ -1,0 +1,97 @@
+"""A grant's refresh tokens for a new access token: asked, believed only after a strict look, and put into words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.binding import check_same_owner
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.asker import Asker
+from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
+from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.protocol.transport import TransportFailed
+from oauthbroker.records import Grant, Token
+from oauthbroker.scope import granted_scopes
+from oauthbroker.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Redeemed:
+    """What one good answer changes in a grant. `came` is all that it brought, to be revoked if nobody wants it."""
+
+    token: Token
+    scopes: tuple[str, ...]
+    came: tuple[Secret, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Redeemer:
+    """Changes nothing here: what it finds out is for its caller to write down."""
+
+    asker: Asker
+    owners: OwnerReader
+    clock: Clock
+
+    async def redeem(self, app: OAuthApp, endpoints: Endpoints, grant: Grant) -> Redeemed:
+        """Sends the newest refresh token that the provider takes. Its lifetime counts from when it was sent.
+
+        Raises `RenewalRefused` and nothing else: what `refresh_response` raises; `providerUnreachable` without an
+        answer; `subjectMismatch`, `idTokenInvalid`, `scopeExceeded`, `tokenResponseInvalid` for what `_judge` refuses.
+        """
+        sent_at = self.clock.now()
+        refused = RenewalRefused(Code.REAUTH_REQUIRED, spent=False)
+        for secret in grant.refresh_tokens:
+            try:
+                tokens = await self._ask(app, endpoints, secret)
+                return await self._judge(app, grant, tokens, secret, sent_at)
+            except RenewalRefused as error:
+                refused = error
+            if refused.code is not Code.REAUTH_REQUIRED:
+                break
+        raise refused.with_traceback(None)  # the frames in which the answer lay would come along
+
+    async def _ask(self, app: OAuthApp, endpoints: Endpoints, secret: Secret) -> TokenResponse:
+        try:
+            answer = await self.asker.ask(
+                app, lambda known: refresh_request(known, endpoints, secret, clock=self.clock)
+            )
+        except TransportFailed as failed:
+            refused = RenewalRefused(Code.PROVIDER_UNREACHABLE, spent=failed.sent, note=failed.note)
+        except BrokerError as error:
+            refused = RenewalRefused(error.code, spent=False, note=error.note)
+        else:
+            return refresh_response(app, answer)
+        raise refused
+
+    async def _judge(
+        self, app: OAuthApp, grant: Grant, tokens: TokenResponse, sent: Secret, sent_at: datetime
+    ) -> Redeemed:
+        """(1) still the same owner (2) no scope beyond the app's (3) a token that is not the one which has ended.
+
+        What the answer does not say again stays as it was: refresh token (RFC 6749 section 6), lifetime, scopes.
+        """
+        old = grant.token
+        try:
+            facts = await self.owners.read_again(app, tokens, sent_at)
+            check_same_owner(app, grant.subject, grant.account, grant.authorized_by, facts)  # (1)
+            scopes, _ = granted_scopes(app, grant.scopes, tokens.scopes)  # (2)
+            _check_not_ended(old, tokens.access_token, sent_at)  # (3)
+        except BrokerError as error:
+            refused = RenewalRefused(error.code, spent=True, note=error.note, tokens=tokens.secrets)
+        else:
+            lifetime = tokens.lifetime_seconds
+            if lifetime is None and old is not None:
+                lifetime = old.lifetime_seconds
+            expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
+            token = Token(tokens.access_token, tokens.token_type, tokens.refresh_token or sent, expires, lifetime)
+            return Redeemed(token, scopes, tokens.secrets)
+        raise refused
+
+
+def _check_not_ended(old: Token | None, came: Secret, now: datetime) -> None:
+    if old is not None and came == old.access_token and not old.lives(0, now):
+        raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="the token that has ended came back")
