@@ -12,8 +12,9 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.callback import Callback
 from oauthbroker.flows.connect import Connect, Departure
 from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.results import DevicePrompt
 
-__all__ = ["Consent", "Departure", "Invitation"]
+__all__ = ["Consent", "Departure", "Ending", "Invitation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,15 @@ class Invitation:
     scopes: tuple[str, ...]
     expires_at: datetime
     authorization_endpoint: str
+    device: DevicePrompt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an authorization ended: connected, or not and why."""
+
+    app: OAuthApp
+    code: Code | None = None
 
 
 class Consent:
@@ -51,17 +61,32 @@ class Consent:
 
     async def invitation(self, ticket: str) -> Invitation:
         """Who asks for what; changes nothing. Raises `stateUnknown` for whatever is not an open request."""
-        session = (await self._connect.look(ticket)).record
+        session = await self._connect.shown(ticket)
         app = self._app(session.app)
-        endpoints = await self._discovery.endpoints(app)
-        return Invitation(
-            app,
-            session.resume.agent_name,
-            session.subject,
-            await self._connect.scopes_now(app, session),
-            session.expires_at,
-            endpoints.authorization_url,
-        )
+        prompt = session.device.prompt if session.device is not None else None
+        if prompt is not None:
+            place = prompt.verification_uri
+        else:
+            place = (await self._discovery.endpoints(app)).authorization_url
+        scopes = await self._connect.scopes_now(app, session)
+        return Invitation(app, session.resume.agent_name, session.subject, scopes, session.expires_at, place, prompt)
+
+    async def ending(self, ticket: str) -> Ending | None:
+        """How it ended, for the page of a device code, whose person agrees elsewhere; None while it is open, and for
+        other pages.
+
+        Raises `stateUnknown`.
+        """
+        session = await self._connect.shown(ticket)
+        if session.device is None:
+            return None
+        app = self._app(session.app)
+        over = session.claim is None and session.expires_at <= self._clock.now()
+        if session.open and not over and session.config_digest == app.digest():
+            return None
+        if session.status == "completed":
+            return Ending(app)
+        return Ending(app, session.failure or Code.STATE_EXPIRED)
 
     async def depart(self, ticket: str) -> Departure:
         """Sends this browser off to the provider. Raises `stateUnknown`."""

@@ -70,4 +70,5 @@ def _item(app: OAuthApp, session: AuthSession, settings: Settings) -> dict[str, 
         "authorizationUrl": connect_link(settings.public_base_url, session),
         "expiresAt": to_iso(session.expires_at),
         "message": invitation(session.reason, app.display_name, settings.locale),
+        **({"deviceCode": session.device.prompt.to_json()} if session.device is not None else {}),
     }

@@ -22,12 +22,16 @@ class OpenSessions:
 
     def admit(self, locator: str, app: str, expires_at: datetime, now: datetime) -> None:
         """Counts one more. Raises `rateLimited` when that would be too many, and counts nothing then."""
+        self.check(app, now)
+        self._open[locator] = (expires_at, app)
+        self._per_app[app] += 1
+
+    def check(self, app: str, now: datetime) -> None:
+        """Raises `rateLimited` when one more would be too many."""
         if self._is_full(app):
             self._forget_expired(now)
         if self._is_full(app):
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
-        self._open[locator] = (expires_at, app)
-        self._per_app[app] += 1
 
     def ended(self, locator: str) -> None:
         found = self._open.pop(locator, None)

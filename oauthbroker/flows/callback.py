@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from oauthbroker.apps import Limits, OAuthApp
-from oauthbroker.clock import Clock, random_text
+from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish, Revoker
 from oauthbroker.protocol.asker import Asker
@@ -27,7 +26,7 @@ from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token import RefusedTokens, TokenResponse, code_request, token_response
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, ClaimedSession
-from oauthbroker.repository import Conflict, Held, Repository
+from oauthbroker.repository import Held, Repository
 from oauthbroker.secret import Secret
 
 PROVIDER_CALLS = 6  # discovery twice, keys, exchange, userinfo, revocation: a claim outlives them all
@@ -147,15 +146,10 @@ class Callback:
 
     async def claim(self, held: Held[AuthSession]) -> Claimed:
         """The right to redeem, once: one winner in all processes. Raises `stateUsed` for everybody else."""
-        until = self.clock.now() + timedelta(seconds=PROVIDER_CALLS * self.limits.provider_seconds)
-        session = held.record.claimed(random_text(self.clock, 128), until)
-        try:
-            stored = await self.repository.save_session(session, expect=held.generation)
-        except Conflict:
-            stored = None
-        if stored is None:
+        stored = await self.finish.claim(held, PROVIDER_CALLS * self.limits.provider_seconds)
+        if stored is None or not isinstance(stored.record, ClaimedSession):
             raise BrokerError(Code.STATE_USED)
-        return Claimed(stored, session)
+        return Claimed(stored, stored.record)
 
     async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> TokenResponse:
         """RFC 6749 section 4.1.3 with the session's own verifier; never tried twice, but for a client secret that is
@@ -179,8 +173,4 @@ class Callback:
 
     async def _give_up(self, app: OAuthApp, claimed: Claimed, code: Code, tokens: tuple[Secret, ...]) -> None:
         self.ended(claimed.session.locator)
-        try:
-            await self.finish.fail(claimed.held, code)
-        finally:
-            if tokens:
-                await self.finish.drop(app, claimed.session, code, tokens, self.revoke)
+        await self.finish.give_up(app, claimed.held, code, tokens, self.revoke)

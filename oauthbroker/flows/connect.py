@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import TypedDict
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol, TypedDict
 
 from oauthbroker.apps import Limits, OAuthApp
 from oauthbroker.audit import AuditWriter, AuthorizationRequested, ConnectStarted
@@ -19,7 +19,7 @@ from oauthbroker.protocol.callback import LOCATOR_LENGTH, cookie_hash
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.par import par_request, par_response, pushed_url
 from oauthbroker.quota import OpenSessions
-from oauthbroker.records import Attempt, AuthSession, Grant, grant_id
+from oauthbroker.records import Attempt, AuthSession, Device, Grant, grant_id
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.results import Reason
 from oauthbroker.scope import union_in_app_order
@@ -49,6 +49,18 @@ class Departure:
     session: AuthSession
 
 
+class Devices(Protocol):
+    """The device code flow, as far as opening a session goes."""
+
+    async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
+        """Asks the provider for a code to show; it, and when it expires."""
+        ...
+
+    def watch(self, session: AuthSession) -> None:
+        """From now on the provider is asked whether somebody has agreed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Connect:
     """Opens sessions and starts browsers on their way."""
@@ -58,6 +70,7 @@ class Connect:
     discovery: Discovery
     finish: Finish
     quota: OpenSessions
+    devices: Devices
     clock: Clock
     audit: AuditWriter
     limits: Limits
@@ -66,34 +79,76 @@ class Connect:
         """The session to send a person to: the pending one of the same wish while more than half its life is left,
         else a new one. None when a grant arrived meanwhile: decide again.
 
-        Raises `rateLimited`, and store codes.
+        Raises `rateLimited`, store codes, and in the device code flow what its request raises.
         """
         found = self._reusable(app, wish, await self.repository.waiting(app.name, wish.subject))
         if found is not None:
             return found
+        if app.flow == "deviceCode":
+            return await self._open_device(app, wish, still_needed)
+        return await self._open_checked(app, wish, still_needed, None)
+
+    async def _open_device(
+        self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]
+    ) -> AuthSession | None:
+        """The provider is asked first, outside the pair's write lease. The flight keeps it to one request, however
+        many ask in however many processes; whoever comes later finds the session."""
+        async with self.repository.flight(app.name, wish.subject):
+            grant = await self.repository.grant(app.name, wish.subject)
+            if not still_needed(grant.record if grant is not None else None):
+                return None
+            waiting = await self.repository.waiting(app.name, wish.subject)
+            found = self._reusable(app, wish, waiting)
+            if found is not None:
+                return found
+            alive = self._alive(waiting)
+            self._check_room(app, alive)
+            wish = replace(wish, scopes=_with_scopes_of_others(app, wish, alive))
+            device = await self.devices.authorize(app, wish.scopes)
+            session = await self._open_checked(app, wish, still_needed, device)
+        if session is not None:
+            self.devices.watch(session)
+        return session
+
+    async def _open_checked(
+        self,
+        app: OAuthApp,
+        wish: Wish,
+        still_needed: Callable[[Grant | None], bool],
+        device: tuple[Device, datetime] | None,
+    ) -> AuthSession | None:
         async with self.repository.pair(app.name, wish.subject):
             grant = await self.repository.grant(app.name, wish.subject)
             if not still_needed(grant.record if grant is not None else None):
                 return None
             waiting = await self.repository.waiting(app.name, wish.subject)
             found = self._reusable(app, wish, waiting)
-            return found if found is not None else await self._open_new(app, wish, waiting)
+            return found if found is not None else await self._open_new(app, wish, waiting, device)
 
     def _reusable(self, app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]]) -> AuthSession | None:
-        half = timedelta(seconds=self.limits.session_seconds / 2)
         for held in waiting:
             session = held.record
             fits = _same_wish(session, wish) and session.claim is None and session.config_digest == app.digest()
+            half = (session.expires_at - session.created_at) / 2
             if fits and session.expires_at - self.clock.now() > half:
                 return session
         return None
 
-    async def _open_new(self, app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]]) -> AuthSession:
+    def _alive(self, waiting: list[Held[AuthSession]]) -> list[Held[AuthSession]]:
         now = self.clock.now()
-        alive = [held for held in waiting if held.record.expires_at > now]
+        return [held for held in waiting if held.record.expires_at > now]
+
+    def _check_room(self, app: OAuthApp, alive: list[Held[AuthSession]]) -> None:
         if len(alive) >= self.limits.sessions_per_subject:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
-        session = self._new_session(app, wish)
+        self.quota.check(app.name, self.clock.now())
+
+    async def _open_new(
+        self, app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]], device: tuple[Device, datetime] | None
+    ) -> AuthSession:
+        now, alive = self.clock.now(), self._alive(waiting)
+        self._check_room(app, alive)
+        session = self._new_session(app, wish, device)
         self.quota.admit(session.locator, app.name, session.expires_at, now)
         try:
             await self.repository.save_session(session, expect=0)
@@ -108,17 +163,23 @@ class Connect:
         return session
 
     async def _supersede(self, held: Held[AuthSession], wish: Wish) -> bool:
-        """Ends an older session of the same wish that nobody is on the way with; False where it goes on."""
+        """Ends an older session of the same wish that nobody is on the way with; False where it goes on.
+
+        Who types a device code does so elsewhere, unseen: such a session ends by itself.
+        """
         session = held.record
         if not _same_wish(session, wish) or session.attempt.cookie is not None or session.claim is not None:
+            return False
+        if session.device is not None:
             return False
         if not await self.finish.lapse_locked(held):
             return False
         self.quota.ended(session.locator)
         return True
 
-    def _new_session(self, app: OAuthApp, wish: Wish) -> AuthSession:
+    def _new_session(self, app: OAuthApp, wish: Wish, device: tuple[Device, datetime] | None) -> AuthSession:
         now, locator = self.clock.now(), random_text(self.clock, 128)
+        expires_at = now + timedelta(seconds=self.limits.session_seconds) if device is None else device[1]
         return AuthSession(
             locator=locator,
             app=app.name,
@@ -128,13 +189,14 @@ class Connect:
             scopes=wish.scopes,
             resume=wish.resume,
             ticket=Secret(locator + random_text(self.clock, 256)),
-            attempt=self._new_attempt(locator, cookie=None),
+            attempt=self._new_attempt(locator, cookie=None) if device is None else Attempt.none(),
             created_at=now,
-            expires_at=now + timedelta(seconds=self.limits.session_seconds),
+            expires_at=expires_at,
             config_digest=app.digest(),
-            link=app.redirect.link,
+            link=app.redirect.link if device is None else "connect",
             switch_account=wish.switch_account,
             reason=wish.reason,
+            device=device[0] if device is not None else None,
         )
 
     def _new_attempt(self, locator: str, *, cookie: Secret | None) -> Attempt:
@@ -161,11 +223,23 @@ class Connect:
             raise BrokerError(Code.STATE_UNKNOWN)
         return held
 
+    async def shown(self, ticket: str) -> AuthSession:
+        """The session that a link's page is about: an open one, or in the device code flow also one that is being
+        finished or has ended, because that page is looked at again and again. Raises `stateUnknown`."""
+        held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if TICKET.fullmatch(ticket) else None
+        session = held.record if held is not None else None
+        if session is not None and session.device is not None:
+            if session.ticket is not None and session.ticket.matches(ticket):
+                return session
+            if session.device.was_shown_under(ticket):
+                return session
+        return (await self.look(ticket)).record
+
     async def scopes_now(self, app: OAuthApp, session: AuthSession) -> tuple[str, ...]:
         """What the person is asked for: the session's scopes, and those of a grant that came since it was opened, so
         that agreeing to the second of two links takes nothing away from the first."""
         held = await self.repository.grant(app.name, session.subject)
-        if held is None or held.record.revoked or session.switch_account:
+        if held is None or held.record.revoked or session.switch_account or session.device is not None:
             return session.scopes
         if held.record.registration != app.registration:
             return session.scopes
@@ -180,6 +254,8 @@ class Connect:
         await self.discovery.endpoints(app)
         for _ in range(8):
             held = await self.look(ticket)
+            if held.record.device is not None:
+                raise BrokerError(Code.REQUEST_INVALID, note="a device code takes no browser to the provider")
             if held.record.config_digest != app.digest():
                 await self.finish.lapse(held)
                 raise BrokerError(Code.STATE_UNKNOWN)
@@ -257,9 +333,20 @@ def _asked(session: AuthSession) -> _Asked:
 
 
 def _same_wish(session: AuthSession, wish: Wish) -> bool:
+    """A device code asks for its scopes when it is made, so one that asks for more will do as well."""
+    enough = session.scopes == wish.scopes if session.device is None else set(wish.scopes) <= set(session.scopes)
     return (
-        session.scopes == wish.scopes
+        enough
         and session.resume == wish.resume
         and session.switch_account == wish.switch_account
         and session.subject == wish.subject
     )
+
+
+def _with_scopes_of_others(app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]]) -> tuple[str, ...]:
+    """What a new device code asks for: what other open ones of the pair ask for too, so that agreeing to the second
+    takes nothing away from the first."""
+    if wish.switch_account:
+        return wish.scopes
+    others = [held.record.scopes for held in waiting if not held.record.switch_account]
+    return union_in_app_order(app, wish.scopes, *others)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from oauthbroker.apps import Limits
 from oauthbroker.clock import Clock
@@ -17,7 +17,8 @@ from oauthbroker.repository import Conflict, Held, Repository
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """One pass over the sessions. `expired_events` asks for `auth.expired`; it is off unless somebody wants it,
-    because it would wake agents to open the next link for ever."""
+    because it would wake agents to open the next link for ever. `watch` is shown every session of the device code
+    flow that is open: whoever polled for it may be gone."""
 
     repository: Repository
     finish: Finish
@@ -25,6 +26,7 @@ class Sweep:
     clock: Clock
     limits: Limits
     expired_events: bool = False
+    watch: Callable[[AuthSession], None] | None = None
 
     async def once(self) -> int:
         """How many sessions were ended or removed. One that another process is changing waits for the next round;
@@ -45,11 +47,19 @@ class Sweep:
         session, now = held.record, self.clock.now()
         if session.open and session.claim is not None:
             return await self.finish.recover(held)
-        if session.open and session.expires_at <= now:
+        if session.open and self._ends_at(session) <= now:
             self.ended(session.locator)
             return await self.finish.lapse(held, event="auth.expired" if self.expired_events else None)
+        if session.open and session.device is not None and self.watch is not None:
+            self.watch(session)
         keep = timedelta(seconds=self.limits.keep_finished_seconds)
         if session.open or session.outbox is not None or (session.finished_at or now) + keep > now:
             return False
         await self.repository.drop_session(held)
         return True
+
+    def _ends_at(self, session: AuthSession) -> datetime:
+        """A poll that left in time may come back with tokens a little later."""
+        if session.device is None:
+            return session.expires_at
+        return session.expires_at + timedelta(seconds=self.limits.provider_seconds)

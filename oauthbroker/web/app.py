@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.apps import OAuthApp, Settings
 from oauthbroker.clock import Clock
-from oauthbroker.consent import Consent, Departure, Invitation
+from oauthbroker.consent import Consent, Departure, Ending, Invitation
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.web import csrf, pages, problems
 from oauthbroker.web.access_log import AccessLog
@@ -82,11 +82,14 @@ class PeoplePages:
     async def show_connect(self, request: Request) -> Response:
         """Who asks for what. Changes nothing, whoever fetches it and how often."""
         ticket = request.path_params["ticket"]
+        ending = await self._consent.ending(ticket)
+        if ending is not None:
+            return self._ended(ending, request)
         invitation = await self._consent.invitation(ticket)
         name = csrf.browser_cookie_name(secure=self._secure)
         browser_key = csrf.read_cookie(request.headers, name) or csrf.new_browser_key(self._clock)
         token = csrf.csrf_token(self._mac, browser_key, ticket)
-        page = pages.render_connect(self._view(invitation, token), self._locale_of(request))
+        page = self._page_of(invitation, self._view(invitation, token), self._locale_of(request))
         cookie = csrf.cookie_header(name, browser_key, secure=self._secure, max_age=BROWSER_COOKIE_SECONDS)
         return page.response(set_cookies=[cookie])
 
@@ -101,6 +104,19 @@ class PeoplePages:
         departure = await self._consent.depart(ticket)
         page = pages.render_interstitial(departure.url.reveal(), self._view(invitation), self._locale_of(request))
         return page.response(set_cookies=[self._session_cookie(departure)])
+
+    def _page_of(self, invitation: Invitation, view: ConnectView, locale: Locale) -> pages.Page:
+        if invitation.device is None:
+            return pages.render_connect(view, locale)
+        return pages.render_device(view, invitation.device, locale)
+
+    def _ended(self, ending: Ending, request: Request) -> Response:
+        """Where the page of a device code goes once there is nothing left to do on it."""
+        if ending.code is None:
+            return self._see_other(f"/connected/{ending.app.name}")
+        if ending.code is Code.PROVIDER_DENIED:
+            return self._see_other(f"/declined/{ending.app.name}")
+        return problems.answer(BrokerError(ending.code), request, self._locale)
 
     def callback_of(self, app: OAuthApp) -> Handler:
         """The handler of one app's own callback path."""

@@ -84,3 +84,8 @@ def checked_url(url: str) -> str:
         raise BrokerError(Code.APP_MISCONFIGURED, note="a provider URL that no browser should be given")
     host_of(url)
     return url
+
+
+def breakable(url: str) -> Markup:
+    """A `checked_url` to be read and typed, which breaks into lines after its slashes."""
+    return Markup("/<wbr>").join(url.split("/"))

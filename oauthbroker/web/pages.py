@@ -15,15 +15,18 @@ from starlette.responses import HTMLResponse
 
 from oauthbroker.clock import to_iso
 from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.results import DevicePrompt
 from oauthbroker.turn import SubjectMode
-from oauthbroker.web.display import HOST_LIMIT, checked_url, isolated, phrase, plain_phrase
+from oauthbroker.web.display import HOST_LIMIT, breakable, checked_url, isolated, phrase, plain_phrase
 from oauthbroker.web.policy import TEMPLATES, security_headers, stylesheet
+from oauthbroker.web.qr import qr_svg
 from oauthbroker.web.scopes import provider_title, scope_line
 from oauthbroker.web.texts import TEXTS, Texts
 
 Outcome = Literal["connected", "denied", "failed", "expired", "missing"]
 CSRF_FIELD, DECISION_FIELD = "csrf", "decision"
 CONTINUE, CANCEL = "continue", "cancel"
+LOOK_AGAIN_SECONDS = 10
 _SCOPES_SHOWN = 100
 _STATUS: dict[Outcome, int] = {"connected": 200, "denied": 200, "failed": 500, "expired": 400, "missing": 404}
 
@@ -77,15 +80,49 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
         locale,
         kind="connect",
         title=plain_phrase(text.connect_title, app=view.app_name),
-        view=view,
-        provider=provider_title(view.provider, view.provider_host),
-        sharing=text.subject_shared if view.subject_mode == "global" else text.subject_personal,
-        expiry=_expiry(view, text),
-        expires_iso=to_iso(view.expires_at),
-        scopes=[scope_line(view.provider, scope, locale) for scope in view.scopes[:_SCOPES_SHOWN]],
-        more_scopes=max(0, len(view.scopes) - _SCOPES_SHOWN),
+        expiry_label=text.label_expiry,
+        **_request_words(view, locale),
     )
     return Page(html, 200, locale, "same-origin")
+
+
+def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:
+    """The same in the device code flow (RFC 8628 section 3.3): the code, and the address and QR code of where it is
+    typed. It looks again by itself until the session has ended; nothing on it needs a script.
+
+    Raises `appMisconfigured` for an address that no browser should be given.
+    """
+    text, url = TEXTS[locale], prompt.verification_uri_complete or prompt.verification_uri
+    html = _render(
+        "device.html",
+        locale,
+        kind="device",
+        title=plain_phrase(text.device_title, app=view.app_name),
+        expiry_label=text.label_code_expiry,
+        user_code=prompt.user_code,
+        address=breakable(checked_url(prompt.verification_uri)),
+        url=checked_url(url),
+        is_complete=url is prompt.verification_uri_complete,
+        qr=qr_svg(url),
+        host=isolated(view.provider_host, HOST_LIMIT),
+        refresh_seconds=LOOK_AGAIN_SECONDS,
+        **_request_words(view, locale),
+    )
+    return Page(html, 200, locale, "same-origin")
+
+
+def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
+    """Who asks for what, for whom, until when."""
+    text = TEXTS[locale]
+    return {
+        "view": view,
+        "provider": provider_title(view.provider, view.provider_host),
+        "sharing": text.subject_shared if view.subject_mode == "global" else text.subject_personal,
+        "expiry": _expiry(view, text),
+        "expires_iso": to_iso(view.expires_at),
+        "scopes": [scope_line(view.provider, scope, locale) for scope in view.scopes[:_SCOPES_SHOWN]],
+        "more_scopes": max(0, len(view.scopes) - _SCOPES_SHOWN),
+    }
 
 
 def _expiry(view: ConnectView, text: Texts) -> str:

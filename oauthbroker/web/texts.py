@@ -28,6 +28,17 @@ class Texts:
     password_hint: str
     continue_button: str
     decline_button: str
+    device_title: str
+    device_lead: str
+    device_warning: str
+    device_code_label: str
+    device_way: str
+    device_type: str
+    device_compare: str
+    device_open: str
+    device_scan: str
+    device_waiting: str
+    label_code_expiry: str
     leaving_title: str
     leaving_lead: str
     leaving_link: str
@@ -64,6 +75,18 @@ EN = Texts(
     password_hint="You will sign in at {host}. This page never asks for a password.",
     continue_button="Continue to {provider}",
     decline_button="Cancel",
+    device_title="Connect {app} with a code",
+    device_lead="{agent} is asking for access to {app}. You agree at the service itself, here or on another device.",
+    device_warning="Only go on if you started this yourself, just now. If another person gave you this code or link, "
+    "stop: with your sign-in the agent would work for them.",
+    device_code_label="Your code",
+    device_way="Enter it here",
+    device_type="Sign in at {host}, and type the code when it is asked for.",
+    device_compare="The code is filled in already. Check that {host} shows the same one before you agree.",
+    device_open="Open {provider}",
+    device_scan="Or scan this with your phone. It leads to {host}.",
+    device_waiting="Waiting for you to agree at {host}. This page looks again by itself.",
+    label_code_expiry="Code expires",
     leaving_title="Taking you to {provider}",
     leaving_lead="You are being sent to {host}. Check that this address is in your browser before you sign in.",
     leaving_link="Continue if nothing happens",
@@ -100,6 +123,18 @@ KO = Texts(
     password_hint="로그인은 {host} 에서 합니다. 이 페이지는 비밀번호를 묻지 않습니다.",
     continue_button="{provider}(으)로 계속",
     decline_button="취소",
+    device_title="코드로 {app} 연결",
+    device_lead="{agent} 에이전트가 {app} 사용을 요청합니다. 동의는 이 기기나 다른 기기에서 해당 서비스에 직접 합니다.",
+    device_warning="방금 직접 시작한 경우에만 계속하십시오. 다른 사람이 보낸 코드나 링크라면 중단하십시오. "
+    "로그인하면 에이전트가 그 사람을 위해 일하게 됩니다.",
+    device_code_label="코드",
+    device_way="코드를 입력할 곳",
+    device_type="{host} 에 로그인한 뒤, 요청되면 코드를 입력하십시오.",
+    device_compare="코드는 이미 입력되어 있습니다. 동의하기 전에 {host} 에 같은 코드가 표시되는지 확인하십시오.",
+    device_open="{provider} 열기",
+    device_scan="또는 휴대전화로 스캔하십시오. {host} 주소로 연결됩니다.",
+    device_waiting="{host} 에서 동의하기를 기다리고 있습니다. 이 페이지는 자동으로 새로 고쳐집니다.",
+    label_code_expiry="코드 만료",
     leaving_title="{provider}(으)로 이동 중",
     leaving_lead="{host} 주소로 이동합니다. 로그인하기 전에 브라우저의 주소를 확인하십시오.",
     leaving_link="자동으로 이동하지 않으면 여기를 누르십시오",

@@ -24,7 +24,7 @@ from oauthbroker.web.pages import ConnectView
 from oauthbroker.web.problems import handlers
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
-VOID = {"meta", "input", "br", "hr", "img", "link", "path", "circle"}
+VOID = {"meta", "input", "br", "hr", "img", "link", "path", "circle", "wbr"}
 PUBLIC = "http://broker.example"
 
 
