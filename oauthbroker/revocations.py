@@ -101,11 +101,13 @@ class Revocations:
 
     async def _bury(self, pair: Pair, figures: Figures) -> None:
         try:
-            figures.ended += await self._revoke.bury(*pair) is not None
+            ended = await self._revoke.bury(*pair) is not None
         except Conflict:
             figures.failed[pair] = Code.STORE_LOCKED
         except BrokerError as error:
             figures.failed[pair] = error.code
+        else:
+            figures.ended += ended
 
     async def _tell_queue(
         self, queue: deque[Pair], figures: Figures, until: float, on_change: Callable[[Figures], None]
@@ -132,7 +134,7 @@ class Revocations:
             held = await self._repository.grant(*pair)
             if held is None or not held.record.to_be_told:
                 return "done"  # another broker was quicker, or a new login has taken its place
-            return await self._revoke.resume(self._apps(pair[0]), held)
+            return await self._revoke.resume(self._apps(pair[0]), held, wait=self._revoke.limits.provider_seconds)
         except (BrokerError, Conflict):  # the store does not work just now; the tombstone is there
             return "later"
 

@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.refusals import CRASHED, Refused, confirm
-from oauthbroker.cli.text import columns, counted, shown
+from oauthbroker.cli.refusals import Refused, confirm
+from oauthbroker.cli.text import columns, counted
 
 if TYPE_CHECKING:
     from oauthbroker.inventory import GrantSummary
 
 SHORTEST_ID = 6
-
-TOLD = {
-    "done": "ended here and at the provider",
-    "refused": "ended here; the provider refused to revoke it; check the client, a broker asks again for a week",
-    "none": "ended here; this provider cannot be told, so its tokens live there until they expire",
-    "later": "ended here; the provider did not answer, a running broker tells it as soon as it does",
-}
+MOST_ROWS = 50  # more than that nobody reads before saying yes
+PATIENCE = 300.0
 
 app = typer.Typer(help="Grants people gave: list, show, revoke.", no_args_is_help=True, add_completion=False)
 GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants list` shows it; its beginning is enough.")]
@@ -33,6 +28,12 @@ AnyGrantId = Annotated[
 AppName = Annotated[str | None, typer.Option("--app", help="Only grants of this OAuthApp.")]
 Subject = Annotated[str | None, typer.Option("--subject", help="Only grants of this subject.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be revoked.")]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", min=0, help="How long to wait for providers that are busy; with --all 300, else not at all."
+    ),
+]
 
 
 @app.command("list")
@@ -63,33 +64,44 @@ def show_command(grant_id: GrantId, as_json: AsJson = False, config: ConfigPath 
 
 
 @app.command("revoke")
-def revoke_command(
+def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
     grant_id: AnyGrantId = None,
     app_name: AppName = None,
     subject: Subject = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every grant that the other words leave.")] = False,
     dry_run: DryRun = False,
+    wait: Wait = None,
     yes: Yes = False,
+    as_json: AsJson = False,
     config: ConfigPath = CONFIG,
 ) -> None:
     """End grants, here and at their provider.
 
-    Name one by its id, or all of an app, of a subject, or of a subject for an app.
+    Name one by its id, or by --app and --subject; with --all, every grant of an app, of a subject, or all there are.
     """
-    if not (grant_id or app_name or subject):
-        raise Refused("Say which: a GRANT_ID, or --app, or --subject. Nothing was changed.")
-    alive = [grant for grant in asyncio.run(_list(config, app_name, subject)) if grant.state != "revoked"]
-    chosen = [_one(alive, grant_id)] if grant_id else alive
+    from oauthbroker.cli import revoking
+
+    if not (grant_id or app_name or subject or everything):
+        raise Refused("Say which: a GRANT_ID, --app and --subject, or --all. Nothing was changed.")
+    left = [grant for grant in asyncio.run(_list(config, app_name, subject)) if grant.unended]
+    chosen = [_one(left, grant_id)] if grant_id else left
     if not chosen:
         raise Refused("There is no such grant alive. Nothing was changed.")
-    typer.echo(_table(chosen), err=not dry_run)
+    if len(chosen) > 1 and not everything and not dry_run:
+        raise Refused(f"That names {counted(len(chosen), 'grant')}. Say --all to end them all. Nothing was changed.")
     if dry_run:
-        typer.echo(f"{counted(len(chosen), 'grant')} would be revoked. Nothing was changed.", err=True)
+        if as_json:
+            typer.echo(json.dumps([grant.to_json() for grant in chosen], ensure_ascii=False, indent=2))
+        else:
+            typer.echo(_table(chosen))
+        typer.echo(f"{revoking.summed(chosen)} They would be revoked. Nothing was changed.", err=True)
         return
+    if len(chosen) <= MOST_ROWS:
+        typer.echo(_table(chosen), err=True)
+    typer.echo(revoking.summed(chosen), err=True)
     confirm(f"Revoke {counted(len(chosen), 'grant')}?", yes=yes)
-    failed = asyncio.run(_revoke(config, chosen))
-    if failed:
-        typer.echo(f"{counted(failed, 'grant')} could not be ended; the command can be repeated.", err=True)
-        raise typer.Exit(CRASHED)
+    patience = (PATIENCE if everything else 0) if wait is None else wait
+    raise typer.Exit(revoking.run(config, chosen, patience, as_json=as_json))
 
 
 def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:
@@ -125,20 +137,3 @@ async def _list(config: Path, app_name: str | None, subject: str | None) -> list
     async with open_vault(load(config).settings) as vault:
         found = [grant async for grant in vault.grants.list(app=app_name, subject=subject)]
     return sorted(found, key=lambda grant: (grant.createdAt, grant.grantId), reverse=True)
-
-
-async def _revoke(config: Path, chosen: list[GrantSummary]) -> int:
-    """Ends each; how many could not be ended."""
-    from oauthbroker.errors import BrokerError
-    from oauthbroker.wiring import open_broker
-
-    failed = 0
-    async with open_broker(config, background=False) as broker:
-        for grant in chosen:
-            try:
-                told = await broker.grants.revoke(grant.app, grant.subject)
-                outcome = TOLD[told] if told else "was ended meanwhile by somebody else"
-            except BrokerError as error:
-                outcome, failed = f"NOT ended: {error}", failed + 1
-            typer.echo(f"{grant.app} {shown(grant.subject)}: {outcome}")
-    return failed

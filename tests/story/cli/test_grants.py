@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from tests.cli_kit import CLIENT_ID, Desk
+from tests.cli_kit import APP, CLIENT_ID, MAIN, Desk, environment
 
 ALICE, BOB = "idp:user:U234567", "idp:user:U345678"
 
@@ -44,7 +48,7 @@ def test_the_list_needs_none_of_the_configurations_values(connected: Desk, idp: 
     assert 0 == connected.type("secrets", "remove", "mail", "--yes").code
     assert [BOB, ALICE] == [it["subject"] for it in listed(connected)]
     assert 0 == connected.type("grants", "revoke", "--app", "mail", "--dry-run").code
-    refused = connected.type("grants", "revoke", "--app", "mail", "--yes")
+    refused = connected.type("grants", "revoke", "--all", "--app", "mail", "--yes")
     assert (2, True) == (refused.code, "oauthbroker secrets set mail client_secret" in refused.err)
     assert ["live", "live"] == [it["state"] for it in listed(connected)]
 
@@ -64,7 +68,8 @@ def test_one_grant_is_shown_by_the_beginning_of_its_id(connected: Desk):
         (("show", "0" * 64), "There is no such grant."),
         (("revoke",), "Say which"),
         (("revoke", "--app", "other", "--yes"), "There is no such grant alive."),
-        (("revoke", "--app", "mail"), "say --yes"),
+        (("revoke", "--app", "mail", "--yes"), "That names 2 grants. Say --all"),
+        (("revoke", "--all", "--app", "mail"), "say --yes"),
     ],
 )
 def test_what_is_not_clear_is_refused(connected: Desk, words, says):
@@ -78,7 +83,8 @@ def test_a_dry_run_lists_and_changes_nothing(connected: Desk, idp: IdentityProvi
     done = connected.type("grants", "revoke", "--app", "mail", "--dry-run")
     assert 0 == done.code
     assert all(subject in done.out for subject in (ALICE, BOB))
-    assert "2 grants would be revoked. Nothing was changed." in done.err
+    assert "2 grants: 2 of mail. They would be revoked. Nothing was changed." in done.err
+    assert listed(connected) == json.loads(connected.type("grants", "revoke", "--all", "--dry-run", "--json").out)
     assert ["live", "live"] == [it["state"] for it in listed(connected)]
     assert 0 == idp.count("revoke")
 
@@ -98,19 +104,101 @@ def test_by_its_id_too(connected: Desk):
     assert {ALICE: "live", BOB: "revoked"} == {it["subject"]: it["state"] for it in listed(connected)}
 
 
-def test_a_whole_app_in_one_command(connected: Desk, idp: IdentityProvider):
-    done = connected.type("grants", "revoke", "--app", "mail", "--yes")
-    assert 0 == done.code
-    assert 2 == done.out.count("ended here and at the provider")
+def figures(out: str) -> dict[str, int]:
+    rows = [line.rsplit(maxsplit=1) for line in out.splitlines()]
+    return {name.strip(): int(count) for name, count in rows}
+
+
+@pytest.mark.parametrize("words", [("--app", "mail"), ()], ids=["an app", "the whole store"])
+def test_many_in_one_command(connected: Desk, idp: IdentityProvider, words):
+    done = connected.type("grants", "revoke", "--all", *words, "--yes")
+    assert (0, "") == (done.code, connected.type("grants", "revoke", "--all", "--yes").out)
+    assert "2 grants: 2 of mail." in done.err
+    said = figures(done.out)
+    assert (2, 2, 0) == (said["ended here"], said["the provider knows"], said["left to tell"])
+    assert 0 == idp.living_tokens(CLIENT_ID)
+
+
+def test_a_subject_of_all_apps_and_nobody_else(connected: Desk, idp: IdentityProvider):
+    done = connected.type("grants", "revoke", "--all", "--subject", ALICE, "--yes")
+    assert (0, f"mail {ALICE}: ended here and at the provider\n") == (done.code, done.out)
+    assert 1 == idp.living_tokens(CLIENT_ID, "bob")
+
+
+def test_what_became_of_each_in_json(connected: Desk, idp: IdentityProvider):
+    idp.script.revoke.answer(400, {"error": "invalid_request"})
+    done = connected.type("grants", "revoke", "--all", "--app", "mail", "--wait", "0", "--yes", "--json")
+    said = json.loads(done.out)
+    assert (3, 2, 2, 0) == (done.code, said["chosen"], said["ended"], said["failed"])
+    assert {"done": 1, "none": 0, "shared": 0, "refused": 1, "later": 0} == said["provider"]
+    assert {"done", "refused"} == {grant["provider"] for grant in said["grants"]}
+    assert {ALICE, BOB} == {grant["subject"] for grant in said["grants"]}
+
+
+def test_all_are_unusable_at_once_however_long_the_provider_makes_us_wait(connected: Desk, idp: IdentityProvider):
+    """429 for an hour: nobody is asked twice, everybody's grant has ended, and the next run goes on where this stopped."""
+    idp.script.revoke.answer(429, {}, {"retry-after": "3600"})
+    done = connected.type("grants", "revoke", "--all", "--app", "mail", "--yes")
+    said = figures(done.out)
+    assert (3, 2, 0, 2) == (done.code, said["ended here"], said["the provider knows"], said["left to tell"])
+    assert "when you type this again" in done.err
+    assert ["revoked", "revoked"] == [it["state"] for it in listed(connected)]
+    assert 1 == idp.count("revoke")
+    again = connected.type("grants", "revoke", "--all", "--app", "mail", "--yes")
+    assert "2 grants ended before; the provider has still to be told." in again.err
+    said = figures(again.out)
+    assert (0, 0, 2, 0) == (again.code, said["ended here"], said["the provider knows"], said["left to tell"])
+    assert 0 == idp.living_tokens(CLIENT_ID)
+
+
+@pytest.mark.slow
+def test_a_provider_that_asks_for_a_second_gets_it(connected: Desk, idp: IdentityProvider):
+    idp.script.revoke.answer(429, {}, {"retry-after": "1"}, times=2)
+    done = connected.type("grants", "revoke", "--all", "--app", "mail", "--yes")
+    assert (0, 2) == (done.code, figures(done.out)["the provider knows"])
+    assert 0 == idp.living_tokens(CLIENT_ID)
+
+
+def test_only_the_values_of_the_apps_in_question_are_needed(connected: Desk, idp: IdentityProvider):
+    """Whoever must end one app's grants in a hurry may lack another app's secret."""
+    other = APP.format(issuer=idp.issuer).replace("name: mail", "name: other")
+    connected.write(
+        "other", other.replace("{secretRef: {ref: Secret/mail, key: client_secret}}", "{env: NOT_SET_HERE}")
+    )
+    assert 2 == connected.type("serve").code
+    assert 0 == connected.type("grants", "revoke", "--all", "--app", "mail", "--yes").code
+    assert 0 == idp.living_tokens(CLIENT_ID)
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_tombstones_and_says_how_far_it_came(connected: Desk, idp: IdentityProvider):
+    hold = idp.script.revoke.hang()
+    words = ["grants", "revoke", "--all", "--app", "mail", "--yes"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words], cwd=connected.folder, env=environment(),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        asyncio.run(idp.wait_for("revoke"))
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=15)
+    finally:
+        process.kill()
+        process.wait()
+        hold.release()
+    said = figures(out)
+    assert (130, 2, 0, 2) == (process.returncode, said["ended here"], said["the provider knows"], said["left to tell"])
+    assert ["revoked", "revoked"] == [it["state"] for it in listed(connected)]
+    assert 0 == connected.type(*words).code
     assert 0 == idp.living_tokens(CLIENT_ID)
 
 
 def test_a_provider_that_does_not_answer_is_told_later(connected: Desk, idp: IdentityProvider):
     idp.script.revoke.answer(503, times=FOREVER)
     done = connected.type("grants", "revoke", "--subject", ALICE, "--yes")
-    assert 0 == done.code
+    assert 3 == done.code
     assert "ended here; the provider did not answer, a running broker tells it as soon as it does" in done.out
-    assert ["revoked"] == [it["state"] for it in listed(connected, "--subject", ALICE)]
+    assert [("revoked", True)] == [(it["state"], it["providerToTell"]) for it in listed(connected, "--subject", ALICE)]
 
 
 def test_a_provider_that_refuses_is_not_passed_off_as_told(connected: Desk, idp: IdentityProvider):

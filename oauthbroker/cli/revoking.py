@@ -1,0 +1,140 @@
+"""What `oauthbroker grants revoke` does once somebody has said yes: ends, tells, shows how far it is, and sums up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from oauthbroker.cli.refusals import CRASHED
+from oauthbroker.cli.text import columns, counted, shown
+from oauthbroker.inventory import GrantSummary
+from oauthbroker.revocations import Figures
+from oauthbroker.wiring import open_broker
+
+DONE, LEFT_TO_TELL, STOPPED = 0, 3, 130
+
+SAID = {
+    "done": "ended here and at the provider",
+    "refused": "ended here; the provider refused to revoke it; check the client, a broker asks again for a week",
+    "none": "ended here; this provider cannot be told, so its tokens live there until they expire",
+    "shared": "ended here; the provider is not told, because that would also end another grant of the same account",
+    "later": "ended here; the provider did not answer, a running broker tells it as soon as it does",
+}
+COUNTED = {
+    "done": "the provider knows",
+    "none": "the provider cannot be told",
+    "shared": "shares another grant's tokens",
+    "refused": "the provider refused",
+    "later": "left to tell",
+}
+GO_ON = "What is left is told by a running broker, or when you type this again."
+
+
+def summed(chosen: Sequence[GrantSummary]) -> str:
+    """`3 grants: 2 of mail, 1 of files.`, and how many of them only their provider has still to hear of."""
+    apps = Counter(grant.app for grant in chosen)
+    by_app = ", ".join(f"{count} of {shown(app)}" for app, count in sorted(apps.items()))
+    ended = sum(grant.state != "live" for grant in chosen)
+    before = f" {counted(ended, 'grant')} ended before; the provider has still to be told." if ended else ""
+    return f"{counted(len(chosen), 'grant')}: {by_app}.{before}"
+
+
+def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_json: bool) -> int:
+    """Ends them all; the exit status. Ctrl-C leaves nothing half done: what was not told stays to be told."""
+    figures = Figures(chosen=len(chosen))
+    try:
+        with _progress(figures, sum(grant.state == "live" for grant in chosen)) as on_change:
+            asyncio.run(_end(config, chosen, patience, figures, on_change))
+        stopped = False
+    except KeyboardInterrupt:
+        stopped = True
+    if as_json:
+        typer.echo(json.dumps(_as_json(chosen, figures), ensure_ascii=False, indent=2))
+    else:
+        _tell(chosen, figures)
+    return STOPPED if stopped else _status(figures)
+
+
+async def _end(
+    config: Path,
+    chosen: Sequence[GrantSummary],
+    patience: float,
+    figures: Figures,
+    on_change: Callable[[Figures], None],
+) -> None:
+    """Only these apps' values are needed: whoever must end one app's grants may lack another app's secret."""
+    only = {grant.app for grant in chosen}
+    pairs = [(grant.app, grant.subject) for grant in chosen]
+    async with open_broker(config, background=False, only=only) as broker:
+        await broker.grants.revoke_each(pairs, figures, patience=patience, on_change=on_change)
+
+
+@contextmanager
+def _progress(figures: Figures, alive: int) -> Iterator[Callable[[Figures], None]]:
+    """Two bars on stderr where somebody watches; elsewhere nothing."""
+    console = Console(stderr=True)
+    quiet = not console.is_terminal or figures.chosen < 2
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console, disable=quiet
+    ) as bars:
+        ended = bars.add_task("ended here", total=alive)
+        told = bars.add_task("providers know", total=figures.chosen)
+
+        def update(now: Figures) -> None:
+            bars.update(ended, completed=now.ended)
+            bars.update(told, completed=now.chosen - now.left - len(now.failed))
+
+        yield update
+
+
+def _tell(chosen: Sequence[GrantSummary], figures: Figures) -> None:
+    if len(chosen) == 1 and figures.told:
+        [told] = figures.told.values()
+        typer.echo(f"{shown(chosen[0].app)} {shown(chosen[0].subject)}: {SAID[told]}")
+    else:
+        rows = [("ended here", figures.ended), *((text, _count(figures, told)) for told, text in COUNTED.items())]
+        typer.echo(columns(("", ""), [(text, str(count)) for text, count in rows]).strip("\n"))
+    for (app, subject), code in figures.failed.items():
+        typer.echo(f"{shown(app)} {shown(subject)}: NOT ended: {code.value}; type this again.", err=True)
+    if figures.left and len(chosen) > 1:
+        typer.echo(GO_ON, err=True)
+
+
+def _count(figures: Figures, told: str) -> int:
+    """Nothing is known yet of those that a stopped run did not come to."""
+    if told != "later":
+        return sum(each == told for each in figures.told.values())
+    return figures.left - _count(figures, "refused")
+
+
+def _as_json(chosen: Sequence[GrantSummary], figures: Figures) -> dict[str, Any]:
+    counts = {told: _count(figures, told) for told in COUNTED}
+    return {
+        "chosen": figures.chosen,
+        "ended": figures.ended,
+        "failed": len(figures.failed),
+        "provider": counts,
+        "grants": [_one_as_json(grant, figures) for grant in chosen],
+    }
+
+
+def _one_as_json(grant: GrantSummary, figures: Figures) -> dict[str, str]:
+    pair = (grant.app, grant.subject)
+    fate = {"failed": figures.failed[pair].value} if pair in figures.failed else {}
+    provider = {} if fate else {"provider": figures.told.get(pair, "later")}
+    return {"grantId": grant.grantId, "app": grant.app, "subject": grant.subject, **provider, **fate}
+
+
+def _status(figures: Figures) -> int:
+    if figures.failed:
+        return CRASHED
+    return LEFT_TO_TELL if figures.left else DONE
