@@ -57,6 +57,7 @@ def endpoints_of(idp: IdentityProvider) -> Endpoints:
         user_info_url=said["userInfoUrl"],
         issuer=said["issuer"],
         jwks_url=said["jwksUrl"],
+        device_authorization_url=said["deviceAuthorizationUrl"],
     )
 
 
@@ -88,6 +89,11 @@ def global_app(idp: IdentityProvider, name: str = "team", **changes: Any) -> OAu
         authorizers=(ALICE,),
     )
     return replace(user_app(idp, name, subject_mode="global", owner=owner), **changes)
+
+
+def device_app(idp: IdentityProvider, name: str = "tv", **changes: Any) -> OAuthApp:
+    """User mode with a code that is typed elsewhere (RFC 8628)."""
+    return user_app(idp, name, **{"flow": "deviceCode", **changes})
 
 
 def at(idp: IdentityProvider, base: str, app: OAuthApp) -> OAuthApp:
