@@ -1,7 +1,8 @@
 """The `oauthbroker` command. The rules of the interface:
 
 - stdout holds the answer, stderr everything else; `--json` answers in JSON.
-- Exit status: 0 done; 1 begun, but not all of it could be done; 2 refused, nothing was changed; 130 stopped by Ctrl-C.
+- Exit status: 0 done; 1 begun, but not all of it could be done; 2 refused, nothing was changed; 3 done here, but a
+  provider has still to be told; 130 stopped by Ctrl-C.
 - No secret is ever an argument, and none is ever printed.
 - A command's module is imported when the command is called: `oauthbroker --help` loads no cryptography and no server.
 """
