@@ -20,7 +20,7 @@ Binding = Literal["providerIdentity", "runtimeConfirm", "channelCode", "brokerLo
 Link = Literal["connect", "direct"]
 Pushing = Literal["auto", "required", "never"]
 IdentitySource = Literal["tokenResponse", "idToken", "userInfo"]
-LifetimeForm = Literal["seconds", "milliseconds", "epochSeconds", "epochMilliseconds", "iso"]
+LifetimeForm = Literal["seconds", "milliseconds", "epochSeconds", "epochMilliseconds", "iso", "none"]
 TokenMember = Literal["access_token", "refresh_token", "id_token", "token_type", "scope"]
 ErrorWord = Literal[
     "access_denied", "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "invalid_target",

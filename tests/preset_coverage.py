@@ -101,7 +101,10 @@ _SHOWN: dict[str, Shown] = {
         set(it.unlisted_scopes) & (set(_asked_scopes(it, play)) - set(_answered(it, play)))
     ),
     "extra_scopes": lambda it, play: bool(set(_answered(it, play)) - set(_asked_scopes(it, play))),
-    "scopeless": lambda it, play: set(_answered(it, play)) != set(play.result.scopes),
+    "scopeless": lambda it, play: (
+        set(_answered(it, play)) != set(play.result.scopes)
+        or play.expects.authorize.get(it.scope_param, "") is None
+    ),
     "token_request_format": lambda it, play: _demand(play, "token", "body") == it.token_request_format,
     "token_headers": lambda it, play: _headers(it.token_headers, _demand(play, "token", "headers")),
     "authorize_params": lambda it, play: _within(it.authorize_params, play.expects.authorize),
@@ -121,7 +124,11 @@ _SHOWN: dict[str, Shown] = {
     ),
     "token_type_optional": lambda it, play: any("token_type" not in inner for inner in _inner(it, play)),
     "lifetime_field": lambda it, play: any(it.lifetime_field in inner for inner in _inner(it, play)),
-    "lifetime_form": lambda it, play: play.result.lifetime_seconds is not None,
+    "lifetime_form": lambda it, play: (
+        (play.result.lifetime_seconds == it.default_lifetime_seconds)
+        if it.lifetime_form == "none"
+        else play.result.lifetime_seconds is not None
+    ),
     "default_lifetime_seconds": lambda it, play: (
         play.result.lifetime_seconds == it.default_lifetime_seconds
         and any(it.lifetime_field not in inner for inner in _inner(it, play))

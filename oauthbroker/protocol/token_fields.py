@@ -93,10 +93,11 @@ def lifetime_of(app: OAuthApp, members: Mapping[str, Json], date: datetime | Non
     """`expires_in` in whole seconds, 0..one year; the app's default when absent. Case 28.
 
     A number or a string of digits; no other member is looked at, unless the profile names one and its form. A time
-    of day is counted from the answer's own `date`, so that neither clock has to be right.
+    of day is counted from the answer's own `date`, so that neither clock has to be right. The form `none` is that of
+    a provider whose figure means nothing, such as 0 for tokens that do not end.
     """
     value, form = members.get(app.habits.lifetime_field), app.habits.lifetime_form
-    if value is None:
+    if value is None or form == "none":
         return app.habits.default_lifetime_seconds
     seconds = _moment(value) if form == "iso" else _number(value)
     if form in {"milliseconds", "epochMilliseconds"}:

@@ -179,6 +179,13 @@ def test_a_lifetime_is_read_in_the_form_the_provider_gives_it(form: str, value: 
     assert seconds == told.lifetime_seconds
 
 
+def test_a_figure_that_means_nothing_is_not_taken_for_a_token_that_has_ended():
+    for value in (0, "never", None, 3600):
+        assert None is judged({**GOOD, "expires_in": value}, NOW, lifetime_form="none").lifetime_seconds
+    told = judged({**GOOD, "expires_in": 0}, NOW, lifetime_form="none", default_lifetime_seconds=60)
+    assert 60 == told.lifetime_seconds
+
+
 @pytest.mark.case("28")
 @pytest.mark.parametrize(
     "form, value, date",
