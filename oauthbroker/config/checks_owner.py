@@ -11,7 +11,7 @@ from oauthbroker.turn import SubjectMode
 
 # Until the others exist. What they would need is a page or a channel of the runtime's, which nobody serves yet.
 BINDINGS: Final = frozenset({"providerIdentity", "localOperator"})
-_CLAIM = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}|https://[A-Za-z0-9._~/-]{1,200}")
+_CLAIM = re.compile(r"\*?[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}|https://[A-Za-z0-9._~/-]{1,200}")
 _LITERAL = re.compile(r"[A-Za-z0-9._:@/+-]*")
 _ACCOUNT = re.compile(r"[^\x00-\x20\x7f]{1,1024}")
 _ANSWERS: Final[dict[IdentitySource, str]] = {
@@ -98,6 +98,8 @@ def template_flaw(template: str) -> tuple[str, str] | None:
         return "a template without a {claim} fits everybody", "name the claim that tells accounts apart"
     if "}{" in template:
         return "two claims without a separator", "write a : between them"
+    if "{*" in template and (len(names) > 1 or not template.endswith("}")):
+        return "a {*claim} beside something else", "it may hold colons, so it has to be the only claim and the end"
     if not re.match(r"[A-Za-z0-9]", template):
         return "a template without a prefix", "begin with the provider's name, as the runtime's subjects do"
     return None
@@ -125,6 +127,6 @@ def _check_authorizers(app: Merged) -> None:
 
 
 def _shape(template: str) -> re.Pattern[str]:
-    """What a template can produce: a claim never holds a colon."""
+    """What a template can produce: a claim never holds a colon, unless it is a `{*claim}`."""
     parts = re.split(r"\{[^{}]*\}", template)
-    return re.compile("[^:]+".join(map(re.escape, parts)))
+    return re.compile((".+" if "{*" in template else "[^:]+").join(map(re.escape, parts)))

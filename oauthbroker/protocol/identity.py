@@ -24,6 +24,7 @@ from oauthbroker.turn import Json
 __all__ = ["OwnerFacts", "OwnerReader", "render", "userinfo_request", "userinfo_response", "verify_id_token"]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_WITH_COLONS = re.compile(r"[^{}]*\{\*[^{}]+\}")  # one fact, and nothing after it
 _MAX_PART = 512
 
 
@@ -33,12 +34,15 @@ def render(template: str, facts: Json | Mapping[str, Json]) -> str:
     A value that is missing, null, empty, neither text nor whole number, or that contains `:` or anything
     unprintable raises `subjectUnverifiable`: it could pass for another account. A number looks into a list,
     `{accounts.0.id}`. A claim whose own name is a URL is written as it is, `{https://slack.com/team_id}`.
-    A template that names no fact would make everybody one account: `appMisconfigured`.
+    Ids that do hold colons are `{*account_id}`, the template's only fact and its end: nothing to mix up then.
+    A template that names no fact would make everybody one account: `appMisconfigured`, as is a `*` elsewhere.
     """
     names = _PLACEHOLDER.findall(template)
     if not names:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the identity template names no fact")
-    parts = {name: _part(_lookup(facts, name)) for name in names}
+    if any(name.startswith("*") for name in names) and not _WITH_COLONS.fullmatch(template):
+        raise BrokerError(Code.APP_MISCONFIGURED, note="the identity template could not tell accounts apart")
+    parts = {name: _part(_lookup(facts, name.lstrip("*")), colons=name.startswith("*")) for name in names}
     return _PLACEHOLDER.sub(lambda match: parts[match[1]], template)
 
 
@@ -199,9 +203,11 @@ def _lookup(facts: Json | Mapping[str, Json], name: str) -> Json:
     return lookup(facts, name)
 
 
-def _part(value: Json) -> str:
+def _part(value: Json, *, colons: bool) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or not 0 < len(value) <= _MAX_PART or ":" in value or not value.isprintable():
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_PART or not value.isprintable():
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="a fact of the identity is missing or unusable")
+    if ":" in value and not colons:
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="a fact of the identity is missing or unusable")
     return value

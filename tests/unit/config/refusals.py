@@ -236,6 +236,8 @@ OWNERS = [app(f"the binding {name}", "spec.owner.binding", "not available", ("  
     app("a template with a format", "spec.owner.identity.user.template", "not a template", ('"acme:user:{user.id}"', f'@@"{CANARY}:{{user.id!r}}"')),
     app("a template with a space", "spec.owner.identity.user.template", "not a template", ('"acme:user:{user.id}"', f'@@"{CANARY} :{{user.id}}"')),
     app("two claims without a separator", "spec.owner.identity.user.template", "without a separator", ('"acme:user:{user.id}"', f'@@"{CANARY}:{{a}}{{b}}"')),
+    app("a claim with colons beside another", "spec.owner.identity.user.template", "{*claim}", ('"acme:user:{user.id}"', f'@@"{CANARY}:{{*a}}:{{b}}"')),
+    app("a claim with colons that is not the end", "spec.owner.identity.user.template", "{*claim}", ('"acme:user:{user.id}"', f'@@"{CANARY}:{{*a}}:b"')),
     app("a template that is one claim", "spec.owner.identity.user.template", "without a prefix", ('"acme:user:{user.id}"', '@@"{user.id}"')),
     app("a template that is a number", "spec.owner.identity.user.template", "not text", ('"acme:user:{user.id}"', "@@12")),
     app("a source of its own", "spec.owner.identity.user.from", "not one of the words", ("from: tokenResponse", f"from: @@{CANARY}")),

@@ -193,6 +193,13 @@ def test_a_named_authorizer_brings_the_identity_it_is_compared_with(tmp_path: An
     assert IdentityRule("tokenResponse", "slack:user:{team.id}:{authed_user.id}") == owner.user_identity
 
 
+def test_an_authorizer_may_have_the_colons_that_its_provider_writes(tmp_path: Any):
+    identity = '{user: {from: tokenResponse, template: "slack:user:{*account_id}"}}'
+    written = f'owner: {{identity: {identity}, authorizers: ["slack:user:712020:f0a1"]}}'
+    owner = app_of(tmp_path, ('owner: {authorizers: ["slack:user:T1:U1"]}', written), base=GLOBAL).owner
+    assert ("slack:user:712020:f0a1",) == owner.authorizers
+
+
 def test_a_claim_may_be_a_url_as_some_providers_name_theirs(tmp_path: Any):
     template = "acme:user:{https://acme.example/team_id}:{sub}"
     app = app_of(tmp_path, ("acme:user:{user.id}", template))

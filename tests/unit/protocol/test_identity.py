@@ -64,6 +64,19 @@ def test_a_fact_that_is_missing_or_ambiguous_makes_no_identity(name):
     assert Code.SUBJECT_UNVERIFIABLE == code_of(lambda: render(f"a:{{{name}}}:{{id}}", FACTS))
 
 
+@pytest.mark.case("40", "45")
+def test_an_id_with_colons_needs_a_template_that_can_hold_nothing_else():
+    assert "x:user:a:b" == render("x:user:{*odd}", FACTS)
+    assert "x:user:42" == render("x:user:{*id}", FACTS)
+    for name in ("line", "big", "missing", "team", "no"):
+        assert Code.SUBJECT_UNVERIFIABLE == code_of(lambda name=name: render(f"x:{{*{name}}}", FACTS))
+    for template in ("x:{*odd}:{id}", "x:{id}:{*odd}", "x:{*odd}:y", "x:{*odd}{*id}", "x:{*}"):
+        assert code_of(lambda template=template: render(template, FACTS)) in {
+            Code.APP_MISCONFIGURED,
+            Code.SUBJECT_UNVERIFIABLE,
+        }
+
+
 @pytest.mark.parametrize("template", ["slack:team:T1", "", "{}", "a{"])
 def test_a_template_that_names_no_fact_would_make_everybody_one_person(template):
     assert Code.APP_MISCONFIGURED == code_of(lambda: render(template, FACTS))
