@@ -1,0 +1,224 @@
+"""How the client proves itself in the whole story: secrets and keys that are replaced without a pause, assertions that
+an endpoint which lies cannot use, and what the token is for (RFC 8707) in every request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
+from oauthbroker.apps import AuthMethod, Client, OAuthApp
+from oauthbroker.errors import Code
+from oauthbroker.metrics import Metric
+from oauthbroker.results import Failed, Ready
+from oauthbroker.secret import Secret
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.testing.canary import off_the_record
+from oauthbroker.testing.provider import FOREVER
+from tests.house import ALICE, House, running, user_app
+from tests.story.test_callback import assert_says
+
+RESOURCES = ("https://api.example/a", "https://api.example/b")
+METHODS: list[AuthMethod] = ["client_secret_basic", "client_secret_post"]
+
+
+def app_with(
+    idp: IdentityProvider, *secrets: Secret, method: AuthMethod = "client_secret_basic", **more: Any
+) -> OAuthApp:
+    app = user_app(idp, **more)
+    idp.change(app.client.client_id, auth_method=method)
+    return replace(app, client=Client(app.client.client_id, secrets[0], method, secrets[1:]))
+
+
+def own(idp: IdentityProvider) -> Secret:
+    """The secret that the provider knows the app by."""
+    secret = user_app(idp).client.client_secret
+    assert secret is not None
+    return secret
+
+
+def minted(canaries: Canaries) -> Secret:
+    return canaries.mint("client secret")
+
+
+def lines(house: House) -> list[dict[str, Any]]:
+    said = [json.loads(line) for line in house.log.getvalue().splitlines()]
+    return [line for line in said if "client secret" in line.get("event", "")]
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_new_secret_is_listed_first_and_used_once_the_provider_has_it(
+    identity_provider: IdentityProvider, canaries: Canaries, test_clock: TestClock, method: AuthMethod
+) -> None:
+    """The order of a rotation without a pause: into the list, to the provider, off the list."""
+    new, old = minted(canaries), own(identity_provider)
+    async with running(
+        identity_provider, [app_with(identity_provider, new, old, method=method)], clock=test_clock
+    ) as house:
+        await house.connected(scopes=["read"])
+        assert [("mail", 1, 2)] == [(line["app"], line["refused"], line["works"]) for line in lines(house)]
+        exchanges = identity_provider.count("authorization_code")
+        await house.connected(scopes=["write"])
+        assert exchanges + 1 == identity_provider.count("authorization_code"), "what works is remembered"
+        identity_provider.change("client-mail", client_secret=new)
+        await house.connected(scopes=["admin"])
+        assert [2, 1] == [line["works"] for line in lines(house)]
+        assert 2 == house.broker.metrics.value(Metric.CLIENT_SECRETS_REFUSED, "mail")
+        assert not identity_provider.refusals("authorization_code")[2:]
+
+
+async def test_a_refresh_token_survives_a_secret_that_is_refused(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """The provider revokes a family whose refresh token comes twice: a refusal for the client's sake does not count."""
+    first = own(identity_provider)
+    second = identity_provider.rotate_secret("client-mail")
+    app = app_with(identity_provider, first, second)
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        await house.connected()
+        identity_provider.change("client-mail", client_secret=second, more_secrets=())
+        test_clock.advance(3600)
+        assert isinstance(await house.ask(), Ready)
+        [family] = identity_provider.families("client-mail", "alice")
+        assert (True, {1: 1}, 0) == (family.is_alive, dict(family.redeemed), family.reused)
+
+
+async def test_when_no_secret_is_known_the_code_is_spent_on_none_and_the_operator_is_told(
+    identity_provider: IdentityProvider, canaries: Canaries
+) -> None:
+    async with running(identity_provider, [app_with(identity_provider, minted(canaries), minted(canaries))]) as house:
+        page = await house.connect(await house.ask_link())
+        assert_says(page, Code.APP_MISCONFIGURED)
+        assert 2 == identity_provider.count("authorization_code")
+        assert await house.grant() is None
+        assert [] == lines(house)
+
+
+@pytest.mark.parametrize("error", ["invalid_grant", "unauthorized_client", "invalid_request"])
+async def test_a_code_is_never_sent_twice_for_another_reason(
+    identity_provider: IdentityProvider, canaries: Canaries, error: str
+) -> None:
+    async with running(
+        identity_provider, [app_with(identity_provider, own(identity_provider), minted(canaries))]
+    ) as house:
+        identity_provider.script.token.refuse(error, times=FOREVER)
+        await house.connect(await house.ask_link())
+        assert 1 == identity_provider.count("authorization_code")
+
+
+async def test_a_revocation_is_told_with_the_next_secret(
+    identity_provider: IdentityProvider, canaries: Canaries
+) -> None:
+    new, old = minted(canaries), own(identity_provider)
+    app = app_with(identity_provider, old, new)
+    async with running(identity_provider, [app]) as house:
+        ready = await house.connected()
+        identity_provider.change("client-mail", client_secret=new)
+        await house.broker.revoke("mail", subject=ALICE)
+        assert not identity_provider.is_alive(ready.access_token)
+
+
+# keys
+
+
+def key(kid: str) -> ECKey:
+    return ECKey.generate_key("P-256", {"kid": kid}, private=True)
+
+
+def signing(idp: IdentityProvider, canaries: Canaries, known: list[ECKey], used: list[ECKey]) -> OAuthApp:
+    app = user_app(idp)
+    public: tuple[Mapping[str, Any], ...] = tuple(each.as_dict(private=False) for each in known)
+    idp.change(app.client.client_id, auth_method="private_key_jwt", public_keys=public)
+    texts = [json.dumps(each.as_dict(private=True)) for each in used]
+    for text in texts:
+        canaries.add(json.loads(text)["d"], "private key")
+    first, *later = [Secret(text) for text in texts]
+    return replace(app, client=Client(app.client.client_id, first, "private_key_jwt", tuple(later)))
+
+
+async def test_keys_are_replaced_like_secrets(identity_provider: IdentityProvider, canaries: Canaries) -> None:
+    old, new = key("old"), key("new")
+    app = signing(identity_provider, canaries, [old], [new, old])
+    async with running(identity_provider, [app]) as house:
+        await house.connected(scopes=["read"])
+        assert [2] == [line["works"] for line in lines(house)]
+        public = new.as_dict(private=False)
+        identity_provider.change("client-mail", public_keys=(public,))
+        await house.connected(scopes=["write"])
+        assert [2, 1] == [line["works"] for line in lines(house)]
+
+
+async def test_an_assertion_names_the_issuer_alone_and_never_twice(
+    identity_provider: IdentityProvider, canaries: Canaries
+) -> None:
+    """RFC 7523 section 3 as its successor has it: one text, no list, also where the endpoint lies elsewhere."""
+    pair = key("k")
+    async with running(identity_provider, [signing(identity_provider, canaries, [pair], [pair])]) as house:
+        ready = await house.connected()
+        await house.broker.revoke("mail", subject=ALICE)
+        assert not identity_provider.is_alive(ready.access_token)
+        sent = [seen.form["client_assertion"] for seen in identity_provider.requests if "client_assertion" in seen.form]
+        claims = [jwt.decode(_text(each), pair, algorithms=["ES256"]).claims for each in sent]
+        assert {identity_provider.issuer} == {each["aud"] for each in claims}
+        assert len(claims) == len({each["jti"] for each in claims}) >= 3
+        assert {60} == {each["exp"] - each["iat"] for each in claims}
+
+
+async def test_a_token_endpoint_that_lies_cannot_use_what_it_is_sent(
+    identity_provider: IdentityProvider, canaries: Canaries
+) -> None:
+    """Another provider, where the same key is registered, collects our assertions and tries them here."""
+    pair = key("k")
+    async with IdentityProvider(clock=TestClock()) as liar:
+        app = signing(liar, canaries, [pair], [pair])
+        signing(identity_provider, canaries, [pair], [pair])
+        async with running(liar, [app]) as house:
+            await house.connected()
+        [taken] = [seen.form["client_assertion"] for seen in liar.seen("token")]
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": "client-mail",
+        "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+        "client_assertion": _text(taken),
+    }
+    with off_the_record():
+        async with httpx2.AsyncClient(trust_env=False) as thief:
+            answer = await thief.post(identity_provider.url("/token"), data=form)
+    assert (401, "invalid_client") == (answer.status_code, answer.json()["error"])
+    assert "aud must be the issuer" in identity_provider.refusals("client_credentials")[-1].why
+
+
+def _text(secret: str | Secret) -> str:
+    return secret.reveal() if isinstance(secret, Secret) else secret
+
+
+# what the token is for
+
+
+async def test_the_resource_is_named_when_asking_exchanging_and_refreshing(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """RFC 8707 section 2: as often as the app lists it, in its order."""
+    async with running(identity_provider, [user_app(identity_provider, resource=RESOURCES)], clock=test_clock) as house:
+        await house.connected()
+        test_clock.advance(3600)
+        ready = await house.ask()
+        assert isinstance(ready, Ready)
+        asked = [seen.resources for name in ("authorize", "token") for seen in identity_provider.seen(name)]
+        assert {RESOURCES} == set(asked)
+        assert 3 <= len(asked)
+        assert ("refresh_token", RESOURCES) in [(it.grant_type, it.resources) for it in identity_provider.seen("token")]
+        assert RESOURCES == identity_provider.resources_of(ready.access_token)
+
+
+async def test_a_resource_that_the_provider_refuses_is_the_operators(identity_provider: IdentityProvider) -> None:
+    async with running(identity_provider, [user_app(identity_provider, resource=RESOURCES)]) as house:
+        identity_provider.script.token.refuse("invalid_target")
+        assert_says(await house.connect(await house.ask_link()), Code.APP_MISCONFIGURED)
+        assert not isinstance(await house.ask(), Failed)
