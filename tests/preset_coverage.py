@@ -16,17 +16,19 @@ _NO_QUIRKS = {"name", "title", "documentation", "params", "endpoints", "flows", 
 
 
 def unplayed(preset: Preset, plays: Iterable[Play]) -> list[str]:
-    """The quirks, `mode.quirk` where there are modes, that none of the plays shows."""
-    plays = list(plays)
-    found: list[str] = []
+    """The quirks that none of the plays shows: a mode's own (`mode.quirk`) in that mode, the others in any."""
+    played = [(play.preset, play) for play in plays]
+    found = [
+        name
+        for name in sorted(preset.model_fields_set - _NO_QUIRKS)
+        if not any(_SHOWN[name](variant, play) for variant, play in played)
+    ]
     for mode, variant in preset.variants().items():
-        in_mode = [play for play in plays if play.preset == variant]
-        found += [
-            f"{mode}.{name}".strip(".")
-            for name in sorted(variant.model_fields_set - _NO_QUIRKS)
-            if not any(_SHOWN[name](variant, play) for play in in_mode)
-        ]
-    if preset.endpoints.refresh_url and not any(play.expects.refresh for play in plays):
+        own = {name for name in variant.model_fields_set if getattr(variant, name) != getattr(preset, name)}
+        for name in sorted(own - _NO_QUIRKS):
+            if not any(_SHOWN[name](variant, play) for shown, play in played if shown == variant):
+                found.append(f"{mode}.{name}")  # noqa: PERF401 - two loops read better than one long line
+    if preset.endpoints.refresh_url and not any(play.expects.refresh for _, play in played):
         found.append("endpoints.refresh_url")
     return found
 
@@ -102,8 +104,7 @@ _SHOWN: dict[str, Shown] = {
     ),
     "extra_scopes": lambda it, play: bool(set(_answered(it, play)) - set(_asked_scopes(it, play))),
     "scopeless": lambda it, play: (
-        set(_answered(it, play)) != set(play.result.scopes)
-        or play.expects.authorize.get(it.scope_param, "") is None
+        set(_answered(it, play)) != set(play.result.scopes) or play.expects.authorize.get(it.scope_param, "") is None
     ),
     "token_request_format": lambda it, play: _demand(play, "token", "body") == it.token_request_format,
     "token_headers": lambda it, play: _headers(it.token_headers, _demand(play, "token", "headers")),

@@ -26,7 +26,7 @@ from tests.unit.protocol.kit import RawServer, raw_answer
 CLIENT_ID = "client-of-the-play"
 CODE = "code-of-the-play"
 _MOMENT = re.compile(r"\{(epoch|epochMs|iso)([+-][0-9]+)\}")
-_SECRETS = ("access", "refresh", "access2", "refresh2")
+_SECRETS = ("access", "refresh", "access2", "refresh2", "access3", "refresh3")  # the last two: renewed once more
 _AUTH_PARAMS = {"post": {"client_id", "client_secret"}, "none": {"client_id"}, "jwt": {"client_id", "client_assertion"}}
 
 
@@ -50,7 +50,8 @@ class Player:
     play: Play
     app: OAuthApp
     clock: TestClock
-    secrets: Mapping[str, str]
+    canaries: Canaries
+    secrets: dict[str, str]
     client_secret: str
     base: str = ""
     refusing: dict[str, Said] = field(default_factory=dict)
@@ -133,6 +134,8 @@ class Player:
             return self.play.answers.token
         assert self.play.answers.refresh is not None, "the play has no answer to a refresh"
         self.renewals += 1
+        if self.renewals > 1:  # no provider issues a token that has ended
+            self.secrets["access2"] = self.canaries.mint("access2 of the play").reveal()
         return self.play.answers.refresh
 
     @property
@@ -210,7 +213,8 @@ class Player:
     def _filled(self, text: str) -> bytes:
         """Placeholders replaced; a moment that stands alone in JSON becomes a number."""
         for name in _SECRETS:
-            text = text.replace(f"{{{name}}}", self.secrets[name])
+            later = name.replace("2", "3") if self.renewals > 1 else name
+            text = text.replace(f"{{{name}}}", self.secrets[later])
         if "{id_token}" in text:
             text = text.replace("{id_token}", self.id_token())
         text = re.sub(r'"' + _MOMENT.pattern.replace("|iso", "") + r'"', lambda it: it[0].strip('"'), text)
@@ -271,7 +275,7 @@ async def playing(play: Play, app: OAuthApp, clock: TestClock, canaries: Canarie
     """The play's provider at work. Its `app` is the one that a broker must be given: its endpoints lead here."""
     secrets = {name: canaries.mint(f"{name} of the play").reveal() for name in _SECRETS}
     secret = app.client.client_secret.reveal() if app.client.client_secret else ""
-    player = Player(play, app, clock, secrets, secret)
+    player = Player(play, app, clock, canaries, secrets, secret)
     player.key = _key(app.habits.id_token_algorithms[0])
     player.server = RawServer(player.handle)
     async with player.server:

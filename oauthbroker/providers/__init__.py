@@ -25,7 +25,8 @@ Evidence = Annotated[str, Field(pattern=r"^(documentation|package \S+ \S+|unveri
 Parameters = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], str], Field(max_length=20)]
 _NO_FACTS: Final = {"name", "title", "documentation", "modes", "evidence"}
 _NESTED: Final = {
-    "params", "endpoints", "identity", "global", "user", "revoke", "authorizeParams", "tokenParams", "refreshParams"
+    "params", "endpoints", "identity", "global", "user", "revoke", "authorizeParams", "tokenParams", "refreshParams",
+    "errorWords",
 }  # fmt: skip
 _MERGED: Final = {"endpoints", "identity"}
 
@@ -202,6 +203,8 @@ def _paths(fields: Mapping[str, Any]) -> list[str]:
     for name, value in fields.items():
         if name == "notes":
             found += [f"notes.{index}" for index in range(len(value))]
+        elif name in _NO_FACTS:
+            continue
         elif name in _NESTED and value:
             found += [f"{name}.{path}" for path in _paths(value)]
         else:

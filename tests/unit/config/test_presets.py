@@ -119,7 +119,7 @@ def test_google_knows_a_person_by_sub_and_a_domain_by_hd(tmp_path: Any):
 def test_github_knows_a_person_by_number(tmp_path: Any):
     app = preset_app(tmp_path, "github", scopes="[repo, gist]")
     assert IdentityRule("userInfo", "github:user:{id}") == app.owner.user_identity
-    assert ("none", "none") == (app.revocation.kind, app.revocation.reach)
+    assert ("own", "token") == (app.revocation.kind, app.revocation.reach)
     assert None is app.habits.default_lifetime_seconds
 
 
