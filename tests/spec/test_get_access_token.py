@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 
 from oauthbroker import Turn
@@ -129,19 +132,29 @@ async def test_5_a_grant_with_fewer_scopes_asks_for_the_rest_and_still_serves_wh
     assert isinstance(await house.ask(scopes=["read"]), Ready)
 
 
-@pytest.mark.rule("12.5.1-6")
-async def test_6_an_expired_token_is_not_handed_out_and_this_version_asks_a_person(house: House) -> None:
-    """Renewing comes with a later version; until then the provider's token endpoint is not called for it."""
-    await house.connected()
-    house.clock.advance(3601)
-    asked = await house.ask_link()
-    assert "expired" == asked.reason
-    assert 0 == house.idp.count("refresh_token")
+@pytest.mark.rule("12.5.1-6", "12.5.1-5")
+@pytest.mark.parametrize("seconds", [3600 - 120, 3600, 90_000], ids=["about to end", "ended", "long ended"])
+async def test_6_it_is_refreshed_stored_and_ready(house: House, seconds: int) -> None:
+    first = await house.connected()
+    house.clock.advance(seconds)
+    ready = await house.ask()
+    assert isinstance(ready, Ready)
+    assert (False, first.scopes, house.clock.now() + timedelta(hours=1)) == (
+        ready.degraded,
+        ready.scopes,
+        ready.expires_at,
+    )
+    grant = await house.grant()
+    assert grant is not None
+    assert grant.token is not None
+    assert ready.access_token == grant.token.access_token
+    assert ready.access_token != first.access_token
 
 
 @pytest.mark.rule("12.5.1-6")
-async def test_6_a_token_about_to_expire_is_served_as_degraded_while_it_lives(house: House) -> None:
+async def test_6_a_token_that_cannot_be_refreshed_is_served_as_degraded_while_it_lives(house: House) -> None:
     """With the true time of its end, so that the caller can judge."""
+    house.idp.change("client-mail", issue_refresh=False)
     first = await house.connected()
     house.clock.advance(3600 - 120)
     ready = await house.ask()
@@ -149,12 +162,47 @@ async def test_6_a_token_about_to_expire_is_served_as_degraded_while_it_lives(ho
     assert (True, first.expires_at) == (ready.degraded, ready.expires_at)
 
 
-@pytest.mark.rule("12.5.1-6")
-async def test_6_a_caller_who_needs_longer_than_is_left_gets_no_short_token(house: House) -> None:
-    """An explicit minimum is a condition, not a wish."""
+@pytest.mark.rule("12.5.1-5")
+async def test_5_once_it_has_ended_and_cannot_be_refreshed_a_person_is_asked(house: House) -> None:
+    house.idp.change("client-mail", issue_refresh=False)
     await house.connected()
+    house.clock.advance(3601)
+    assert "expired" == (await house.ask_link()).reason
+    assert 0 == house.idp.count("refresh_token")
+
+
+@pytest.mark.rule("12.5.1-5")
+async def test_5_a_refresh_token_that_the_provider_took_back_leads_to_a_link(house: House) -> None:
+    await house.connected()
+    house.idp.revoke_all("client-mail", "alice")
+    house.clock.advance(3601)
+    assert "expired" == (await house.ask_link()).reason
+
+
+@pytest.mark.rule("12.5.1-6")
+async def test_6_a_caller_who_needs_longer_than_is_left_gets_a_fresh_one(house: House) -> None:
+    """An explicit minimum is a condition, not a wish."""
+    first = await house.connected()
     house.clock.advance(3600 - 120)
-    assert isinstance(await house.ask(min_ttl_seconds=100), Ready)
-    asked = await house.ask(min_ttl_seconds=600)
-    assert isinstance(asked, AuthorizationRequired)
-    assert "expired" == asked.reason
+    short = await house.ask(min_ttl_seconds=100)
+    assert isinstance(short, Ready)
+    assert short.access_token == first.access_token
+    longer = await house.ask(min_ttl_seconds=600)
+    assert isinstance(longer, Ready)
+    assert longer.access_token != first.access_token
+
+
+@pytest.mark.rule("12.5.3-3")
+async def test_3_one_flight_per_app_and_subject(house: House) -> None:
+    """Of one pair one request, however many ask; another pair is not held up by it."""
+    await house.connected()
+    await house.connected(account="bob", of=turn(user=BOB))
+    house.clock.advance(3600)
+    hanging = house.idp.script.refresh.hang()
+    callers = [asyncio.create_task(house.ask()) for _ in range(10)]
+    await hanging.arrived()
+    assert isinstance(await house.ask(of=turn(user=BOB)), Ready)
+    assert not any(caller.done() for caller in callers)
+    hanging.release()
+    await asyncio.gather(*callers)
+    assert 2 == house.idp.count("refresh_token")
