@@ -1,0 +1,315 @@
+"""Client credentials: a token without a person. It is fetched, kept, shared and fetched again; nobody is ever asked."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.apps import Client, OAuthApp, Owner, Redirect, ToolAuth
+from oauthbroker.errors import Code
+from oauthbroker.results import Failed, Ready
+from oauthbroker.secret import Secret
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.testing.provider import FOREVER
+from tests.house import BASE, BOB, SCOPES, TEAM, House, file_store, running, turn, user_app
+
+APP = "machine"
+TOOLS = {"Tool/reader": (ToolAuth(APP, ("read",)),), "Tool/all": (ToolAuth(APP),)}
+
+
+def machine(idp: IdentityProvider, **changes: Any) -> OAuthApp:
+    app = user_app(idp, APP)
+    alone: dict[str, Any] = {"flow": "clientCredentials", "subject_mode": "global", "owner": Owner()}
+    return replace(app, **{**alone, "redirect": Redirect("", BASE), **changes})
+
+
+def nobody(**more: Any) -> Any:
+    """A turn that carries the team, and no person."""
+    return turn(user=None, **more)
+
+
+async def ready(house: House, scopes: list[str] | None = None, **more: Any) -> Ready:
+    result = await house.ask(APP, scopes, nobody(), **more)
+    assert isinstance(result, Ready), result
+    return result
+
+
+async def refused(house: House, scopes: list[str] | None = None, **more: Any) -> Failed:
+    result = await house.ask(APP, scopes, nobody(), **more)
+    assert isinstance(result, Failed), result
+    return result
+
+
+def asked(idp: IdentityProvider) -> int:
+    return idp.count("client_credentials")
+
+
+async def test_a_token_comes_without_a_person_a_session_or_a_link(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        got = await ready(house)
+        assert identity_provider.is_alive(got.access_token)
+        assert (SCOPES, "bearer", False) == (got.scopes, got.token_type, got.degraded)
+        assert [] == [held async for held in house.repository.sessions()]
+        assert await house.broker.pending(nobody()) is None
+        assert await house.event(wait=0) is None
+        assert (0, 0) == (identity_provider.count("authorize"), identity_provider.count("userinfo"))
+        grant = await house.grant(APP, TEAM)
+        assert grant is not None
+        assert grant.token is not None
+        assert ("client_credentials", None, None) == (grant.flow, grant.token.refresh_token, grant.account)
+
+
+async def test_it_serves_every_call_until_it_runs_out(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        first = await ready(house)
+        test_clock.advance(3600 - 301)
+        assert first.access_token == (await ready(house)).access_token
+        assert 1 == asked(identity_provider)
+        test_clock.advance(2)
+        second = await ready(house)
+        assert (2, True) == (asked(identity_provider), identity_provider.is_alive(second.access_token))
+        assert first.access_token != second.access_token
+
+
+async def test_many_callers_at_once_are_one_request(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        identity_provider.script.token.delay(0.05)
+        tokens = await asyncio.gather(*(ready(house) for _ in range(40)))
+        assert (1, 1) == (asked(identity_provider), len({each.access_token.reveal() for each in tokens}))
+
+
+async def test_two_processes_share_what_one_of_them_fetched(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+) -> None:
+    """Two brokers on one store stand for two processes; the flight's lease lies in the store."""
+    app = machine(identity_provider)
+    identity_provider.script.token.delay(0.05)
+    async with (
+        running(identity_provider, [app], clock=test_clock, store=file_store(tmp_path, test_clock)) as one,
+        running(identity_provider, [app], clock=test_clock, store=file_store(tmp_path, test_clock)) as other,
+    ):
+        tokens = await asyncio.gather(*(ready(house) for house in (one, other) * 5))
+        assert (1, 1) == (asked(identity_provider), len({each.access_token.reveal() for each in tokens}))
+
+
+@pytest.mark.rule("12.5.1-2", "Tool.spec.auth")
+async def test_a_tool_gets_the_apps_one_token_and_never_more_than_the_apps_scopes(
+    identity_provider: IdentityProvider,
+) -> None:
+    """The request names all of the app's scopes, whoever asks first; a tool that wants more is refused here."""
+    app = machine(identity_provider, scopes=("read", "write"))
+    async with running(identity_provider, [app], tools=TOOLS) as house:
+        narrow = await house.broker.oauth(nobody(), tool="Tool/reader").get_access_token(APP)
+        wide = await house.broker.oauth(nobody(), tool="Tool/all").get_access_token(APP)
+        assert isinstance(narrow, Ready)
+        assert isinstance(wide, Ready)
+        assert (narrow.access_token, 1) == (wide.access_token, asked(identity_provider))
+        [request] = identity_provider.seen("token")
+        assert "read write" == request.form["scope"]
+        for tool, scopes in (("Tool/reader", ["write"]), ("Tool/all", ["admin"])):
+            result = await house.broker.oauth(nobody(), tool=tool).get_access_token(APP, scopes)
+            assert isinstance(result, Failed)
+            assert Code.SCOPE_NOT_ALLOWED is result.code
+        assert 1 == asked(identity_provider)
+
+
+async def test_the_token_belongs_to_the_turns_global_subject(identity_provider: IdentityProvider) -> None:
+    async with running(identity_provider, [machine(identity_provider)]) as house:
+        await ready(house)
+        none = await house.ask(APP, None, turn(user=BOB, team=None))
+        assert isinstance(none, Failed)
+        assert Code.SUBJECT_UNAVAILABLE is none.code
+        other = await house.ask(APP, None, turn(team="idp:team:T999"))
+        assert isinstance(other, Ready)
+        assert (2, True) == (asked(identity_provider), await house.grant(APP, "idp:team:T999") is not None)
+
+
+@pytest.mark.case("54")
+@pytest.mark.parametrize("error", ["invalid_client", "unauthorized_client", "invalid_scope", "invalid_grant"])
+async def test_a_client_that_is_refused_is_the_operators_and_no_persons(
+    identity_provider: IdentityProvider, test_clock: TestClock, error: str
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        identity_provider.script.token.refuse(error, times=FOREVER)
+        failed = await refused(house)
+        assert (Code.APP_MISCONFIGURED, False) == (failed.code, failed.retryable)
+        assert await house.grant(APP, TEAM) is None
+        assert Code.APP_MISCONFIGURED is (await refused(house)).code
+        assert 1 == asked(identity_provider), "a provider that refuses our client is left in peace for a while"
+        identity_provider.script.reset()
+        test_clock.advance(61)
+        await ready(house)
+
+
+@pytest.mark.case("54")
+async def test_a_refused_client_leaves_a_living_token_usable(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        first = await ready(house)
+        identity_provider.script.token.refuse("invalid_client", times=FOREVER)
+        test_clock.advance(3600 - 60)
+        late = await ready(house)
+        assert (first.access_token, True) == (late.access_token, late.degraded)
+        test_clock.advance(61)
+        assert Code.APP_MISCONFIGURED is (await refused(house)).code
+
+
+DOWN = [
+    pytest.param(lambda token: token.answer(503, times=FOREVER), Code.PROVIDER_UNREACHABLE, id="503"),
+    pytest.param(lambda token: token.busy("9", 429, times=FOREVER), Code.PROVIDER_RATE_LIMITED, id="429"),
+    pytest.param(lambda token: token.close_after_accept(times=FOREVER), Code.PROVIDER_UNREACHABLE, id="hangs up"),
+    pytest.param(
+        lambda token: token.close_after_accept(after_work=True, times=FOREVER),
+        Code.PROVIDER_UNREACHABLE,
+        id="answer lost",
+    ),
+]
+
+
+@pytest.mark.case("55", "56")
+@pytest.mark.parametrize("spoil, code", DOWN)
+async def test_while_the_provider_is_down_an_expired_token_is_an_error_that_may_pass(
+    identity_provider: IdentityProvider, test_clock: TestClock, spoil: Any, code: Code
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        await ready(house)
+        spoil(identity_provider.script.token)
+        test_clock.advance(3600)
+        failed = await refused(house)
+        assert (code, True) == (failed.code, failed.retryable)
+        assert [] == [held async for held in house.repository.sessions()]
+        identity_provider.script.reset()
+        test_clock.advance(61)
+        await ready(house)
+
+
+ODD = [
+    pytest.param({"access_token": None}, Code.TOKEN_RESPONSE_INVALID, id="no token"),
+    pytest.param({"token_type": "DPoP"}, Code.TOKEN_RESPONSE_INVALID, id="unasked kind"),
+    pytest.param({"expires_in": "soon"}, Code.TOKEN_RESPONSE_INVALID, id="odd lifetime"),
+    pytest.param({"scope": "read write admin everything"}, Code.SCOPE_EXCEEDED, id="wider"),
+]
+
+
+@pytest.mark.parametrize("members, code", ODD)
+async def test_an_answer_that_is_not_believed_stores_nothing(
+    identity_provider: IdentityProvider, members: dict[str, Any], code: Code
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)]) as house:
+        identity_provider.script.token.fields(**members)
+        assert code is (await refused(house)).code
+        assert await house.grant(APP, TEAM) is None
+        await ready(house)
+
+
+async def test_a_refresh_token_and_an_id_token_that_come_along_are_not_kept(
+    identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries
+) -> None:
+    """RFC 6749 section 4.4.3. When the token runs out, a new one is fetched."""
+    stray = canaries.mint("refresh token").reveal()
+    identity_provider.script.token.fields(refresh_token=stray, id_token="a.b.c")
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        await ready(house)
+        grant = await house.grant(APP, TEAM)
+        assert grant is not None
+        assert () == grant.refresh_tokens
+        test_clock.advance(3600)
+        await ready(house)
+        assert (2, 0) == (asked(identity_provider), identity_provider.count("refresh_token"))
+
+
+async def test_fewer_scopes_than_asked_are_told_and_not_asked_for_again_and_again(
+    identity_provider: IdentityProvider,
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)]) as house:
+        identity_provider.script.token.fields(scope="read", times=FOREVER)
+        assert ("read",) == (await ready(house, ["read"])).scopes
+        for _ in range(3):
+            assert Code.SCOPE_INSUFFICIENT is (await refused(house, ["write"])).code
+        assert 1 == asked(identity_provider)
+
+
+@pytest.mark.case("60")
+async def test_a_minimum_beyond_what_the_provider_gives_is_told_without_asking_again(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        await ready(house)
+        for seconds in (3600, 7200):
+            assert Code.MIN_TTL_UNSATISFIABLE is (await refused(house, min_ttl_seconds=seconds)).code
+        assert 1 == asked(identity_provider)
+        test_clock.advance(10)
+        assert 3600 == await _left(house, await ready(house, min_ttl_seconds=3595))
+        assert 2 == asked(identity_provider)
+
+
+async def _left(house: House, got: Ready) -> float:
+    assert got.expires_at is not None
+    return (got.expires_at - house.clock.now()).total_seconds()
+
+
+async def test_a_token_without_an_end_is_kept(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
+    identity_provider.script.token.fields(expires_in=None, times=FOREVER)
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        first = await ready(house)
+        test_clock.advance(10 * 24 * 3600)
+        assert first.access_token == (await ready(house, min_ttl_seconds=86_400)).access_token
+        assert (1, None) == (asked(identity_provider), first.expires_at)
+
+
+@pytest.mark.case("61")
+async def test_a_token_that_the_api_refuses_is_replaced_once_for_all_who_say_so(
+    identity_provider: IdentityProvider,
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)]) as house:
+        first = await ready(house)
+        tools = [house.broker.oauth(nobody()) for _ in range(20)]
+        newer = await asyncio.gather(*(tool.report_rejected(APP, first.access_token) for tool in tools))
+        assert 2 == asked(identity_provider)
+        assert 1 == len({each.access_token.reveal() for each in newer if isinstance(each, Ready)})
+
+
+async def test_a_revoked_one_is_told_to_the_provider_and_fetched_anew_when_needed(
+    identity_provider: IdentityProvider,
+) -> None:
+    """Revoking ends the token, not the app: who wants no more tokens takes the app out of the configuration."""
+    async with running(identity_provider, [machine(identity_provider)]) as house:
+        first = await ready(house)
+        await house.broker.revoke(APP, subject=TEAM)
+        assert not identity_provider.is_alive(first.access_token)
+        grant = await house.grant(APP, TEAM)
+        assert grant is not None
+        assert grant.revoked
+        assert await house.event(wait=0) is None
+        second = await ready(house)
+        assert (2, True) == (asked(identity_provider), identity_provider.is_alive(second.access_token))
+
+
+async def test_the_next_secret_is_tried_and_the_token_comes(
+    identity_provider: IdentityProvider, canaries: Canaries
+) -> None:
+    app = machine(identity_provider)
+    wrong: Secret = canaries.mint("client secret")
+    client = Client(app.client.client_id, wrong, later_secrets=app.client.secrets)
+    async with running(identity_provider, [replace(app, client=client)]) as house:
+        await ready(house)
+        assert ["invalid_client"] == [each.error for each in identity_provider.refusals("client_credentials")]
+
+
+async def test_it_has_no_page_of_its_own(identity_provider: IdentityProvider) -> None:
+    """No callback path is served for it, and asking for another account asks nobody."""
+    async with running(
+        identity_provider, [machine(identity_provider, redirect=Redirect("/oauth/callback/machine", BASE))]
+    ) as house:
+        page = await house.browser().open(f"{BASE}/oauth/callback/machine?state={'A' * 65}&code=abc")
+        assert 404 == page.status
+        assert isinstance(await house.ask(APP, None, nobody(), switch_account=True), Ready)
