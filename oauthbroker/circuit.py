@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 
+_COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, Code.PROVIDER_UNREACHABLE}
 _FAILURES = 3  # in a row, before it opens without having been asked to
 _LONGEST = 60.0
 _MISCONFIGURED = 30.0
@@ -55,6 +56,9 @@ class Circuits:
         429 and an asked-for pause open it at once and for as long as the provider said, a refused client for 30 s,
         other failures after three in a row for 1 s, then twice as long each time up to a minute.
         """
+        if error.code not in _COUNTED:  # it answered, and spoke of one grant
+            self.worked(app)
+            return False
         circuit = self._circuits.setdefault(app, _Circuit())
         circuit.failures += 1
         pause = self._pause(circuit, error)

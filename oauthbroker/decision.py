@@ -71,12 +71,11 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
         return Ask("revoked")
     if not need.scopes.issubset(grant.scopes):
         return Ask("scopes")
-    renewable = bool(grant.refresh_tokens)
-    if token.lives(need.enough(token), now) and not (renewable and token.is_from_the_future(now)):
+    if token.lives(need.enough(token), now) and not (token.is_from_the_future(now) and grant.refresh_tokens):
         return Use()
     if _is_too_much(token, need):
         return Refuse(Code.MIN_TTL_UNSATISFIABLE)
-    if renewable:
+    if grant.refresh_tokens:
         return Renew()
     if need.ttl is None and token.lives(0, now) and not grant.renewal.ended:
         return Use(degraded=True)

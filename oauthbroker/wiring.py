@@ -231,10 +231,10 @@ class _House:
         """Commits under way finish and their events reach the queue; then the network goes."""
         await self.callback.close()
         await self.devices.close()
-        await self.refresh.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.refresh.close()
         if self.tasks:
             with suppress(BrokerError):
                 await self.relay.once()

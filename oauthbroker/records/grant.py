@@ -18,6 +18,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget
 
 CLOCK_SLACK_SECONDS = 60
+ENDLESS = float("inf")
 RevocationState = Literal["none", "pending", "done"]
 
 
@@ -40,15 +41,19 @@ class Token:
     expires_at: datetime | None = None
     lifetime_seconds: int | None = None
 
+    def seconds_left(self, now: datetime) -> float:
+        """Until it ends; endless for one that never does."""
+        return ENDLESS if self.expires_at is None else (self.expires_at - now).total_seconds()
+
     def lives(self, seconds: float, now: datetime) -> bool:
         """Whether it lives longer than `seconds` from now."""
-        return self.expires_at is None or (self.expires_at - now).total_seconds() > seconds
+        return self.seconds_left(now) > seconds
 
     def is_from_the_future(self, now: datetime) -> bool:
         """It seems to live longer than it was issued for: the clock was set back since, and its end is unknown."""
         if self.expires_at is None or self.lifetime_seconds is None:
             return False
-        return (self.expires_at - now).total_seconds() > self.lifetime_seconds + CLOCK_SLACK_SECONDS
+        return self.seconds_left(now) > self.lifetime_seconds + CLOCK_SLACK_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

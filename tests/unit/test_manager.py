@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.apps import ToolAuth
-from oauthbroker.decision import Ask, Decision, Need, Refuse, Use, decide
-from oauthbroker.errors import Code
+from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, settle
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.flows.refresh import Renewed
 from oauthbroker.manager import MAX_MIN_TTL
-from oauthbroker.records import Grant
+from oauthbroker.records import Grant, Renewal
+from oauthbroker.records.renewal import Ended
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.secret import Secret
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Key
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -29,6 +32,9 @@ from tests.nouns import NOW, grant_with, token_with
 
 DEFAULT = 300
 LIVE = grant_with(scopes=("read", "write"))
+SPARE = Renewal(spare=Secret("a-spare-refresh-token"))
+INSUFFICIENT, TOO_LONG = Code.SCOPE_INSUFFICIENT, Code.MIN_TTL_UNSATISFIABLE
+REAUTH = BrokerError(Code.REAUTH_REQUIRED)
 
 
 def lives(seconds: float | None, lifetime: int | None = 3600) -> Grant:
@@ -80,18 +86,122 @@ def test_the_table_of_the_token_call(grant: Grant | None, wanted: Need, answer: 
     assert answer == decide(grant, wanted, NOW)
 
 
+def renewable(seconds: float | None, lifetime: int | None = 3600, **renewal: Any) -> Grant:
+    token = token_with(seconds, lifetime, refresh_token=Secret("a-refresh-token"))
+    return grant_with(scopes=("read", "write"), token=token, renewal=Renewal(**renewal))
+
+
+RENEWABLE: list[tuple[str, Grant | None, Need, Decision]] = [
+    ("5 what lives long enough is not renewed", renewable(DEFAULT + 1), need("read"), Use()),
+    ("5 half a short life is enough", renewable(31, 60), need("read"), Use()),
+    ("6 first: renewing would not help", renewable(10), need("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
+    ("7 about to end", renewable(DEFAULT), need("read"), Renew()),
+    ("7 less than half a short life", renewable(30, 60), need("read"), Renew()),
+    ("7 ended", renewable(-1), need("read"), Renew()),
+    ("7 shorter than asked", renewable(599), need("read", ttl=600), Renew()),
+    ("7 it seems to outlive what it was issued for", renewable(90_000), need("read"), Renew()),
+    ("7 refused once in unclear words", renewable(-1, refused=1), need("read"), Renew()),
+    ("7 with nothing but a spare", grant_with(token=token_with(-1), renewal=SPARE), need("read"), Renew()),
+    ("11 dead though a little is left", renewable(DEFAULT, ended="dead"), need("read"), Ask("expired")),
+    ("11 dead", renewable(-1, ended="dead"), need("read"), Ask("expired")),
+    ("11 its last answer was lost", renewable(-1, ended="uncertain"), need("read"), Ask("refreshUncertain")),
+    ("11 somebody else's account came back", renewable(3600, ended="quarantined"), need("read"), Ask("revoked")),
+    ("11 scopes are not renewed", renewable(-1), need("admin"), Ask("scopes")),
+    ("5 dead, and lives long enough all the same", renewable(3600, ended="dead"), need("read"), Use()),
+]
+
+
+@pytest.mark.rule("12.5.1-6")
+@pytest.mark.parametrize("grant, wanted, answer", [row[1:] for row in RENEWABLE], ids=[row[0] for row in RENEWABLE])
+def test_the_table_for_grants_that_can_be_renewed(grant: Grant, wanted: Need, answer: Decision) -> None:
+    assert answer == decide(grant, wanted, NOW)
+
+
+def alone(*scopes: str, ttl: int | None = None) -> Need:
+    return Need(frozenset(scopes), ttl, DEFAULT, alone=True)
+
+
+ASKED = Renewal(asked=("read", "write", "admin"))
+ALONE: list[tuple[str, Grant | None, Need, Decision]] = [
+    ("nothing there", None, alone("read"), Renew()),
+    ("revoked", grant_with(revoked=True), alone("read"), Renew()),
+    ("erased", grant_with(revoked=True, token=None), alone("read"), Renew()),
+    ("of another registration", grant_with(registration="old"), alone("read"), Renew()),
+    ("lives", LIVE, alone("read"), Use()),
+    ("ends", lives(DEFAULT), alone("read"), Renew()),
+    ("scopes that were never asked for", LIVE, alone("admin"), Renew()),
+    ("scopes that were asked for and not given", grant_with(renewal=ASKED), alone("admin"), Refuse(INSUFFICIENT)),
+    ("longer than it is issued for", LIVE, alone("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
+]
+
+
+@pytest.mark.parametrize("grant, wanted, answer", [row[1:] for row in ALONE], ids=[row[0] for row in ALONE])
+def test_a_client_that_asks_for_itself_never_needs_a_person(
+    grant: Grant | None, wanted: Need, answer: Decision
+) -> None:
+    assert answer == decide(grant, wanted, NOW)
+
+
+DOWN = BrokerError(Code.PROVIDER_UNREACHABLE, retry_after_seconds=7)
+BUSY = BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=60)
+OURS = BrokerError(Code.APP_MISCONFIGURED)
+OTHER = BrokerError(Code.SUBJECT_MISMATCH)
+SETTLED: list[tuple[str, Renewed, Need, Decision]] = [
+    ("renewed", Renewed(renewable(3600)), need("read"), Use()),
+    ("8 down, a little is left", Renewed(renewable(10), DOWN), need("read"), Use(degraded=True)),
+    ("8 misconfigured, a little is left", Renewed(renewable(10), OURS), need("read"), Use(degraded=True)),
+    ("9 down, but more was asked for", Renewed(renewable(10), DOWN), need("read", ttl=60), Refuse(DOWN.code, 7)),
+    ("9 down, nothing is left", Renewed(renewable(-1), DOWN), need("read"), Refuse(DOWN.code, 7)),
+    ("9 busy", Renewed(renewable(-1), BUSY), need("read"), Refuse(BUSY.code, 60)),
+    ("10 misconfigured", Renewed(renewable(-1), OURS), need("read"), Refuse(OURS.code)),
+    ("11 dead", Renewed(renewable(-1, ended="dead"), REAUTH), need("read"), Ask("expired")),
+    ("11 uncertain", Renewed(renewable(-1, ended="uncertain"), REAUTH), need("read"), Ask("refreshUncertain")),
+    ("11 revoked meanwhile", Renewed(grant_with(revoked=True)), need("read"), Ask("revoked")),
+    ("11 gone meanwhile", Renewed(None), need("read"), Ask("noGrant")),
+    ("somebody else's account", Renewed(renewable(60, ended="quarantined"), OTHER), need("read"), Refuse(OTHER.code)),
+    ("renewed, and has ended already", Renewed(renewable(0)), need("read"), Refuse(Code.TOKEN_RESPONSE_INVALID)),
+    ("renewed for less than was asked", Renewed(renewable(60, 60)), need("read", ttl=60), Refuse(TOO_LONG)),
+    ("alone, and the scope did not come", Renewed(LIVE, DOWN), alone("admin"), Refuse(DOWN.code, 7)),
+]
+
+
+@pytest.mark.parametrize("renewed, wanted, answer", [row[1:] for row in SETTLED], ids=[row[0] for row in SETTLED])
+def test_what_a_renewal_came_to(renewed: Renewed, wanted: Need, answer: Decision) -> None:
+    assert answer == settle(renewed, wanted, NOW)
+
+
 # The same lines once more, in other words: each with its own condition, the first that fits wins.
 Line = tuple[Callable[[Grant, Need, float], bool], Decision]
 INFINITE = float("inf")
+
+
+def floor(grant: Grant, want: Need) -> float:
+    lifetime = grant.token.lifetime_seconds if grant.token else None
+    return want.ttl if want.ttl is not None else min(DEFAULT, (lifetime or INFINITE) / 2)
+
+
+def is_absurd(grant: Grant, left: float) -> bool:
+    lifetime = grant.token.lifetime_seconds if grant.token else None
+    return left < INFINITE and lifetime is not None and left > lifetime + 60
+
+
 LINES: list[Line] = [
     (lambda grant, want, left: grant.revoked or grant.token is None, Ask("revoked")),
+    (lambda grant, want, left: grant.renewal.ended == "quarantined", Ask("revoked")),
     (lambda grant, want, left: bool(want.scopes - set(grant.scopes)), Ask("scopes")),
-    (lambda grant, want, left: left > (DEFAULT if want.ttl is None else want.ttl), Use()),
+    (
+        lambda grant, want, left: (
+            left > floor(grant, want) and not (is_absurd(grant, left) and bool(grant.refresh_tokens))
+        ),
+        Use(),
+    ),
     (
         lambda grant, want, left: want.ttl is not None and want.ttl >= (grant.token.lifetime_seconds or INFINITE),  # type: ignore[union-attr]
         Refuse(Code.MIN_TTL_UNSATISFIABLE),
     ),
-    (lambda grant, want, left: want.ttl is None and left > 0, Use(degraded=True)),
+    (lambda grant, want, left: bool(grant.refresh_tokens), Renew()),
+    (lambda grant, want, left: want.ttl is None and left > 0 and not grant.renewal.ended, Use(degraded=True)),
+    (lambda grant, want, left: grant.renewal.ended == "uncertain", Ask("refreshUncertain")),
     (lambda grant, want, left: True, Ask("expired")),
 ]
 
@@ -104,6 +214,8 @@ LINES: list[Line] = [
     st.none() | st.integers(-10, 4000),
     st.none() | st.integers(1, 4000),
     st.booleans(),
+    st.booleans(),
+    st.sampled_from(["", "dead", "uncertain", "quarantined"]),
 )
 def test_the_first_line_that_fits_wins(
     revoked: bool,
@@ -113,9 +225,12 @@ def test_the_first_line_that_fits_wins(
     left: int | None,
     lifetime: int | None,
     erased: bool,
+    refreshable: bool,
+    ended: Ended,
 ) -> None:
-    token = None if erased else token_with(left, lifetime)
-    grant = grant_with(revoked=revoked, scopes=tuple(granted), token=token)
+    refresh = Secret("a-refresh-token") if refreshable else None
+    token = None if erased else token_with(left, lifetime, refresh_token=refresh)
+    grant = grant_with(revoked=revoked, scopes=tuple(granted), token=token, renewal=Renewal(ended=ended))
     want = need(*wanted, ttl=ttl)
     expected = next(answer for fits, answer in LINES if fits(grant, want, INFINITE if left is None else left))
     assert expected == decide(grant, want, NOW)
