@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
 from oauthbroker.protocol.messages import Answer, Request, encode_form, encode_json, reveal
+from oauthbroker.protocol.tls import tls_trouble
 
 if TYPE_CHECKING:
     import ssl
@@ -77,7 +78,7 @@ class Transport:
         except TimeoutError:
             failed = "no answer in time"
         except Exception as exc:  # noqa: BLE001 - whatever it is, it may carry a URL, a header or a body
-            failed = f"the exchange broke off ({type(exc).__name__})"
+            failed = tls_trouble(exc) or f"the exchange broke off ({type(exc).__name__})"
         finally:
             _ours.reset(ours)
         raise TransportFailed(failed, sent=flight.sent)

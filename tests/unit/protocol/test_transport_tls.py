@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import ssl
 from collections.abc import Callable
@@ -71,6 +72,42 @@ async def test_any_other_certificate_is_refused_before_a_byte_is_sent(bad, trust
     assert isinstance(answer, TransportFailed)
     assert_clean(answer)
     assert (False, []) == (answer.sent, server.requests)
+    assert (answer.note or "").startswith("TLS: "), answer.note
+
+
+WORDS = {
+    "expired": "it has expired",
+    "notYetValid": "it is not valid yet",
+    "wrongHost": "it is for another host",
+    "otherAddress": "it is for another host",
+    "selfSigned": "it is signed by itself",
+    "unknownAuthority": "its authority is not trusted here",
+    "oldProtocol": "no safe connection",
+}
+
+
+@pytest.mark.case("35")
+@pytest.mark.parametrize("bad, words", [(BAD[name], words) for name, words in WORDS.items()], ids=WORDS)
+async def test_the_operator_is_told_what_is_wrong_with_it(bad, words, trusted, tmp_path):
+    answer, _ = await ask(bad(trusted, Authority(tmp_path, "strangers")), str(trusted.file))
+    assert isinstance(answer, TransportFailed)
+    assert words in (answer.note or "")
+
+
+async def test_a_server_that_speaks_no_tls_and_one_that_is_not_there_are_told_apart():
+    transport = Transport()
+
+    async def plain(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(TransportFailed, match="TLS: no safe connection"):
+            await transport.send(Request("GET", f"https://127.0.0.1:{port}/"), seconds=5, max_bytes=1000)
+    with pytest.raises(TransportFailed, match="broke off"):
+        await transport.send(Request("GET", "https://127.0.0.1:1/"), seconds=5, max_bytes=1000)
+    await transport.close()
 
 
 @pytest.mark.case("35")
