@@ -13,13 +13,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from oauthbroker.clock import Clock, random_text, to_iso
+from oauthbroker.errors import BrokerError
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STATE_KEY = "request_id"
+_REFUSED_KEY = "refused"
 
 
 class AccessLog:
-    """ASGI middleware, the outermost: one line a request, and a request id, also sent back as X-Request-Id."""
+    """ASGI middleware, the outermost: one line a request, and a request id, also sent back as X-Request-Id.
+
+    The line of a refused request has the code, and our own words on what was wrong: what an operator goes by.
+    """
 
     def __init__(self, app: ASGIApp, *, clock: Clock, log: FilteringBoundLogger) -> None:
         self.app, self.clock, self.log = app, clock, log
@@ -49,12 +54,19 @@ class AccessLog:
                 status=status,  # 0: nothing was answered, the client had left
                 duration_ms=round((self.clock.monotonic() - started) * 1000, 1),
                 request_id=identifier,
+                **scope["state"].get(_REFUSED_KEY, {}),
             )
 
 
 def request_id(scope: MutableMapping[str, Any]) -> str:
     """The id AccessLog gave this request; empty without it."""
     return str(scope.get("state", {}).get(_STATE_KEY, ""))
+
+
+def note_refusal(scope: MutableMapping[str, Any], error: BrokerError) -> None:
+    """Why a request was refused, for its line: the code and our own words for the operator. Nothing of the request."""
+    said = {"code": error.code.value, **({"note": error.note} if error.note else {})}
+    scope.setdefault("state", {})[_REFUSED_KEY] = said
 
 
 def route_template(scope: MutableMapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.web.access_log import request_id
+from oauthbroker.web.access_log import note_refusal, request_id
 from oauthbroker.web.pages import Outcome, Page, render_outcome
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.texts import locale_of
@@ -68,6 +68,7 @@ def _problem(status: int, headers: Mapping[str, str], extra: Mapping[str, Any]) 
 
 def answer(error: BrokerError, request: Request, default: Locale, *, status: int | None = None) -> Response:
     """The error in the form and language the caller asked for."""
+    note_refusal(request.scope, error)
     locale = locale_of(request.headers.get("accept-language"), default)
     if not wants_page(request.headers):
         return problem(error, locale, status=status)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.testing.clock import TestClock
 from oauthbroker.web.access_log import AccessLog, request_id, uvicorn_options
 from tests.unit.web.kit import NOW, a_site, ask
@@ -47,8 +48,23 @@ async def test_a_line_has_the_route_and_never_what_was_typed(method, path, route
     assert line == {
         "time": "2026-11-21T10:00:00Z", "event": "request", "level": "info", "route": route, "status": status,
         "method": method if method != CANARY else "other", "duration_ms": 0.0,
-        "request_id": answer.headers["x-request-id"],
+        "request_id": answer.headers["x-request-id"], **({"code": "requestInvalid"} if status == 400 else {}),
     }  # fmt: skip
+
+
+async def test_the_line_of_a_refused_request_says_why_in_our_words():
+    async def refuse(_request: Request) -> Response:
+        raise BrokerError(Code.PROVIDER_UNREACHABLE, note="no answer in time")
+
+    async def refuse_silently(_request: Request) -> Response:
+        raise BrokerError(Code.STATE_UNKNOWN)
+
+    site = a_site([Route("/a", refuse), Route("/b", refuse_silently), Route("/connect/{ticket}", fine)])
+    for path in ("/a", "/b", "/connect/x"):
+        await ask(site.app, path)
+    assert [("providerUnreachable", "no answer in time"), ("stateUnknown", None), (None, None)] == [
+        (line.get("code"), line.get("note")) for line in site.lines
+    ]
 
 
 async def test_the_duration_is_measured_on_our_clock():
