@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 
 _COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, Code.PROVIDER_UNREACHABLE}
+_AT_ONCE = 32  # calls of one app; half of what one provider may have open, so that no app fills the row of another
 _FAILURES = 3  # in a row, before it opens without having been asked to
 _LONGEST = 60.0
 _MISCONFIGURED = 30.0
@@ -28,6 +32,26 @@ class Circuits:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._circuits: dict[str, _Circuit] = {}
+        self._rows: dict[str, asyncio.Semaphore] = {}
+
+    @asynccontextmanager
+    async def turn(self, app: str, *, wait: float) -> AsyncIterator[None]:
+        """One of the calls that an app may have under way. Raises what `check` raises, looked at when it is our turn,
+        and `providerUnreachable` after `wait` seconds in the row."""
+        row = self._rows.setdefault(app, asyncio.Semaphore(_AT_ONCE))
+        try:
+            async with asyncio.timeout(wait):
+                await row.acquire()
+            ours = True
+        except TimeoutError:
+            ours = False
+        if not ours:
+            raise BrokerError(Code.PROVIDER_UNREACHABLE, note="too many wait for this provider", retry_after_seconds=1)
+        try:
+            self.check(app)
+            yield
+        finally:
+            row.release()
 
     def pause(self, app: str) -> float:
         """Seconds until somebody may ask again; 0 for now."""

@@ -145,23 +145,23 @@ class Refresh:
         if held is None or grant is None or not grant.refresh_tokens or grant.registration != app.registration:
             return Renewed(grant)
         self._check_pause(grant)
-        self.circuits.check(app.name)
-        endpoints = await self._endpoints(app)
-        async with self.repository.room_for(grant) as room:
-            begun = await self._begin(job, held)
-            if begun is not None:
-                return await self._redeem(job, flight, begun.record, endpoints, room)
+        async with self.circuits.turn(app.name, wait=self.limits.provider_seconds):
+            endpoints = await self._endpoints(app)
+            async with self.repository.room_for(grant) as room:
+                begun = await self._begin(job, held)
+                if begun is not None:
+                    return await self._redeem(job, flight, begun.record, endpoints, room)
         latest = await self.repository.grant(app.name, job.subject)
         return Renewed(latest.record if latest is not None else None)
 
     async def _fetch(self, job: _Job, held: Held[Grant] | None) -> Renewed:
         app = job.app
-        self.circuits.check(app.name)
-        try:
-            grant = await self.fetch(app, job.subject, held, job.rejected)
-        except BrokerError as error:
-            self._count(app, error)
-            raise
+        async with self.circuits.turn(app.name, wait=self.limits.provider_seconds):
+            try:
+                grant = await self.fetch(app, job.subject, held, job.rejected)
+            except BrokerError as error:
+                self._count(app, error)
+                raise
         self.circuits.worked(app.name)
         if grant is not None:
             self._note(TokenRenewed(app.name, grant.id, job.rejected is not None))

@@ -1,0 +1,170 @@
+"""Renewals: what a hanging provider costs the warm call of another app, and one renewal beside its bare parts.
+
+The hanging provider accepts every refresh of its app and says nothing; a hundred tools wait for it meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from oauthbroker import Turn, TurnAuth, open_broker
+from oauthbroker.apps import (
+    Bundle,
+    Client,
+    Endpoints,
+    Habits,
+    IdentityRule,
+    Limits,
+    OAuthApp,
+    Owner,
+    Redirect,
+    Settings,
+)
+from oauthbroker.broker import Broker
+from oauthbroker.clock import SystemClock
+from oauthbroker.records import Grant, Token
+from oauthbroker.repository import KINDS, LEASES, Repository
+from oauthbroker.results import AuthorizationRequired
+from oauthbroker.secret import Secret
+from oauthbroker.testing import Browser, IdentityProvider, connect_through
+from oauthbroker.testing.provider import FOREVER
+from oauthbroker.testing.provider.nouns import Client as Registration
+from oauthbroker.testing.stores import open_file_store
+from oauthbroker.web.access_log import json_log
+
+WAITING = 100
+BASE = "http://127.0.0.1:8420"
+ALICE = "idp:user:U234567"
+
+
+def app(idp: IdentityProvider, name: str) -> OAuthApp:
+    client = idp.register(Registration(name, redirect_uris=(f"{BASE}/oauth/callback/{name}",)))
+    return OAuthApp(
+        name=name,
+        provider="example",
+        flow="authorizationCode",
+        subject_mode="user",
+        client=Client(client.client_id, client.client_secret),
+        endpoints=Endpoints(
+            idp.url("/authorize"), idp.url("/token"), issuer=idp.base_url, jwks_url=idp.endpoints["jwksUrl"]
+        ),
+        scopes=("read", "write"),
+        redirect=Redirect(f"/oauth/callback/{name}", BASE),
+        owner=Owner(user_identity=IdentityRule("idToken", "idp:user:{sub}")),
+        habits=Habits(always_scopes=("openid",)),
+    )
+
+
+def grant(of: OAuthApp, subject: str, lives: float, refresh: Secret | None) -> Grant:
+    now = datetime.now(UTC)
+    token = Token(Secret("t" * 900), "bearer", refresh, now + timedelta(seconds=lives), 3600)
+    scopes = ("read", "write")
+    return Grant(
+        of.name, "example", subject, "authorization_code", scopes, token, now, now, registration=of.registration
+    )
+
+
+async def spent(work: Callable[[], Awaitable[object]], repeats: int, batch: int) -> tuple[float, float]:
+    """(median, 99th percentile) microseconds of one call, over batches; others may run between two batches."""
+    samples = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        for _ in range(batch):
+            await work()
+        samples.append((time.perf_counter() - began) / batch * 1e6)
+        await asyncio.sleep(0)
+    samples.sort()
+    return statistics.median(samples), samples[int(len(samples) * 0.99) - 1]
+
+
+def show(name: str, measured: tuple[float, float], **more: object) -> None:
+    rest = {"p99": round(measured[1], 2), **more}
+    print(json.dumps({"name": name, "value": round(measured[0], 2), "unit": "us", **rest}), flush=True)
+
+
+def asking(broker: Broker, name: str, subject: str) -> Callable[[], Awaitable[object]]:
+    oauth = broker.oauth(Turn("planner", "1", auth=TurnAuth(subjects={"user": subject})))
+    return lambda: oauth.get_access_token(name)
+
+
+async def beside_a_hanging_provider(idp: IdentityProvider, broker: Broker, *, quick: bool) -> None:
+    repeats, batch = (20, 50) if quick else (400, 200)
+    warm = asking(broker, "well", "idp:user:well")
+    await warm()
+    before = await spent(warm, repeats, batch)
+    idp.script.client("hangs").refresh.hang(times=FOREVER)
+    waiters = [asyncio.ensure_future(asking(broker, "hangs", f"idp:user:{number}")()) for number in range(WAITING)]
+    await idp.wait_for("refresh_token", 8)
+    during = await spent(warm, repeats, batch)
+    waiting = sum(not waiter.done() for waiter in waiters)
+    for waiter in waiters:
+        waiter.cancel()
+    await asyncio.gather(*waiters, return_exceptions=True)
+    show("warm call, all providers well", before)
+    show("warm call, another app's provider hangs", during, waiting=waiting, ratio=round(during[0] / before[0], 2))
+
+
+async def of_one_renewal(idp: IdentityProvider, broker: Broker, repository: Repository, *, quick: bool) -> None:
+    """A whole renewal beside what it cannot do without: two durable writes, the intent and the token."""
+    repeats = 20 if quick else 200
+    ask = asking(broker, "well", ALICE)
+    link = await ask()
+    if not isinstance(link, AuthorizationRequired):
+        raise SystemExit("somebody has connected already")
+    await connect_through(Browser(apps={BASE: broker.web}), idp, link.authorization_url)
+    renewals, writes = [], []
+    for _ in range(repeats):
+        held = await repository.grant("well", ALICE)
+        if held is None or held.record.token is None or held.record.renewal.ended:
+            raise SystemExit("the renewal did not come to a grant")
+        ended = replace(held.record.token, expires_at=datetime.now(UTC) - timedelta(seconds=1))
+        began = time.perf_counter()
+        held = await repository.save_grant(held.record, expect=held.generation)
+        await repository.save_grant(replace(held.record, token=ended), expect=held.generation)
+        writes.append((time.perf_counter() - began) * 1e6)
+        began = time.perf_counter()
+        await ask()
+        renewals.append((time.perf_counter() - began) * 1e6)
+    if idp.count("refresh_token", "well") != repeats:
+        raise SystemExit("not every call was a renewal")
+    least, ours = statistics.median(writes), statistics.median(renewals)
+    show("two durable writes of a grant", (least, max(writes)))
+    show("a whole renewal, provider on this machine", (ours, max(renewals)), ratio=round(ours / least, 2))
+
+
+async def main(*, quick: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder, IdentityProvider() as idp:
+        root = Path(folder)
+        store = open_file_store(root, kinds=KINDS, lease_kinds=LEASES)
+        repository = Repository(store)
+        well, hangs = app(idp, "well"), app(idp, "hangs")
+        settings = Settings(
+            store_root=str(root / "store"),
+            weaken=frozenset({"plainHttpProvider"}),
+            limits=Limits(provider_seconds=3 if quick else 20),
+        )
+        bundle = Bundle(settings, {"well": well, "hangs": hangs})
+        await repository.save_grant(grant(well, "idp:user:well", 3600, None), expect=0)
+        for number in range(WAITING):
+            refresh = Secret(f"a-refresh-token-{number}")
+            await repository.save_grant(grant(hangs, f"idp:user:{number}", -1, refresh), expect=0)
+        log = json_log(io.StringIO(), SystemClock())
+        async with open_broker(bundle, env={}, store=store, log=log, background=False) as broker:
+            await beside_a_hanging_provider(idp, broker, quick=quick)
+            await of_one_renewal(idp, broker, repository, quick=quick)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    asyncio.run(main(quick=parser.parse_args().quick))
