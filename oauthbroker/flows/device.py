@@ -102,21 +102,27 @@ class DeviceCode:
         """Polls for ever, each session when it is due; a slow provider keeps no other one waiting."""
         while True:
             self._woken.clear()
-            self.poll_due()
+            self._start_due()
             try:
                 async with asyncio.timeout(TICK_SECONDS if self._due else None):
                     await self._woken.wait()
             except TimeoutError:
                 continue
 
-    def poll_due(self) -> None:
-        """Starts every poll that is due."""
-        now = self.clock.now()
+    async def once(self) -> None:
+        """Every poll that is due now, to its end; who stops waiting for them stops none."""
+        if started := self._start_due():
+            await asyncio.wait(started)
+
+    def _start_due(self) -> list[asyncio.Task[None]]:
+        now, started = self.clock.now(), list[asyncio.Task[None]]()
         while self._due and self._due[0][0] <= now and not self._closing:
             _, locator = heapq.heappop(self._due)
-            task = asyncio.create_task(self._turn(locator))
+            started.append(asyncio.create_task(self._turn(locator)))
+        for task in started:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
+        return started
 
     async def close(self) -> None:
         """Waits for polls and commits that are under way, and begins no other one."""

@@ -1,0 +1,269 @@
+"""What an answer to a device leads to (RFC 8628 section 3.5): the end, the next poll, or nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.flows.device import DeviceCode
+from oauthbroker.flows.finish import Finish
+from oauthbroker.repository import Repository
+from oauthbroker.results import AuthorizationRequired, Failed
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.provider import FOREVER
+from tests.faults.broker_kit import AFTER_CLAIMS
+from tests.house import ALICE, turn
+from tests.story.device_kit import (
+    INTERVAL,
+    POLLS,
+    World,
+    answer,
+    ask,
+    events,
+    outcome,
+    prompt_of,
+    seconds_pass,
+    world,
+)
+
+
+@pytest.fixture
+def here(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> World:
+    return world(identity_provider, test_clock, tmp_path)
+
+
+# --- what an answer leads to
+
+
+ENDS: dict[str, tuple[dict[str, Any], Code]] = {
+    "an unknown code": ({"error": "invalid_grant"}, Code.EXCHANGE_FAILED),
+    "an unknown client": ({"error": "invalid_client", "status": 401}, Code.APP_MISCONFIGURED),
+    "a word of its own": ({"error": "no_such_luck"}, Code.EXCHANGE_FAILED),
+}
+
+
+@pytest.mark.parametrize(("said", "code"), ENDS.values(), ids=ENDS)
+async def test_any_other_error_ends_the_polling(here: World, said: dict[str, Any], code: Code):
+    """RFC 8628 section 3.5. The agent hears of it and may ask again."""
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.script.poll.refuse(said["error"], said.get("status", 400), times=FOREVER)
+    await here.poll()
+    assert ("failed", code) == await outcome(broker, asked)
+    assert ["auth.failed"] == await events(broker)
+    polled = here.idp.count(POLLS)
+    await here.poll(after=60)
+    assert polled == here.idp.count(POLLS)
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"<h1>hello</h1>", b"[]", b"{}", b'{"access_token": 7, "token_type": "Bearer"}'], ids=repr
+)
+async def test_junk_instead_of_tokens_ends_the_session(here: World, junk: bytes):
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.script.poll.answer(200, junk, {"content-type": "application/json"})
+    await here.poll()
+    assert ("failed", Code.TOKEN_RESPONSE_INVALID) == await outcome(broker, asked)
+    assert await broker.grant("tv", ALICE) is None
+
+
+async def test_tokens_that_are_refused_are_revoked(here: World):
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.script.poll.fields(token_type="mac")
+    here.idp.device_approve(prompt_of(asked).user_code)
+    await here.poll()
+    assert ("failed", Code.TOKEN_RESPONSE_INVALID) == await outcome(broker, asked)
+    assert 0 == here.idp.living_tokens("client-tv", "alice")
+
+
+@pytest.mark.case("36")
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_answer_that_was_lost_with_the_tokens_in_it_is_said_to_be_lost(here: World, times: int):
+    """The code is used, and nobody has what it was used for."""
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.device_approve(prompt_of(asked).user_code)
+    here.idp.script.poll.close_after_accept(after_work=True, times=times)
+    await seconds_pass(here, 60)
+    assert ("failed", Code.EXCHANGE_UNCERTAIN) == await outcome(broker, asked)
+    assert ["auth.failed"] == await events(broker)
+
+
+async def test_an_answer_that_was_lost_while_nobody_had_agreed_costs_nothing(here: World):
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.script.poll.close_after_accept()
+    await here.poll()
+    here.idp.device_approve(prompt_of(asked).user_code)
+    await here.poll(after=2 * INTERVAL)
+    assert ("completed", None) == await outcome(broker, asked)
+
+
+async def test_after_a_lost_answer_waiting_is_proof_that_the_code_is_unused(here: World):
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.script.poll.close_after_accept()
+    await here.poll()
+    await here.poll(after=2 * INTERVAL)
+    here.idp.script.poll.refuse("invalid_grant")
+    await here.poll()
+    assert ("failed", Code.EXCHANGE_FAILED) == await outcome(broker, asked)
+
+
+@pytest.mark.case("36")
+async def test_a_process_that_dies_with_the_tokens_in_its_hands_leaves_an_uncertain_end(here: World, monkeypatch: Any):
+    first = here.start()
+    asked = await ask(first)
+    here.idp.device_approve(prompt_of(asked).user_code)
+
+    async def cut(*_: Any) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceCode, "_redeem", cut)
+        await here.poll()
+    second = here.start()
+    await second.tend()
+    await here.poll(second)
+    assert ("failed", Code.EXCHANGE_UNCERTAIN) == await outcome(second, asked)
+    assert ["auth.failed"] == await events(second)
+
+
+@pytest.mark.case("36", "93")
+@pytest.mark.parametrize(
+    ("where", "status", "code"),
+    [("verify", "failed", Code.EXCHANGE_UNCERTAIN), ("_complete_all", "completed", None)],
+    ids=["before the grant", "after the grant"],
+)
+async def test_a_process_that_dies_in_the_commit_is_recovered_as_in_the_other_flow(
+    here: World, monkeypatch: Any, where: str, status: str, code: Code | None
+):
+    first = here.start()
+    asked = await ask(first)
+    here.idp.device_approve(prompt_of(asked).user_code)
+
+    async def cut(*_: Any) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Finish, where, cut)
+        await here.poll()
+    second = here.start()
+    await second.tend(after=AFTER_CLAIMS)
+    assert (status, code) == await outcome(second, asked)
+    assert ["auth.granted" if code is None else "auth.failed"] == await events(second)
+    await here.poll(second)
+    assert ["granted"] == here.polls(prompt_of(asked))
+
+
+@pytest.mark.parametrize("who", ["the runtime", "the person"])
+async def test_a_no_while_the_provider_answers_wins_and_the_tokens_are_revoked(here: World, who: str):
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.device_approve(prompt_of(asked).user_code)
+    hold = here.idp.script.poll.hang(after_work=True)
+    polling = asyncio.create_task(here.poll())
+    await hold.arrived()
+    if who == "the runtime":
+        assert await broker.broker.cancel(asked.auth_session_id)
+    else:
+        browser = broker.browser()
+        await browser.open(asked.authorization_url)
+        assert 303 == (await browser.submit({"decision": "cancel"})).status
+    hold.release()
+    await polling
+    assert ("expired" if who == "the runtime" else "failed") == (await outcome(broker, asked))[0]
+    assert await broker.grant("tv", ALICE) is None
+    assert 0 == here.idp.living_tokens("client-tv", "alice")
+
+
+@pytest.mark.case("71")
+async def test_a_disk_that_is_full_is_noticed_before_the_code_is_used(here: World, monkeypatch: Any):
+    """No poll leaves while its session cannot be written: a token that came then would be lost."""
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.device_approve(prompt_of(asked).user_code)
+
+    async def full(*_: Any, **__: Any) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="ENOSPC")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repository, "save_session", full)
+        await here.poll()
+    assert [] == here.polls(prompt_of(asked))
+    await here.poll(after=30)
+    assert ("completed", None) == await outcome(broker, asked)
+
+
+async def test_tokens_that_cannot_be_claimed_are_revoked_and_the_end_is_uncertain(here: World, monkeypatch: Any):
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.device_approve(prompt_of(asked).user_code)
+
+    async def full(*_: Any) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="ENOSPC")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Finish, "claim", full)
+        await here.poll()
+    assert 0 == here.idp.living_tokens("client-tv", "alice")
+    await broker.tend(after=30)
+    await here.poll()
+    assert ("failed", Code.EXCHANGE_UNCERTAIN) == await outcome(broker, asked)
+
+
+async def test_a_bug_in_one_poll_is_told_by_its_name_and_does_not_end_the_polling(here: World, monkeypatch: Any):
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.device_approve(prompt_of(asked).user_code)
+    told: list[dict[str, Any]] = []
+    broker.house.devices.tell = lambda what, **words: told.append({"what": what, **words})
+
+    async def broken(*_: Any, **__: Any) -> None:
+        raise ValueError(prompt_of(asked).user_code)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceCode, "_ask", broken)
+        await here.poll()
+    assert [{"what": "a device code could not be asked about", "error": "ValueError"}] == told
+    await here.poll(after=30)
+    assert ("completed", None) == await outcome(broker, asked)
+
+
+# --- opening
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (503, {"error": "temporarily_unavailable"}, Code.PROVIDER_UNREACHABLE),
+        (429, {}, Code.PROVIDER_RATE_LIMITED),
+        (400, {"error": "invalid_scope"}, Code.APP_MISCONFIGURED),
+        (401, {"error": "invalid_client"}, Code.APP_MISCONFIGURED),
+        (200, {"device_code": "x"}, Code.TOKEN_RESPONSE_INVALID),
+    ],
+    ids=str,
+)
+async def test_without_a_code_there_is_an_error_and_no_session(here: World, status: int, body: Any, code: Code):
+    broker = here.start()
+    here.idp.script.device.answer(status, body)
+    result = await answer(broker)
+    assert isinstance(result, Failed)
+    assert code == result.code
+    assert await broker.broker.pending(turn(instance="thread")) is None
+    here.clock.advance(60)
+    assert isinstance(await answer(broker), AuthorizationRequired)
+
+
+async def test_a_provider_that_refuses_our_client_is_not_asked_again_by_every_call(here: World):
+    broker = here.start()
+    here.idp.script.device.refuse("invalid_client", 401, times=FOREVER)
+    results = [await answer(broker, instance=f"thread {number}") for number in range(10)]
+    assert {Code.APP_MISCONFIGURED} == {result.code for result in results if isinstance(result, Failed)}
+    assert 1 == here.idp.count("device")
