@@ -27,6 +27,7 @@ COMMANDS = {
     "secrets": "Client secrets in the sealed store: set, list, remove.",
     "serve": "Serve the connect pages and callbacks until told to stop.",
     "grants": "Grants people gave: list, show, revoke.",
+    "providers": "Presets of providers: what is known, and how surely.",
 }
 
 
