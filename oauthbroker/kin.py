@@ -33,7 +33,7 @@ class Kin:
         self._scanned_at: float | None = None
 
     async def living(self, app: OAuthApp, grant: Grant) -> bool:
-        """Whether another grant of the same person and registration is alive. Raises store codes.
+        """Whether another grant of the same person and registration is alive; this one is not. Raises store codes.
 
         Who agreed is not always known; then nobody is known to be kin.
         """
@@ -41,7 +41,7 @@ class Kin:
         if person is None or self._is_alone(app):
             return False
         await self._scan()
-        for pair in self._pairs.get(person, set()) - {(grant.app, grant.subject)}:
+        for pair in self._pairs.get(person, ()):
             held = await self._repository.grant(*pair)  # it may have been ended since the scan
             if held is not None and not held.record.revoked and _person(held.record) == person:
                 return True

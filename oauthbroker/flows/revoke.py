@@ -16,8 +16,10 @@ from oauthbroker.kin import Kin
 from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.messages import Answer
+from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
 from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
-from oauthbroker.records import AgentEvent, Grant, Retired
+from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.records import AgentEvent, Grant, Renewal, Retired, Token
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
 
@@ -97,7 +99,7 @@ class Revoke:
         """Tokens go to the provider that issued them, and to no other one that the app may name by now."""
         told: Told = "none"
         if app is not None and app.registration == grant.registration and app.revocation.kind != "none":
-            told = await self._tell_of(app, grant) if await self._may_tell(app, grant) else "shared"
+            told, grant = await self._tell_of(app, grant) if await self._may_tell(app, grant) else ("shared", grant)
         over = self.clock.now() - _since(grant) >= KEEP_TELLING
         if told == "later" or (told == "refused" and not over):
             if told == "refused":
@@ -112,25 +114,26 @@ class Revoke:
         told of what lies below a living grant, and of a family of grants the last one tells for all."""
         return app.revocation.reach == "token" or (grant.revoked and not await self.kin.living(app, grant))
 
-    async def _tell_of(self, app: OAuthApp, grant: Grant) -> Told:
-        """`later` too while the provider is left in peace."""
+    async def _tell_of(self, app: OAuthApp, grant: Grant) -> tuple[Told, Grant]:
+        """What it knows, and the grant with the tokens that it was told of. `later` too while it is left in peace."""
         try:
             self.circuits.check(app.name)
         except BrokerError:
-            return "later"
+            return "later", grant
         try:
-            told = await self._tell(app, _in_order(grant.ended), grant)
+            alive = await self._with_a_living_token(app, grant)
+            told = await self._tell(app, _in_order(alive.ended), alive) if alive is not None else "done"
         except BrokerError as error:
             failed = error
         else:
             self.circuits.worked(app.name)
-            return told
+            return told, alive or grant
         self.audit.write(GrantRevoked(grant.app, grant.id, "failed"), self.clock.now())
         if failed.retryable:
             self.circuits.failed(app.name, failed)
-            return "later"
+            return "later", grant
         self.circuits.worked(app.name)
-        return "refused"
+        return "refused", grant
 
     async def _tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], grant: Grant | None = None) -> Told:
         """RFC 7009 section 2.1, or the app's own way. `done` when the provider took note of the token that lives
@@ -153,6 +156,38 @@ class Revoke:
         if app.revocation.authenticate == "bearer":
             app = replace(app, client=replace(app.client, later_secrets=()))
         return await self.asker.ask(app, lambda known: revoke_request(known, endpoints, token, hint, clock=self.clock))
+
+    async def _with_a_living_token(self, app: OAuthApp, grant: Grant) -> Grant | None:
+        """Where a token proves itself, an expired one can end nothing while its refresh token lives on: it is renewed
+        once more, kept in the tombstone, and ended. None when the refresh token is dead: nothing is left to end."""
+        token, now = grant.token, self.clock.now()
+        proves_itself = app.revocation.authenticate == "bearer" and app.revocation.tokens == "access"
+        if not proves_itself or grant.revocation != "pending" or token is None or token.lives(0, now):
+            return grant
+        refresh = grant.renewal.spare or token.refresh_token
+        if refresh is None:
+            return grant
+        try:
+            fresh = await self._renewed(app, refresh)
+        except RenewalRefused as refused:
+            failed = refused
+        else:
+            ends = None if fresh.lifetime_seconds is None else now + timedelta(seconds=fresh.lifetime_seconds)
+            newer = Token(fresh.access_token, token.token_type, fresh.refresh_token or refresh, ends)
+            renewed = replace(grant, token=newer, renewal=Renewal())
+            await self._change(
+                grant, lambda there: replace(renewed, outbox=there.outbox) if there.token == token else there
+            )
+            return renewed
+        if failed.code is Code.REAUTH_REQUIRED:
+            return None
+        raise failed
+
+    async def _renewed(self, app: OAuthApp, refresh: Secret) -> TokenResponse:
+        endpoints = await self.discovery.endpoints(app)
+        return refresh_response(
+            app, await self.asker.ask(app, lambda known: refresh_request(known, endpoints, refresh, clock=self.clock))
+        )
 
     async def _stands(self, grant: Grant) -> bool:
         """A new login meanwhile may share what would die with these tokens."""
