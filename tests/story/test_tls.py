@@ -1,0 +1,170 @@
+"""Case 35 through the story: an endpoint whose certificate is bad gets nothing, and nothing in the configuration helps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from oauthbroker import wiring
+from oauthbroker.apps import IdentityRule, OAuthApp, Owner
+from oauthbroker.config.resources import SPECS, models_in
+from oauthbroker.errors import Code
+from oauthbroker.protocol.transport import Transport
+from oauthbroker.results import Failed, Ready
+from oauthbroker.testing import Authority, Browser, IdentityProvider, TestClock
+from oauthbroker.testing.authority import Fault
+from tests.house import ALICE, House, running, user_app
+from tests.story.test_callback import assert_says
+from tests.story.test_client_credentials import APP as MACHINE
+from tests.story.test_client_credentials import machine, nobody
+from tests.story.test_pushed_requests import press
+
+pytestmark = pytest.mark.case("35")
+FAULTS: dict[Fault, str] = {
+    "expired": "it has expired",
+    "notYetValid": "it is not valid yet",
+    "wrongHost": "it is for another host",
+    "otherAddress": "it is for another host",
+    "selfSigned": "it is signed by itself",
+}
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    """One that our brokers trust here, so that a certificate is refused for its own fault. Only code can add trust, and
+    this is the only way."""
+    authority = Authority(tmp_path)
+    monkeypatch.setattr(wiring, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
+    return authority
+
+
+@asynccontextmanager
+async def impostor(authority: Authority, fault: Fault) -> AsyncIterator[IdentityProvider]:
+    """Who listens where an endpoint is said to be, with a certificate that must not be accepted."""
+    async with IdentityProvider(tls=authority.issue(fault), clock=TestClock()) as there:
+        yield there
+
+
+def lines(house: House, route: str) -> list[dict[str, Any]]:
+    said = [json.loads(line) for line in house.log.getvalue().splitlines()]
+    return [line for line in said if line.get("route") == route and "code" in line]
+
+
+def moved(app: OAuthApp, **endpoints: str) -> OAuthApp:
+    return replace(app, endpoints=replace(app.endpoints, **endpoints))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_code_is_not_sent_to_an_endpoint_with_a_bad_certificate(
+    identity_provider: IdentityProvider, authority: Authority, fault: Fault
+) -> None:
+    async with impostor(authority, fault) as there:
+        app = moved(user_app(identity_provider), token_url=there.url("/token"))
+        async with running(identity_provider, [app]) as house:
+            asked = await house.ask_link()
+            assert_says(await house.connect(asked), Code.PROVIDER_UNREACHABLE)
+            assert (None, Code.PROVIDER_UNREACHABLE) == (await house.grant(), (await house.session(asked)).failure)
+            assert ["providerUnreachable"] == [event["payload"]["code"] for event in await house.events()]
+            [line] = lines(house, "/oauth/callback/mail")
+            assert f"TLS: the provider's certificate is refused, {FAULTS[fault]}" == line["note"]
+        assert [] == there.requests
+
+
+async def test_a_refresh_token_is_not_sent_either_and_nothing_is_lost(
+    identity_provider: IdentityProvider, test_clock: TestClock, authority: Authority
+) -> None:
+    """It surely was not sent, so it is as good as before, and no intent lies about."""
+    app = user_app(identity_provider)
+    async with impostor(authority, "expired") as there:
+        bad = moved(app, refresh_url=there.url("/token"))
+        async with running(identity_provider, [bad], clock=test_clock) as house:
+            await house.connected()
+            before = await house.grant()
+            test_clock.advance(3600)
+            for _ in range(3):
+                result = await house.ask()
+                assert isinstance(result, Failed)
+                assert (Code.PROVIDER_UNREACHABLE, True) == (result.code, result.retryable)
+            after = await house.grant()
+            assert before is not None
+            assert after is not None
+            assert (before.token, None) == (after.token, after.renewal.intent)
+            assert "it has expired" in house.log.getvalue()
+        assert [] == there.requests
+
+
+async def test_neither_is_a_clients_own_secret(identity_provider: IdentityProvider, authority: Authority) -> None:
+    async with impostor(authority, "selfSigned") as there:
+        app = moved(machine(identity_provider), token_url=there.url("/token"))
+        async with running(identity_provider, [app]) as house:
+            result = await house.ask(MACHINE, None, nobody())
+            assert isinstance(result, Failed)
+            assert Code.PROVIDER_UNREACHABLE is result.code
+        assert [] == there.requests
+
+
+@pytest.mark.parametrize("endpoint", ["jwks_url", "user_info_url", "pushed_authorization_url", "revoke_url"])
+async def test_every_other_endpoint_is_held_to_the_same(
+    identity_provider: IdentityProvider, authority: Authority, endpoint: str
+) -> None:
+    async with impostor(authority, "wrongHost") as there:
+        app = moved(user_app(identity_provider), **{endpoint: there.url("/x")})
+        if endpoint == "user_info_url":
+            owner = Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
+            app = replace(app, owner=owner)
+        async with running(identity_provider, [app]) as house:
+            asked = await house.ask_link()
+            if endpoint == "revoke_url":
+                await house.connect(asked)
+                await house.broker.revoke("mail", subject=ALICE)
+                grant = await house.grant()
+                assert grant is not None
+                assert "pending" == grant.revocation
+            else:
+                page = await (press(house, asked) if endpoint.startswith("pushed") else house.connect(asked))
+                assert_says(page, Code.PROVIDER_UNREACHABLE)
+        assert [] == there.requests
+
+
+async def test_discovery_is_held_to_the_same(identity_provider: IdentityProvider, authority: Authority) -> None:
+    async with impostor(authority, "otherAddress") as there:
+        app = user_app(identity_provider)
+        app = replace(app, endpoints=replace(app.endpoints, issuer=there.base_url, token_url=""))
+        async with running(identity_provider, [app]) as house:
+            page = await house.browser().open((await house.ask_link()).authorization_url)
+            assert_says(page, Code.PROVIDER_UNREACHABLE)
+        assert [] == there.requests
+
+
+async def test_a_good_certificate_is_all_it_takes(test_clock: TestClock, authority: Authority) -> None:
+    """So that the refusals above are about the certificate: the same story, by TLS from end to end."""
+    async with (
+        IdentityProvider(tls=authority.issue(), clock=test_clock) as idp,
+        running(idp, [user_app(idp)], clock=test_clock) as house,
+    ):
+        browser = Browser(apps={house.origin: house.broker.web}, trust=authority.file)
+        await house.connect(await house.ask_link(), browser=browser)
+        assert isinstance(await house.ask(), Ready)
+
+
+def fields(model: type[BaseModel]) -> set[str]:
+    found: set[str] = set()
+    for name, info in model.model_fields.items():
+        found |= {name}.union(*(fields(inner) for inner in models_in(info.annotation)))
+    return found
+
+
+def test_no_setting_speaks_of_verification() -> None:
+    """What cannot be written cannot be switched off. `weaken` has one word, and TLS stays verified under it: the
+    brokers of the stories above all have it."""
+    words = ("tls", "ssl", "verif", "insecure", "cert", "trust", "authority", "_ca")
+    names = set().union(*(fields(model) for model in SPECS.values()))
+    assert set() == {name for name in names if any(word in name for word in words)}
