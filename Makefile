@@ -6,6 +6,7 @@
 #   make check   formatting, lint, types          make fix     mend what a machine can mend
 #   make bench   measure                          make cases   rewrite tests/CASES.md
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
+#   make providers   rewrite docs/providers.md from the presets
 #   make pins    resolve requirements/ anew       make clean   forget .venv and caches
 
 SHELL := /bin/bash
@@ -21,11 +22,11 @@ NODE := tests/e2e/node/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test test-fast test-slow test-e2e node check fix bench kills cases pins clean
+.PHONY: help demo test test-fast test-slow test-e2e node check fix bench kills cases providers pins clean
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,9s/^#//p' Makefile
+	@sed -n '4,10s/^#//p' Makefile
 
 demo: $(RUN)
 	@$(BIN)/oauthbroker demo $(ARGS)
@@ -69,6 +70,9 @@ kills: $(DEV)
 
 cases: $(DEV)
 	$(BIN)/python -m tests.test_cases
+
+providers: $(DEV)
+	$(BIN)/python -m tests.unit.providers.test_page
 
 # Pins are resolved on the oldest Python we support, so that its extra needs are in; every wheel's hash is kept.
 pins: $(VENV)/bin/python

@@ -118,7 +118,7 @@ def _number(value: Json) -> float:
 
 
 def _moment(value: Json) -> float:
-    """RFC 3339 with its zone: without one it could mean any of 27 hours."""
+    """ISO 8601 with its zone: without one it could mean any of 27 hours."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:

@@ -1,0 +1,111 @@
+"""`oauthbroker providers`: what is known of each provider, and how surely. Reads no configuration and asks nobody."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.refusals import Refused
+from oauthbroker.cli.text import columns, counted, shown
+from oauthbroker.config.shape import nearest
+from oauthbroker.providers import Preset, presets
+from oauthbroker.providers.skeleton import app_yaml
+from oauthbroker.providers.words import Fact, account, facts, own_facts
+
+DOUBT = "?"  # beside whatever is unverified
+
+app = typer.Typer(
+    help="Presets of providers: what is known, and how surely.", no_args_is_help=True, add_completion=False
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` shows it.")]
+
+
+@app.command("list")
+def list_command(as_json: AsJson = False) -> None:
+    """List the presets."""
+    known = presets().values()
+    if as_json:
+        typer.echo(json.dumps([_summary(preset) for preset in known], ensure_ascii=False, indent=2))
+        return
+    head = ("name", "provider", "account, user", "account, global", "flows", "unverified")
+    typer.echo(columns(head, [_row(preset) for preset in known]))
+
+
+@app.command("show")
+def show_command(name: Name, as_json: AsJson = False) -> None:
+    """Show one preset: every fact with where it was learnt, and an OAuthApp to start from."""
+    preset = presets().get(name)
+    if preset is None:
+        close = nearest(name, presets())
+        instead = f"The nearest known one is {close}." if close else "`oauthbroker providers list` shows what there is."
+        raise Refused(f"There is no preset of that name. {instead}")
+    if as_json:
+        typer.echo(json.dumps(_everything(preset), ensure_ascii=False, indent=2))
+        return
+    typer.echo("\n".join(_told(preset)))
+
+
+def _row(preset: Preset) -> tuple[str, ...]:
+    unverified = preset.unverified()
+    accounts = (account(preset, "user"), account(preset, "global"))
+    return (
+        preset.name,
+        preset.title,
+        *(text if sure else f"{text} {DOUBT}" for text, sure in accounts),
+        " ".join(preset.flows),
+        counted(len(unverified), "fact") if unverified else "-",
+    )
+
+
+def _told(preset: Preset) -> list[str]:
+    page = f"https://{preset.documentation}" if preset.documentation else "no page is known"
+    lines = [f"{preset.title} ({preset.name}), {page}", "", *_lines(facts(preset))]
+    for mode in _modes(preset):
+        option = f"options: {{{preset.name}: {{{preset.modes.option}: {mode}}}}}" if preset.modes else ""
+        lines += ["", f"With {option}", "", *_lines(own_facts(preset, mode))]
+    doubts = len(preset.unverified())
+    if doubts:
+        lines += [
+            "",
+            f"{DOUBT} {counted(doubts, 'fact')} unverified: nobody saw it written down. Try it before you rely on it.",
+        ]
+    skeletons = "---\n".join(app_yaml(preset, mode) for mode in _modes(preset) or [""])
+    return [*lines, "", "An OAuthApp to start from:", "", *skeletons.splitlines()]
+
+
+def _modes(preset: Preset) -> list[str]:
+    return list(preset.modes.values) if preset.modes else []
+
+
+def _lines(told: list[Fact]) -> list[str]:
+    """Two lines a fact: what it is, and where it was learnt."""
+    width = max((len(fact.label) for fact in told), default=0)
+    lines: list[str] = []
+    for fact in told:
+        lines.append(f"{' ' if fact.is_sure else DOUBT} {fact.label.ljust(width)}  {shown(fact.text)}")
+        lines.append(f"  {' ' * width}    {shown(fact.source)}")
+    return lines
+
+
+def _summary(preset: Preset) -> dict[str, Any]:
+    return {
+        "name": preset.name,
+        "title": preset.title,
+        "documentation": preset.documentation,
+        "flows": preset.flows,
+        "params": list(preset.params),
+        "identity": preset.identity.model_dump(by_alias=True, exclude_none=True),
+        "modes": _modes(preset),
+        "unverified": preset.unverified(),
+    }
+
+
+def _everything(preset: Preset) -> dict[str, Any]:
+    """The preset as its file has it, with the source of every single fact."""
+    sources = {path: preset.source(path) for path in preset.facts()}
+    written = preset.model_dump(by_alias=True, exclude_unset=True, exclude={"evidence"})
+    apps = {mode or "default": app_yaml(preset, mode) for mode in _modes(preset) or [""]}
+    return {**written, "evidence": sources, "unverified": preset.unverified(), "apps": apps}

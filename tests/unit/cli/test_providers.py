@@ -1,0 +1,73 @@
+"""`oauthbroker providers`: what is known, and how surely."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from oauthbroker.cli.providers import DOUBT, app
+from oauthbroker.cli.refusals import Refused
+from oauthbroker.config import load
+from oauthbroker.providers import presets
+
+PLAIN = {"NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
+
+
+def typed(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), env=PLAIN, catch_exceptions=True)
+
+
+def test_the_list_has_every_preset_with_its_doubts():
+    result = typed("list")
+    rows = {line.split()[0]: line for line in result.stdout.splitlines()[1:]}
+    assert (0, "", set(presets())) == (result.exit_code, result.stderr, set(rows))
+    assert "slack:user:{team.id}:{authed_user.id}" in rows["slack"]
+    for name, preset in presets().items():
+        count = len(preset.unverified())
+        assert rows[name].endswith(f"{count} fact{'s' if count != 1 else ''}" if count else "-")
+
+
+def test_the_list_in_json_says_the_same():
+    found: list[dict[str, Any]] = json.loads(typed("list", "--json").stdout)
+    assert list(presets()) == [it["name"] for it in found]
+    [google] = [it for it in found if it["name"] == "google"]
+    assert {"from": "idToken", "template": "google:user:{sub}"} == google["identity"]["user"]
+    assert presets()["google"].unverified() == google["unverified"]
+
+
+@pytest.mark.parametrize("name", presets())
+def test_what_is_unverified_has_its_mark_and_what_is_sure_has_none(name: str):
+    lines = typed("show", name).stdout.partition("An OAuthApp to start from")[0].splitlines()
+    told = [line for line in lines if line[:2] in {"  ", f"{DOUBT} "} and line[2:3] not in {" ", ""}]
+    sources = [lines[lines.index(line) + 1].strip() for line in told if "unverified: nobody saw" not in line]
+    marked = [line.startswith(DOUBT) for line in told if "unverified: nobody saw" not in line]
+    assert marked == ["unverified (" in source for source in sources]
+    assert any("unverified: nobody saw" in line for line in lines) == bool(presets()[name].unverified())
+
+
+def test_what_is_shown_can_be_pasted(tmp_path: Path):
+    shown = typed("show", "slack").stdout.partition("An OAuthApp to start from:\n")[2]
+    tmp_path.joinpath("apps.yaml").write_text(shown, "utf-8")
+    assert {"my-slack-bot", "my-slack-user"} == set(load(tmp_path).apps)
+
+
+def test_json_has_every_fact_with_its_source():
+    found: dict[str, Any] = json.loads(typed("show", "slack", "--json").stdout)
+    assert set(presets()["slack"].facts()) == set(found["evidence"])
+    assert "https://slack.com/api/oauth.v2.access" == found["endpoints"]["tokenUrl"]
+    assert ["bot", "user"] == sorted(found["apps"])
+    assert "slack" == yaml.safe_load(found["apps"]["bot"])["spec"]["provider"]
+
+
+@pytest.mark.parametrize(
+    "name, said", [("slak", "The nearest known one is slack"), ("zzzzzz", "oauthbroker providers list")]
+)
+def test_an_unknown_name_is_refused_with_what_to_do(name: str, said: str):
+    result = typed("show", name)
+    assert isinstance(result.exception, Refused)
+    assert said in str(result.exception)

@@ -1,0 +1,177 @@
+"""docs/providers.md, written from the presets: `make providers` writes it, and the test refuses a page that differs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from oauthbroker.config import load
+from oauthbroker.providers import Preset, presets
+from oauthbroker.providers.words import Fact, account, facts, own_facts
+
+PAGE = Path(__file__).parents[3] / "docs" / "providers.md"
+INTRO = """\
+# Providers
+
+Written by `make providers` from the files in `oauthbroker/providers/`; a test refuses a page that differs.
+
+A preset fills in what an OAuthApp leaves out: where a provider's endpoints are, what it does its own way, and how an
+account is spelt. `oauthbroker providers show NAME` prints one with an OAuthApp to start from; what an app writes itself
+wins. Nothing of any provider is code.
+
+**How sure is that?** Every fact says where it was learnt: *documentation* is a page that somebody here read (mostly in a
+stored copy, with its date), *package* is a maintained library of that very version that holds the same fact.
+**Unverified** is everything else: nobody here has seen it written down, and none of these providers was asked. Try it
+before you rely on it. `oauthbroker check` names the unverified facts that an app relies on.
+
+PKCE is always sent, with S256. "A person is" and "a team is" are the templates of `owner.identity`; where there is none,
+the app has to write one, because the provider's answers do not tell by themselves.
+
+"""
+OUTRO = """\
+## A provider that is not here
+
+Write its endpoints, how an account is read, and its [quirks](configuration.md#quirks). All that a preset can say, an app can
+say too. An OpenID provider needs no more than its issuer: `provider: oidc`.
+
+```yaml
+apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: acme}
+spec:
+  provider: acme # a name of your own
+  flow: authorizationCode
+  subjectMode: user
+  client: {clientId: {valueFrom: {env: ACME_CLIENT_ID}}, clientSecret: {valueFrom: {env: ACME_SECRET}}}
+  endpoints:
+    authorizationUrl: https://acme.example/oauth/authorize
+    tokenUrl: https://acme.example/oauth/token
+    userInfoUrl: https://api.acme.example/me
+  scopes: [read]
+  owner: {identity: {user: {from: userInfo, template: "acme:user:{data.id}"}}}
+  options: {authorize: {access_type: offline}}
+  quirks:
+    userInfoKind: own # no OpenID behind it
+    tokenRequestFormat: json
+    errorWords: {expired_refresh_token: invalid_grant}
+```
+
+The account must be something that never changes and is never given to somebody else: a number or an id, not an e-mail
+address and not a name.
+
+## A preset more
+
+1. `oauthbroker/providers/<name>.yaml`, in the words of the [quirks](configuration.md#quirks). Every field that is set has an
+   entry under `evidence`, the longest prefix of its path counts: `documentation (page, read <date>: what it says)` if you read
+   it, `package <name> <version> (file: what it holds)` if you opened that very version, `unverified (why you believe it)` for
+   all the rest. A wrong fact is worse than a missing one.
+2. `tests/presets/<name>.yaml`: plays. What the provider demands and answers, as close to its documentation's examples as can
+   be. Each quirk has to be played; a provider that plays the play refuses a request that its original would refuse.
+3. `make providers` writes this page, and `make test-fast ARGS="-k presets"` plays the plays.
+"""
+
+
+def page() -> str:
+    known = list(presets().values())
+    parts = [INTRO, *_table(_overview(known)), "", OUTRO, "## What is known", ""]
+    for preset in known:
+        parts += [*_section(preset), ""]
+    return "\n".join(parts)
+
+
+def _overview(known: list[Preset]) -> Iterator[tuple[str, ...]]:
+    yield "provider", "account of a person", "account of a team", "flows", "unverified"
+    for preset in known:
+        yield (
+            f"[`{preset.name}`](#{_anchor(preset)})",
+            _account(*account(preset, "user")),
+            _account(*account(preset, "global")),
+            " ".join(preset.flows),
+            str(len(preset.unverified()) or "none"),
+        )
+
+
+def _section(preset: Preset) -> Iterator[str]:
+    yield f"### {preset.title}"
+    yield ""
+    where = f", [documentation](https://{preset.documentation})" if preset.documentation else ""
+    yield f"`provider: {preset.name}`{where}"
+    yield ""
+    yield from _table(_rows(facts(preset)))
+    for mode in preset.modes.values if preset.modes else ():
+        assert preset.modes is not None
+        yield ""
+        yield f"With `options: {{{preset.name}: {{{preset.modes.option}: {mode}}}}}`:"
+        yield ""
+        yield from _table(_rows(own_facts(preset, mode)))
+
+
+def _rows(told: list[Fact]) -> Iterator[tuple[str, ...]]:
+    yield "what", "", "learnt from"
+    for fact in told:
+        mark = "" if fact.is_sure else " (unverified)"
+        yield fact.label, f"{_text(fact)}{mark}", fact.source.replace("unverified (", "**unverified** (")
+
+
+def _text(fact: Fact) -> str:
+    """Addresses and templates as code: they are for copying, and no link leads to them."""
+    return (
+        f"`{fact.text}`"
+        if fact.path.startswith("endpoints.")
+        else re.sub(r"\S*\{[^{}]+\}\S*\b\}?", r"`\g<0>`", fact.text)
+    )
+
+
+def _account(text: str, sure: bool) -> str:
+    return (f"`{text}`" if "{" in text else text) + ("" if sure else " (unverified)")
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+        if number == 0:
+            yield "|" + "---|" * len(row)
+
+
+def _anchor(preset: Preset) -> str:
+    return re.sub(r"[^\w -]", "", preset.title.lower()).replace(" ", "-")
+
+
+# --- tests
+
+
+def test_the_page_is_up_to_date():
+    """Run `make providers` and commit docs/providers.md."""
+    assert page() == PAGE.read_text("utf-8")
+
+
+def test_no_unverified_fact_looks_sure():
+    """Each row that has an unverified source says so beside the value, and no other row does."""
+    rows = [line for line in page().splitlines() if line.startswith("| ") and "learnt from" not in line]
+    assert any("**unverified**" in row for row in rows)
+    for row in rows:
+        if row.startswith("| [`"):
+            continue
+        assert ("**unverified**" in row) == (" (unverified) |" in row), row
+
+
+def test_every_preset_has_its_section_and_its_anchor():
+    text = page()
+    anchors = [_anchor(preset) for preset in presets().values()]
+    assert len(set(anchors)) == len(anchors)
+    for preset in presets().values():
+        assert f"### {preset.title}\n" in text
+        assert all(fact.source.partition("(")[2][:40] in text for fact in facts(preset))
+
+
+def test_what_the_page_shows_loads(tmp_path: Path):
+    for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", page(), re.DOTALL)):
+        tmp_path.joinpath(f"{number}.yaml").write_text(block, "utf-8")
+    assert {"acme"} == set(load(tmp_path).apps)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
+    sys.stdout.write(f"wrote {PAGE.relative_to(PAGE.parents[1])}\n")
