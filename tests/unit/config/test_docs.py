@@ -15,7 +15,8 @@ from oauthbroker.config.resources import SPECS, LimitsSpec, models_in
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.config.yaml_reader import MAX_DEPTH
 
-PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text("utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS.joinpath("configuration.md").read_text("utf-8")
 
 
 def fields(model: type[BaseModel]) -> set[str]:
@@ -45,6 +46,13 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code():
     assert f"deeper than {MAX_DEPTH} levels" in PAGE
     assert f"`{Settings().listen_host}`, `{Settings().listen_port}`" in PAGE
     assert f"`{KEY_FILE_ENV}`" in PAGE
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("flow-*.md")), ids=lambda page: str(page.stem))
+def test_the_apps_on_a_page_about_a_flow_load(page: Path, tmp_path: Any):
+    for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)):
+        tmp_path.joinpath(f"{number}.yaml").write_text(block, "utf-8")
+        assert load(tmp_path).apps
 
 
 def test_what_the_page_shows_loads(tmp_path: Any):
