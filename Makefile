@@ -6,6 +6,7 @@
 #   make check   formatting, lint, types          make fix     mend what a machine can mend
 #   make bench   measure                          make cases   rewrite tests/CASES.md
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
+#   make storm   640 tasks want one expired grant, 1,000 kills amid renewals (ARGS="--only rush", "--kills 100")
 #   make providers   rewrite docs/providers.md from the presets
 #   make pins    resolve requirements/ anew       make clean   forget .venv and caches
 
@@ -22,11 +23,11 @@ NODE := tests/e2e/node/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test test-fast test-slow test-e2e node check fix bench kills cases providers pins clean
+.PHONY: help demo test test-fast test-slow test-e2e node check fix bench kills storm cases providers pins clean
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,10s/^#//p' Makefile
+	@sed -n '4,11s/^#//p' Makefile
 
 demo: $(RUN)
 	@$(BIN)/oauthbroker demo $(ARGS)
@@ -67,6 +68,9 @@ bench: $(DEV)
 
 kills: $(DEV)
 	$(BIN)/python -m tests.faults.kills $(ARGS)
+
+storm: $(DEV)
+	$(BIN)/python -m tests.faults.storm $(ARGS)
 
 cases: $(DEV)
 	$(BIN)/python -m tests.test_cases

@@ -1,0 +1,218 @@
+"""Broker processes of the storm: a nursery that imports everything once and forks brokers, many at a time.
+
+First line on its stdin: where the store and the provider are, as JSON. Then `ask <tasks>` forks a broker that waits
+for `go` and asks for one grant with so many tasks at once; `live` forks one that asks for every grant without end.
+What happens is said line by line, each written at once, so that a line that was read is a fact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import random
+import select
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from oauthbroker import open_broker
+from oauthbroker.apps import Bundle, Limits, OAuthApp, Settings
+from oauthbroker.audit import AuditList
+from oauthbroker.broker import Broker
+from oauthbroker.clock import SystemClock
+from oauthbroker.records import Grant
+from oauthbroker.repository import KINDS, LEASES
+from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.kek import FileKek
+from oauthbroker.store.keys import Keyring
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.testing import IdentityProvider
+from oauthbroker.web.access_log import json_log
+from tests.faults.broker_worker import Elsewhere, say, subject_of
+from tests.house import BASE, turn, user_app
+
+PACE = (0.05, 0.3)  # seconds between two questions of one task
+
+
+class World(Elsewhere):
+    """The provider's process, as far as several apps and their people need to know it."""
+
+    def __init__(self, orders: dict[str, Any]) -> None:
+        super().__init__(orders["endpoints"], "")
+        self._secrets: dict[str, str] = orders["secrets"]
+
+    def client(self, client_id: str) -> Any:
+        self._secret = self._secrets[client_id]
+        return super().client(client_id)
+
+    def apps(self) -> dict[str, OAuthApp]:
+        names = [client_id.removeprefix("client-") for client_id in self._secrets]
+        return {name: user_app(cast("IdentityProvider", self), name) for name in names}
+
+
+class TellingStore(FileStore):
+    """Says what was sealed about renewals, once it is durable: before an intent's token can have been sent."""
+
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+        entry = await super().put(key, body, expect=expect, room=room)
+        if key.kind == "grants":
+            grant = Grant.from_plaintext(body)
+            if (intent := grant.renewal.intent) is not None:
+                say("intent", os.getpid(), grant.app, intent.lost)
+            if grant.renewal.ended:
+                say("ended", os.getpid(), grant.app, grant.renewal.ended)
+        return entry
+
+
+def telling_store(folder: Path) -> FileStore:
+    """The store that `tests.house.file_store` made."""
+    ring = Keyring.load(folder / "store" / "data" / "keyring", FileKek.open(folder / "kek"))
+    return TellingStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+
+
+@asynccontextmanager
+async def broker_on(
+    store: FileStore | MemoryStore, apps: dict[str, OAuthApp], *, background: bool = True
+) -> AsyncIterator[Broker]:
+    settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=Limits())
+    log = json_log(io.StringIO(), SystemClock())
+    bundle = Bundle(settings, apps)
+    async with open_broker(bundle, env={}, store=store, audit=AuditList(), log=log, background=background) as broker:
+        yield broker
+
+
+async def ask(broker: Broker, app: str, person: int) -> TokenResult:
+    return await broker.oauth(turn(subject_of(person))).get_access_token(app)
+
+
+def word_of(result: TokenResult) -> str:
+    """An answer in one word, without its token."""
+    match result:
+        case Ready(degraded=degraded):
+            return "degraded" if degraded else "ready"
+        case AuthorizationRequired(reason=reason):
+            return f"link:{reason}"
+        case Failed(code=code):
+            return f"later:{code.value}" if result.retryable else f"failed:{code.value}"
+
+
+def fingerprint(result: TokenResult) -> str:
+    return hashlib.sha256(result.access_token.reveal().encode()).hexdigest()[:16] if isinstance(result, Ready) else "-"
+
+
+async def ask_at_once(folder: Path, apps: dict[str, OAuthApp], tasks: int, gate: int) -> None:
+    """One of the storm's processes: everything is open before anybody asks."""
+    async with broker_on(telling_store(folder), apps) as broker:
+        say("up", os.getpid())
+        opened = asyncio.Event()
+        asyncio.get_running_loop().add_reader(gate, opened.set)
+        await opened.wait()
+        asyncio.get_running_loop().remove_reader(gate)
+        begin = time.monotonic()
+
+        async def one() -> None:
+            result = await ask(broker, next(iter(apps)), 0)
+            say("told", os.getpid(), word_of(result), fingerprint(result), round(time.monotonic() - begin, 3))
+
+        await asyncio.gather(*(one() for _ in range(tasks)))
+    say("done", os.getpid())
+
+
+async def live(folder: Path, apps: dict[str, OAuthApp], people: int) -> None:
+    """Asks for every grant, again and again, until it is killed."""
+    dice = random.Random(os.getpid())
+    async with broker_on(telling_store(folder), apps) as broker:
+        say("up", os.getpid())
+
+        async def go_on(app: str, person: int) -> None:
+            while True:
+                result = await ask(broker, app, person)
+                say("told", os.getpid(), word_of(result), app, person)
+                await asyncio.sleep(dice.uniform(*PACE))
+
+        await asyncio.gather(*(go_on(app, person) for app in apps for person in range(people)))
+
+
+class Nursery:
+    """Forks on command, reports the dead, and takes its children along when it ends."""
+
+    def __init__(self, orders: dict[str, Any]) -> None:
+        self._orders, self._world = orders, World(orders)
+        self._apps = self._world.apps()
+        self._gate, self._gate_end = os.pipe()
+        self._children: set[int] = set()
+
+    async def warm_up(self) -> None:
+        """One question to a store in memory, so that what is loaded late is loaded once and not in every child."""
+        async with broker_on(MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock()), self._apps) as broker:
+            await ask(broker, next(iter(self._apps)), 0)
+
+    def run(self) -> None:
+        """Until stdin ends."""
+        left = b""
+        while True:
+            if select.select([0], [], [], 0.005)[0]:
+                data = os.read(0, 65536)
+                if not data:
+                    break
+                *lines, left = (left + data).split(b"\n")
+                for line in lines:
+                    self._obey(line.decode().split())
+            self._bury()
+        for child in self._children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+    def _obey(self, words: list[str]) -> None:
+        folder = Path(self._orders["folder"])
+        match words:
+            case ["ask", tasks]:
+                self._fork(lambda: ask_at_once(folder, self._apps, int(tasks), self._gate))
+            case ["live"]:
+                self._fork(lambda: live(folder, self._apps, self._orders["people"]))
+            case ["go"]:
+                os.close(self._gate_end)
+            case _:
+                raise ValueError(words)
+
+    def _fork(self, life: Any) -> None:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.close(self._gate_end)
+                os.close(0)
+                asyncio.run(life())
+                code = 0
+            finally:
+                os._exit(code)
+        self._children.add(child)
+        say("born", child)
+
+    def _bury(self) -> None:
+        for child in list(self._children):
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                self._children.discard(pid)
+                say("dead", pid, os.waitstatus_to_exitcode(status))
+
+
+def main() -> None:
+    line = b""
+    while not line.endswith(b"\n"):  # not by sys.stdin, which reads on into the orders
+        line += os.read(0, 1)
+    nursery = Nursery(json.loads(line))
+    asyncio.run(nursery.warm_up())
+    nursery.run()
+
+
+if __name__ == "__main__":
+    main()
