@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load
+from oauthbroker.config.loading import AppDraft
 from oauthbroker.config.problems import Problems
 
 REFUSED = 2
@@ -73,7 +74,7 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: 
         typer.echo(f"warning: a check is off: {name}", err=True)
     console = Console(highlight=False, markup=False, emoji=False)
     for draft in loaded.apps.values():
-        console.print(_describe(draft.app), soft_wrap=True)
+        console.print(_describe(draft), soft_wrap=True)
     if loaded.tools:
         console.print(_tools_table(loaded))
     needed = sorted({source.described for source in loaded.sources} - {""})
@@ -82,16 +83,23 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: 
     console.print(Text(f"{path} is fine: {len(loaded.apps)} apps, {len(loaded.tools)} callers."), soft_wrap=True)
 
 
-def _describe(app: OAuthApp) -> Text:
-    """One app in four lines. What has to be registered at the provider is never broken into two."""
+def _describe(draft: AppDraft) -> Text:
+    """One app in a few lines. What has to be registered at the provider is never broken into two."""
+    app = draft.app
     lines = Text(app.name, style="bold").append(f"  {app.provider}, {app.subject_mode}\n", style="not bold")
-    for name, value in (
-        ("account", _account(app)),
-        ("redirect URI", app.redirect.uri),
-        ("scopes", " ".join(app.scopes) or "none"),
-    ):
+    arrival = ("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow)
+    facts = [("account", _account(app)), arrival, ("scopes", " ".join(app.scopes) or "none"), *_notices(draft)]
+    for name, value in facts:
         lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
     return lines
+
+
+def _notices(draft: AppDraft) -> Iterator[tuple[str, str]]:
+    """What the preset does not vouch for. No failure: it may be right, and somebody should try it."""
+    if draft.unusual_flow:
+        yield "not known", f"whether {draft.app.flow} works there"
+    if draft.doubts:
+        yield "unverified", f"{', '.join(draft.doubts)} (oauthbroker providers show {draft.app.provider})"
 
 
 def _tools_table(loaded: Loaded) -> Table:
@@ -118,24 +126,28 @@ def _as_json(loaded: Loaded | None, problems: list[Problem], warnings: list[Prob
         "warnings": [warning.to_json() for warning in warnings],
     }
     if loaded is not None:
-        answer["apps"] = [_app_json(draft.app) for draft in loaded.apps.values()]
+        answer["apps"] = [_app_json(draft) for draft in loaded.apps.values()]
         answer["callers"] = _callers_json(loaded)
         answer["needs"] = sorted({source.described for source in loaded.sources} - {""})
         answer["weaken"] = sorted(loaded.settings.weaken)
     return answer
 
 
-def _app_json(app: OAuthApp) -> dict[str, Any]:
+def _app_json(draft: AppDraft) -> dict[str, Any]:
+    app = draft.app
     rules = {"global": app.owner.global_identity, "user": app.owner.user_identity}
     return {
         "name": app.name,
         "provider": app.provider,
         "subjectMode": app.subject_mode,
         "scopes": list(app.scopes),
-        "redirectUri": app.redirect.uri,
+        "flow": app.flow,
+        "redirectUri": app.redirect.uri if app.has_callback else None,
         "link": app.redirect.link,
         "binding": app.owner.binding,
         "identity": {mode: {"from": it.source, "template": it.template} for mode, it in rules.items() if it},
+        "unverified": list(draft.doubts),
+        "unusualFlow": draft.unusual_flow,
     }
 
 

@@ -21,6 +21,7 @@ from oauthbroker.config.checks_client import (
 )
 from oauthbroker.config.checks_owner import check_binding, check_identity
 from oauthbroker.config.checks_tools import SECRET_ADVICE, ConnectorDraft, connector_draft, tool_auths
+from oauthbroker.config.doubts import doubts, is_unusual
 from oauthbroker.config.files import read_bundle
 from oauthbroker.config.merge import Merged, merge
 from oauthbroker.config.problems import Keys, Place, Problems
@@ -33,11 +34,16 @@ from oauthbroker.config.yaml_reader import Document
 
 @dataclass(frozen=True, slots=True)
 class AppDraft:
-    """An app that is complete but for its client's values."""
+    """An app that is complete but for its client's values.
+
+    `doubts` are the unverified facts of its preset that it relies on; `unusual_flow`: not known to its preset.
+    """
 
     app: OAuthApp
     client_id: Source
     client_secrets: tuple[Source, ...]
+    doubts: tuple[str, ...] = ()
+    unusual_flow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,9 @@ def _draft(app: Merged, *, plain_secrets: bool) -> AppDraft | None:
     secrets = [
         source_of(app.written, path, source, plain_todo=todo, lines=signs) for path, source in _secret_sources(client)
     ]
-    return AppDraft(_app(app), client_id, tuple(it for it in secrets if it)) if client_id else None
+    if client_id is None:
+        return None
+    return AppDraft(_app(app), client_id, tuple(it for it in secrets if it), doubts(app), is_unusual(app))
 
 
 def _secret_sources(client: ClientSpec | None) -> Iterator[tuple[Keys, ValueSource]]:

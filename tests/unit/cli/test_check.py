@@ -48,15 +48,25 @@ def test_a_redirect_uri_is_never_broken_into_two(tmp_path: Path):
     assert f"  redirect URI http://127.0.0.1:8420{path}" in result.stdout.splitlines()
 
 
+def test_an_app_to_which_no_browser_comes_back_names_its_flow_and_no_redirect_uri(tmp_path: Path):
+    ends = ("  endpoints:\n", "  endpoints:\n    deviceAuthorizationUrl: https://acme.example/device\n")
+    folder = write(tmp_path / "b", app=edited(APP, ("authorizationCode", "deviceCode"), ends))
+    said = check(folder).stdout
+    assert "  flow         deviceCode" in said.splitlines()
+    assert "redirect URI" not in said
+    [app] = json.loads(check(folder, "--json").stdout)["apps"]
+    assert ("deviceCode", None) == (app["flow"], app["redirectUri"])
+
+
 @pytest.mark.case("95")
 def test_every_problem_is_printed_and_the_status_is_two(tmp_path: Path):
     bad = edited(APP, ("[read, write]", f"[read, '{CANARY} x']"), ("  flow: authorizationCode", "  flow: deviceCode"))
     folder = write(tmp_path / "b", app=bad)
-    instead = "write flow: authorizationCode"
+    instead = "write endpoints.deviceAuthorizationUrl, or flow: authorizationCode"
     result = check(folder)
     assert (2, "") == (result.exit_code, result.stdout)
     assert [
-        f"{folder}/app.yaml:6:9 spec.flow: deviceCodeUnsupported: the device code flow is not available, {instead}",
+        f"{folder}/app.yaml:6:9 spec.flow: deviceCodeUnsupported: no device endpoint is known here, {instead}",
         f"{folder}/app.yaml:14:18 spec.scopes[1]: not a scope, write one scope an item, no spaces, quotes or commas",
         "2 problems; nothing of this configuration was used.",
     ] == result.stderr.splitlines()
@@ -103,6 +113,20 @@ def test_json_says_the_same(tmp_path: Path):
     answer = json.loads(bad.stdout)
     assert (2, "", False) == (bad.exit_code, bad.stderr, answer["ok"])
     assert [("deviceCodeUnsupported", 6, 9)] == [(it["code"], it["line"], it["column"]) for it in answer["problems"]]
+
+
+def test_what_a_preset_is_not_sure_of_is_said_and_refuses_nothing(tmp_path: Path):
+    folder = write(tmp_path / "b", shared=GLOBAL)
+    result = check(folder)
+    assert (0, "") == (result.exit_code, result.stderr)
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("  unverified")]
+    assert "revoke.reach" in line
+    assert line.endswith("(oauthbroker providers show slack)")
+    [shared] = json.loads(check(folder, "--json").stdout)["apps"]
+    assert "revoke.reach" in shared["unverified"]
+    assert [] == [path for path in shared["unverified"] if path.startswith(("notes", "identity.user", "modes"))]
+    own = check(write(tmp_path / "own", app=APP), ACME_SECRET="x")
+    assert "unverified" not in own.stdout
 
 
 def test_nothing_to_read_is_a_problem_too(tmp_path: Path):

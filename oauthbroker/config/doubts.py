@@ -1,0 +1,50 @@
+"""What an app relies on and nobody has verified: its preset's unverified facts, less what the app says itself."""
+
+from __future__ import annotations
+
+from oauthbroker.config.merge import Merged
+from oauthbroker.config.resources import EndpointsSpec, QuirksSpec
+
+_ENDPOINTS = {info.alias or name: name for name, info in EndpointsSpec.model_fields.items()}
+_QUIRKS = {info.alias or name: name for name, info in QuirksSpec.model_fields.items()}
+_OPTIONS = {"authorizeParams": "authorize", "tokenParams": "token", "refreshParams": "refresh"}
+
+
+def doubts(app: Merged) -> tuple[str, ...]:
+    """The paths of those facts, as in the preset's file: `endpoints.issuer`, `revoke.reach`."""
+    preset = app.preset
+    return tuple(path for path in preset.unverified() if _matters(app, path)) if preset else ()
+
+
+def is_unusual(app: Merged) -> bool:
+    """Whether the app's flow is none of those that the preset knows to work there."""
+    return app.preset is not None and app.spec.flow is not None and app.spec.flow not in app.preset.flows
+
+
+def _matters(app: Merged, path: str) -> bool:
+    """Not a note, not for another flow, and not something that the app wrote itself."""
+    name, _, inner = path.partition(".")
+    spec = app.spec
+    match name:
+        case "notes":
+            return False
+        case "flows":
+            return spec.flow != "authorizationCode"
+        case "endpoints":
+            said = getattr(spec.endpoints, _ENDPOINTS[inner], None) if spec.endpoints else None
+            return said is None and (inner != "deviceAuthorizationUrl" or spec.flow == "deviceCode")
+        case "identity":
+            mode, _, half = inner.partition(".")
+            return mode in app.identities_used and not _wrote_identity(app, mode, half)
+        case "authMethod":
+            return not (spec.client and spec.client.auth_method)
+        case "authorizeParams" | "tokenParams" | "refreshParams":
+            return inner not in (spec.options or {}).get(_OPTIONS[name], {})
+        case _:
+            return spec.quirks is None or _QUIRKS.get(name) not in spec.quirks.model_fields_set
+
+
+def _wrote_identity(app: Merged, mode: str, half: str) -> bool:
+    written = app.spec.owner.identity if app.spec.owner else None
+    said = (written.global_ if mode == "global" else written.user) if written else None
+    return said is not None and (said.template if half == "template" else said.source) is not None

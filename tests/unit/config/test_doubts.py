@@ -1,0 +1,96 @@
+"""Which unverified facts an app relies on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oauthbroker import providers
+from oauthbroker.config import load
+from oauthbroker.config import merge as merging
+from oauthbroker.providers import Preset
+from tests.unit.config.bundles import APP, HEAD, edited, write
+
+ACME = Preset.model_validate({
+    "name": "acme",
+    "title": "Acme",
+    "endpoints": {
+        "authorizationUrl": "https://acme.example/a", "tokenUrl": "https://acme.example/t",
+        "deviceAuthorizationUrl": "https://acme.example/d",
+    },
+    "flows": ["authorizationCode"],
+    "scopeSeparator": ",",
+    "authMethod": "client_secret_post",
+    "authorizeParams": {"prompt": "consent", "audience": "api"},
+    "identity": {
+        "user": {"from": "tokenResponse", "template": "acme:user:{id}"},
+        "global": {"from": "tokenResponse", "template": "acme:team:{team}"},
+    },
+    "notes": ["Tokens live for ever."],
+    "evidence": {
+        **dict.fromkeys(["endpoints", "flows", "scopeSeparator", "authMethod", "authorizeParams", "identity", "notes"], "unverified (x)"),
+        "endpoints.authorizationUrl": "documentation (y)",
+    },
+})  # fmt: skip
+ALL = {
+    "endpoints.tokenUrl", "scopeSeparator", "authMethod", "authorizeParams.prompt", "authorizeParams.audience",
+    "identity.user.from", "identity.user.template",
+}  # fmt: skip
+BARE = HEAD + (
+    "kind: OAuthApp\nmetadata: {name: acme}\nspec:\n  provider: acme\n  flow: authorizationCode\n  subjectMode: user\n"
+    "  client: {clientId: {value: an-id}, clientSecret: {valueFrom: {env: ACME_SECRET}}}\n  scopes: [read]\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (providers, merging):
+        monkeypatch.setattr(module, "presets", lambda: {"acme": ACME})
+
+
+def doubts_of(folder: Path, text: str) -> set[str]:
+    [draft] = load(write(folder / "b", app=text)).apps.values()
+    return set(draft.doubts)
+
+
+def test_an_app_that_says_nothing_relies_on_all_that_matters_to_it(tmp_path: Path):
+    """Not on notes, not on the device endpoint, not on a team's account."""
+    assert ALL == doubts_of(tmp_path, BARE)
+
+
+@pytest.mark.parametrize(
+    "old, new, gone",
+    [
+        ("  scopes:", "  endpoints: {tokenUrl: 'https://acme.example/x'}\n  scopes:", {"endpoints.tokenUrl"}),
+        ("  scopes:", "  quirks: {scopeSeparator: ';'}\n  scopes:", {"scopeSeparator"}),
+        ("{clientId:", "{authMethod: client_secret_basic, clientId:", {"authMethod"}),
+        ("  scopes:", "  options: {authorize: {prompt: login}}\n  scopes:", {"authorizeParams.prompt"}),
+        ("  scopes:", "  owner: {identity: {user: {template: 'acme:{sub}'}}}\n  scopes:", {"identity.user.template"}),
+        (
+            "  scopes:",
+            "  owner: {identity: {user: {from: userInfo, template: 'acme:{sub}'}}}\n  endpoints: {userInfoUrl: 'https://acme.example/me'}\n  scopes:",
+            {"identity.user.from", "identity.user.template"},
+        ),
+    ],
+)
+def test_what_it_says_itself_is_no_doubt(old: str, new: str, gone: set[str], tmp_path: Path):
+    assert ALL - gone == doubts_of(tmp_path, edited(BARE, (old, new)))
+
+
+def test_a_team_relies_on_the_teams_account(tmp_path: Path):
+    shared = edited(BARE, ("subjectMode: user", "subjectMode: global\n  owner: {authorizers: anyone}"))
+    found = doubts_of(tmp_path, shared)
+    assert {"identity.global.from", "identity.global.template"} == {it for it in found if it.startswith("identity")}
+
+
+def test_another_flow_relies_on_its_endpoint_and_on_the_list_of_flows(tmp_path: Path):
+    text = edited(BARE, ("flow: authorizationCode", "flow: deviceCode"))
+    [draft] = load(write(tmp_path / "b", app=text)).apps.values()
+    assert ALL | {"endpoints.deviceAuthorizationUrl", "flows"} == set(draft.doubts)
+    assert draft.unusual_flow
+
+
+def test_an_app_without_a_preset_relies_on_nobody(tmp_path: Path):
+    [draft] = load(write(tmp_path / "b", app=edited(APP, ("provider: acme", "provider: other")))).apps.values()
+    assert ((), False) == (draft.doubts, draft.unusual_flow)
