@@ -49,7 +49,8 @@ def app_of(play: Play, folder: Path, canaries: Canaries) -> OAuthApp:
     """The app as the loader makes it out of what the play's app says, with a fresh secret."""
     said = play.app.model_dump(by_alias=True, exclude_unset=True)
     method = said.pop("authMethod", "") or play.preset.auth_method
-    owner = {**({"authorizers": "anyone"} if play.app.subject_mode == "global" else {}), **said.pop("owner", {})}
+    anybody = play.app.subject_mode == "global" and play.app.flow != "clientCredentials"  # where nobody is asked
+    owner = {**({"authorizers": "anyone"} if anybody else {}), **said.pop("owner", {})}
     client: dict[str, Any] = {"clientId": CLIENT_ID, "authMethod": method}
     if method != "none":
         client["clientSecret"] = {"valueFrom": {"env": "PLAYED_SECRET"}}
@@ -140,6 +141,10 @@ async def test_its_way_to_say_no_is_understood(
             page = await agree(house, player)
             if page is not None:
                 assert_says(page, Code(refusal.code))
+                return
+            result = await ask(house, play)  # nobody was asked: the tool is told
+            assert isinstance(result, Failed), result
+            assert Code(refusal.code) is result.code
             return
         await agree(house, player)
         player.refusing["refresh"] = refusal.answer
