@@ -16,7 +16,7 @@ PROFILE = {"sub": "alice", "name": "Alice Example", "team": "T111"}
 @pytest.mark.parametrize("app, asked_userinfo", [("personal", 0), ("shared", 1), ("signed", 0), ("public", 0)])
 async def test_after_a_person_agreed_in_a_browser_the_agent_goes_on_with_a_token(stage: Stage, app, asked_userinfo):
     """User mode learns the account from the ID token, global mode (`shared`) from userinfo, with an authorizer.
-    Each app proves to the provider in another way that it is itself."""
+    Each app proves to the provider in another way that it is itself, when it pushes what it asks and at the exchange."""
     asked = await stage.ask(app)
     block = await stage.broker.pending(turn())
     assert block is not None
@@ -32,6 +32,7 @@ async def test_after_a_person_agreed_in_a_browser_the_agent_goes_on_with_a_token
     assert ("auth.granted", turn().resume_target) == (event.type, event.target)
     assert stage.apps[app].subject == event.payload["subject"]
     assert (1, asked_userinfo) == (await stage.provider.count("token"), await stage.provider.count("userinfo"))
+    assert 1 == await stage.provider.count("pushed_authorization_request", 201)  # it is told in the metadata
     assert (200, PROFILE) == await stage.use(await stage.token(app))
     assert await stage.broker.pending(turn()) is None
     assert [] == alice.troubles
@@ -75,6 +76,7 @@ async def test_a_person_who_goes_back_from_the_provider_can_start_again(stage: S
 async def test_a_direct_link_leads_straight_to_the_provider_and_the_block_to_our_page(stage: Stage):
     asked = await stage.ask("direct")
     assert asked.authorization_url.startswith(stage.provider.issuer + "/auth?")
+    assert 0 == await stage.provider.count("pushed_authorization_request")
     block = await stage.broker.pending(turn())
     assert block is not None
     assert block["items"][0]["authorizationUrl"].startswith(stage.home + "/connect/")
