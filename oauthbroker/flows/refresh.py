@@ -42,6 +42,12 @@ class Fetcher(Protocol):
     ) -> Grant | None: ...
 
 
+class Later(Protocol):
+    """Ends tokens that came, the refresh token first, for a grant of this subject that was revoked meanwhile."""
+
+    async def __call__(self, app: OAuthApp, subject: str, tokens: tuple[Secret, ...]) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Renewed:
     """What a renewal came to: the grant as it is now and, where it has no new token, why."""
@@ -77,13 +83,14 @@ class _Job:
 @dataclass(slots=True)
 class Refresh:
     """Renews by refresh token, or by `fetch` where the client asks for itself. `drop` tells a provider of tokens that
-    came too late; `tell` writes the log."""
+    nobody wants, `late` of those that came for a grant that was revoked meanwhile; `tell` writes the log."""
 
     repository: Repository
     discovery: Discovery
     redeemer: Redeemer
     fetch: Fetcher
     drop: Revoker
+    late: Later
     circuits: Circuits
     clock: Clock
     audit: AuditWriter
@@ -236,7 +243,7 @@ class Refresh:
                 self.metrics.add(Metric.RENEWALS, begun.app)
                 return Renewed(held.record)
         if held is None or held.record.revoked:  # a new login may share its grant with these tokens: then they are left
-            await self.drop(job.app, redeemed.came)
+            await self.late(job.app, begun.subject, redeemed.came)
         return Renewed(held.record if held is not None else None)
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
@@ -245,22 +252,25 @@ class Refresh:
     async def _refused(self, app: OAuthApp, begun: Grant, refused: RenewalRefused) -> Renewed:
         """What a refusal means for the grant, written down; a revoke or a login that came meanwhile wins."""
         self._count(app, refused)
-        spare = refused.tokens[0] if len(refused.tokens) > 1 else None
+        came = refused.spare is not None or bool(refused.unwanted)
         renewal = begun.renewal.after(
-            refused.code, spent=refused.spent, came=bool(refused.tokens), spare=spare, at=self.clock.now()
+            refused.code, spent=refused.spent, came=came, spare=refused.spare, at=self.clock.now()
         )
         trouble = _trouble(refused, renewal)
         self._note(RenewalFailed(begun.app, begun.id, trouble.code.value))
         self.metrics.add(Metric.RENEWAL_FAILURES, trouble.code.value)
-        if renewal.ended or refused.tokens or refused.code is Code.TOKEN_RESPONSE_INVALID:
+        if renewal.ended or came or refused.code is Code.TOKEN_RESPONSE_INVALID:
             self.tell(
                 "a renewal was refused",
                 app=begun.app, grant=begun.id[:15], code=trouble.code.value, note=refused.note, ended=renewal.ended,
             )  # fmt: skip
         grant = await self._write_down(begun, renewal)
-        unwanted = refused.tokens if renewal.ended else refused.tokens[-1:]  # its refresh token may be all we have
-        if unwanted and app.revocation.reach == "token":
-            await self.drop(app, unwanted)
+        spare = (refused.spare,) if refused.spare is not None else ()
+        if grant is not None and grant.revoked:
+            if came:
+                await self.late(app, begun.subject, (*spare, *refused.unwanted))
+        elif app.revocation.reach == "token" and came:  # while the grant may go on, the spare may be all it has
+            await self.drop(app, (*spare, *refused.unwanted) if renewal.ended else refused.unwanted)
         return Renewed(grant, trouble)
 
     async def _write_down(self, begun: Grant, renewal: Renewal) -> Grant | None:

@@ -11,6 +11,7 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.protocol.messages import Request
 from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
@@ -46,7 +47,7 @@ class Redeemer:
         refused = RenewalRefused(Code.REAUTH_REQUIRED, spent=False)
         for secret in grant.refresh_tokens:
             try:
-                tokens = await self._ask(app, endpoints, secret)
+                tokens = await self._ask(app, endpoints, grant, secret)
                 return await self._judge(app, grant, tokens, secret, sent_at)
             except RenewalRefused as error:
                 refused = error
@@ -54,11 +55,12 @@ class Redeemer:
                 break
         raise refused.with_traceback(None)  # the frames in which the answer lay would come along
 
-    async def _ask(self, app: OAuthApp, endpoints: Endpoints, secret: Secret) -> TokenResponse:
+    async def _ask(self, app: OAuthApp, endpoints: Endpoints, grant: Grant, secret: Secret) -> TokenResponse:
+        def build(known: OAuthApp) -> Request:
+            return refresh_request(known, endpoints, secret, clock=self.clock, scopes=grant.scopes)
+
         try:
-            answer = await self.asker.ask(
-                app, lambda known: refresh_request(known, endpoints, secret, clock=self.clock)
-            )
+            answer = await self.asker.ask(app, build)
         except TransportFailed as failed:
             refused = RenewalRefused(Code.PROVIDER_UNREACHABLE, spent=failed.sent, note=failed.note)
         except BrokerError as error:
@@ -81,7 +83,10 @@ class Redeemer:
             scopes, _ = granted_scopes(app, grant.scopes, tokens.scopes)  # (2)
             _check_not_ended(old, tokens.access_token, sent_at)  # (3)
         except BrokerError as error:
-            refused = RenewalRefused(error.code, spent=True, note=error.note, tokens=tokens.secrets)
+            unwanted = (tokens.access_token,)
+            refused = RenewalRefused(
+                error.code, spent=True, note=error.note, spare=tokens.refresh_token, unwanted=unwanted
+            )
         else:
             lifetime = tokens.lifetime_seconds
             if lifetime is None and old is not None:

@@ -10,12 +10,14 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.authorize import requested_scopes
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.token import GONE, RefusedTokens, TokenResponse, token_request, token_response
+from oauthbroker.protocol.token_fields import body_members, optional_token, token_members
 from oauthbroker.secret import Secret
 
 
 class RenewalRefused(BrokerError):
     """No token that we take. `spent`: the refresh token may have been used up by the request (RFC 9700 section
-    4.14.2). `tokens` came along with an answer that we refuse, the refresh token first."""
+    4.14.2). `spare` is the refresh token of an answer that we refuse: it may be the only one that still lives.
+    `unwanted` is what else came along and may be revoked."""
 
     def __init__(
         self,
@@ -24,11 +26,13 @@ class RenewalRefused(BrokerError):
         spent: bool,
         note: str = "",
         retry_after_seconds: int | None = None,
-        tokens: tuple[Secret, ...] = (),
+        spare: Secret | None = None,
+        unwanted: tuple[Secret, ...] = (),
     ) -> None:
         super().__init__(code, note=note, retry_after_seconds=retry_after_seconds)
         self.spent = spent
-        self.tokens = tokens
+        self.spare = spare
+        self.unwanted = unwanted
 
 
 def refresh_request(
@@ -60,10 +64,22 @@ def refresh_response(app: OAuthApp, answer: Answer) -> TokenResponse:
     try:
         return token_response(app, answer, refreshed=True)
     except RefusedTokens as refused:
-        failed = RenewalRefused(refused.code, spent=True, note=refused.note, tokens=refused.tokens)
+        failed = RenewalRefused(
+            refused.code, spent=True, note=refused.note, spare=_spare(app, answer), unwanted=refused.tokens[-1:]
+        )
     except BrokerError as refused:
         failed = _judged(answer.status, refused)
+        if answer.status == 200 and failed.spent:
+            failed.spare = _spare(app, answer)
     raise failed
+
+
+def _spare(app: OAuthApp, answer: Answer) -> Secret | None:
+    """The refresh token in an answer that is wrong in some other way."""
+    try:
+        return optional_token(token_members(app, body_members(app, answer), refreshed=True), "refresh_token")
+    except BrokerError:
+        return None
 
 
 def _judged(status: int, refused: BrokerError) -> RenewalRefused:

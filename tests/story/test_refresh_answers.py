@@ -1,0 +1,280 @@
+"""Whatever a token endpoint answers to a refresh (cases 19-31 once more, and 32): the tool is told what it means, the
+grant stays as it was, and the next good answer goes on from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from oauthbroker.apps import Limits, Revocation
+from oauthbroker.errors import Code
+from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests.house import BOB, House, running, turn, user_app
+
+Spoil = Callable[[IdentityProvider, str], object]
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+GONE = object()
+LIFETIME = 3600
+PAUSE = 400  # longer than any pause that a refusal leads to
+
+
+def answers(status: int, body: Any, headers: dict[str, str] | None = None) -> Spoil:
+    """The provider answers this and does nothing; `CANARY` is text of its own that nobody may ever see."""
+
+    def spoil(idp: IdentityProvider, canary: str) -> None:
+        text = body if isinstance(body, bytes | str) else json.dumps(body)
+        filled = text.replace(b"CANARY", canary.encode()) if isinstance(text, bytes) else text.replace("CANARY", canary)
+        idp.script.refresh.answer(status, filled, headers)
+
+    return spoil
+
+
+def with_members(**members: Any) -> Spoil:
+    """The honest answer, the refresh token rotated, with these members changed; GONE takes one out."""
+
+    def change(found: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in {**found, **members}.items() if value is not GONE}
+
+    return lambda idp, canary: idp.script.refresh.alter(change)
+
+
+def forges(**change: Any) -> Spoil:
+    return lambda idp, canary: idp.script.refresh.alter_id_token(**change)
+
+
+def case(number: str) -> pytest.MarkDecorator:
+    return pytest.mark.case(number)
+
+
+INVALID, DOWN, EXCEEDED = Code.TOKEN_RESPONSE_INVALID, Code.PROVIDER_UNREACHABLE, Code.SCOPE_EXCEEDED
+TOKENS = {"access_token": "CANARY", "token_type": "bearer"}
+# (what the provider does, what the tool is told when nothing is left, how many tokens are revoked)
+JUNK = [
+    pytest.param(answers(200, {"ok": False}), INVALID, 0, marks=case("19")),
+    pytest.param(answers(200, {"ok": False, **TOKENS}), INVALID, 0, marks=case("19")),
+    pytest.param(answers(200, {"error": None, **TOKENS}), INVALID, 0, marks=case("19")),
+    pytest.param(answers(400, TOKENS), DOWN, 0, marks=case("19")),
+    pytest.param(answers(201, TOKENS), INVALID, 0, marks=case("19")),
+    pytest.param(answers(200, {}), INVALID, 0, marks=case("19")),
+    pytest.param(answers(400, {"error": "CANARY"}), DOWN, 0, marks=case("18")),
+    pytest.param(answers(200, "<html>CANARY</html>"), INVALID, 0, marks=case("20")),
+    pytest.param(answers(200, ["CANARY"]), INVALID, 0, marks=case("20")),
+    pytest.param(answers(200, '{"access_token": "CANARY", "token_ty'), INVALID, 0, marks=case("20")),
+    pytest.param(answers(200, '{"access_token": "CANARY", "expires_in": NaN}'), INVALID, 0, marks=case("20")),
+    pytest.param(answers(200, b"[" * 100_000), INVALID, 0, marks=case("20")),
+    pytest.param(answers(200, '{"access_token": "a", "access_token": "CANARY"}'), INVALID, 0, marks=case("20")),
+    pytest.param(answers(200, json.dumps(TOKENS).encode("utf-16")), INVALID, 0, marks=case("20")),
+    pytest.param(answers(200, b"\xef\xbb\xbf" + json.dumps(TOKENS).encode()), INVALID, 0, marks=case("20")),
+    pytest.param(answers(200, TOKENS, {"content-type": "text/html"}), INVALID, 0, marks=case("21")),
+    pytest.param(answers(200, "access_token=CANARY&token_type=bearer", FORM), INVALID, 0, marks=case("21")),
+    pytest.param(lambda idp, canary: idp.script.refresh.redirect("http://127.0.0.1:1/x"), INVALID, 0, marks=case("22")),
+    pytest.param(lambda idp, canary: idp.script.refresh.hang(), DOWN, 0, marks=case("23")),
+    pytest.param(lambda idp, canary: idp.script.refresh.drip(5, body=b"x" * 500), DOWN, 0, marks=case("23")),
+    pytest.param(lambda idp, canary: idp.script.refresh.close_after_accept(), DOWN, 0, marks=case("23")),
+    pytest.param(lambda idp, canary: idp.script.refresh.endless(), DOWN, 0, marks=case("24")),
+    pytest.param(lambda idp, canary: idp.script.refresh.gzip_bomb(30), DOWN, 0, marks=case("24")),
+    pytest.param(with_members(access_token=GONE), INVALID, 0, marks=case("25")),
+    pytest.param(with_members(access_token=""), INVALID, 0, marks=case("25")),
+    pytest.param(with_members(access_token=1234567), INVALID, 0, marks=case("25")),
+    pytest.param(with_members(access_token="a\r\nX-Evil: 1"), INVALID, 0, marks=case("25")),
+    pytest.param(with_members(access_token="t\u00f6ken"), INVALID, 0, marks=case("25")),
+    pytest.param(with_members(token_type=GONE), INVALID, 1, marks=case("26")),
+    pytest.param(with_members(token_type="mac"), INVALID, 1, marks=case("26")),
+    pytest.param(with_members(token_type="bot"), INVALID, 1, marks=case("26")),
+    pytest.param(with_members(token_type="DPoP"), INVALID, 1, marks=case("27")),
+    pytest.param(with_members(expires_in=True), INVALID, 1, marks=case("28")),
+    pytest.param(with_members(expires_in=[1]), INVALID, 1, marks=case("28")),
+    pytest.param(with_members(expires_in="soon"), INVALID, 1, marks=case("28")),
+    pytest.param(with_members(scope="read write admin everything"), EXCEEDED, 1, marks=(case("30"), case("58"))),
+    pytest.param(with_members(scope="READ"), EXCEEDED, 1, marks=case("31")),
+    pytest.param(with_members(scope="read,write"), EXCEEDED, 1, marks=case("31")),
+    pytest.param(with_members(scope='read "write"'), INVALID, 1, marks=case("31")),
+    pytest.param(with_members(scope="r\u0435ad"), INVALID, 1, marks=case("31")),
+    pytest.param(with_members(scope=["read", 7]), INVALID, 1, marks=case("31")),
+    pytest.param(with_members(scope=" ".join(f"s{n}" for n in range(10_000))), INVALID, 1, marks=case("31")),
+    pytest.param(forges(header={"alg": "none"}, key="cut"), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
+    pytest.param(forges(header={"alg": "HS256"}, key="secret"), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
+    pytest.param(forges(key="flipped"), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
+    pytest.param(forges(key="strange"), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
+    pytest.param(forges(claims={"exp": 1}), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
+]  # fmt: skip
+
+
+@pytest.fixture(params=["token", "grant"])
+async def mailed(
+    request: pytest.FixtureRequest, identity_provider: IdentityProvider, test_clock: TestClock
+) -> AsyncIterator[House]:
+    """A house whose provider revokes one token at a time, and one where revoking one ends all of a person's."""
+    app = user_app(identity_provider, revocation=Revocation(reach=request.param))
+    identity_provider.change("client-mail", revoke_reach="only" if request.param == "token" else "grant")
+    limits = Limits(provider_seconds=0.3)
+    async with running(identity_provider, [app], clock=test_clock, limits=limits, background=False) as house:
+        yield house
+
+
+async def connected(house: House) -> Ready:
+    return await house.connected()
+
+
+@pytest.mark.parametrize("spoil, code, revoked", JUNK)
+async def test_a_bad_answer_is_refused_and_the_grant_lives_on(
+    mailed: House, canaries: Canaries, spoil: Spoil, code: Code, revoked: int
+) -> None:
+    """The old token stays in use while it lives; then the code; then, with the next good answer, ready again. What came
+    along is revoked where that harms nothing else, and a refresh token among it is kept: the old one may be spent."""
+    house, reach_is_narrow = mailed, mailed.broker.bundle.apps["mail"].revocation.reach == "token"
+    first = await connected(house)
+    house.clock.advance(LIFETIME)
+    spoil(house.idp, canaries.mint("provider text").reveal())
+    told = await house.ask()
+    assert isinstance(told, Failed)
+    assert code is told.code
+    assert (revoked if reach_is_narrow else 0) == house.idp.count("revoke")
+    grant = await house.grant()
+    assert grant is not None
+    assert grant.token is not None
+    assert (first.access_token, "") == (grant.token.access_token, grant.renewal.ended)
+    house.idp.script.reset()
+    house.clock.advance(PAUSE)
+    assert isinstance(await house.ask(), Ready)
+    (family,) = house.idp.families("client-mail")
+    assert "" == family.ended_by
+
+
+@pytest.mark.parametrize(
+    "spoil", [row.values[0] for row in JUNK[::4]], ids=[str(number) for number in range(0, len(JUNK), 4)]
+)
+@pytest.mark.case("55")
+async def test_a_token_that_still_lives_is_served_as_degraded_meanwhile(
+    mailed: House, canaries: Canaries, spoil: Any
+) -> None:
+    house = mailed
+    first = await connected(house)
+    house.clock.advance(LIFETIME - 200)
+    spoil(house.idp, canaries.mint("provider text").reveal())
+    served = await house.ask()
+    assert isinstance(served, Ready)
+    assert (first.access_token, first.expires_at, True) == (served.access_token, served.expires_at, served.degraded)
+
+
+@pytest.mark.case("62")
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"iss": "https://evil.example"},
+        {"sub": "U666666"},
+        {"aud": "client-of-another"},
+        {"aud": ["client-mail", "client-of-another"]},
+        {"azp": "client-of-another"},
+    ],
+    ids=["iss", "sub", "aud", "extra aud", "azp"],
+)
+async def test_an_id_token_about_somebody_else_quarantines_the_grant(mailed: House, claims: dict[str, Any]) -> None:
+    """The token is told apart from ours, never handed out, and a person has to agree again."""
+    house = mailed
+    await connected(house)
+    house.clock.advance(LIFETIME - 200)
+    house.idp.script.refresh.alter_id_token(claims=claims)
+    told = await house.ask()
+    assert isinstance(told, Failed)
+    assert Code.SUBJECT_MISMATCH is told.code
+    grant = await house.grant()
+    assert grant is not None
+    assert ("quarantined", None) == (grant.renewal.ended, grant.renewal.spare)
+    again = await house.ask()
+    assert isinstance(again, AuthorizationRequired)
+    assert ("revoked", 1) == (again.reason, house.idp.count("refresh_token"))
+    assert "quarantined" in house.log.getvalue()
+
+
+@pytest.mark.case("57")
+@pytest.mark.parametrize("sent", [None, "", "same"])
+async def test_the_old_refresh_token_is_kept_when_no_new_one_comes(mailed: House, sent: str | None) -> None:
+    house = mailed
+    house.idp.change("client-mail", rotate_refresh=False, repeat_refresh=sent == "same")
+    await connected(house)
+    before = await house.grant()
+    for _ in range(3):
+        house.clock.advance(LIFETIME)
+        if sent == "":
+            house.idp.script.refresh.fields(refresh_token="")
+        assert isinstance(await house.ask(), Ready)
+    after = await house.grant()
+    assert before is not None
+    assert after is not None
+    assert before.token is not None
+    assert after.token is not None
+    assert before.token.refresh_token == after.token.refresh_token
+
+
+@pytest.mark.case("58")
+@pytest.mark.parametrize(
+    "scope, granted",
+    [(GONE, ("read", "write", "admin")), ("read write", ("read", "write")), ("read", ("read",)), ("", ())],
+    ids=["omitted", "shrunk", "shrunk to one", "shrunk to none"],
+)
+async def test_scopes_that_shrink_are_what_is_left_and_omitted_ones_stay(
+    mailed: House, scope: Any, granted: tuple[str, ...]
+) -> None:
+    house = mailed
+    await connected(house)
+    house.clock.advance(LIFETIME)
+    with_members(scope=scope)(house.idp, "")
+    house.idp.script.refresh.alter_id_token(claims={})
+    answer = await house.ask(scopes=[])
+    assert isinstance(answer, Ready)
+    assert granted == answer.scopes
+    wants_all = await house.ask()
+    if len(granted) == 3:
+        assert isinstance(wants_all, Ready)
+    else:
+        assert isinstance(wants_all, AuthorizationRequired)
+        assert "scopes" == wants_all.reason
+
+
+async def test_an_answer_of_another_grant_is_recognised_by_its_owner(mailed: House) -> None:
+    """The provider mixed two answers up: Bob's comes back to Alice's refresh."""
+    house = mailed
+    await connected(house)
+    await house.connected(account="bob", of=turn(user=BOB))
+    answer_for_bob = house.idp.told("client-mail", "bob")[-1].document
+    house.clock.advance(LIFETIME)
+    house.idp.script.refresh.answer(200, answer_for_bob)
+    told = await house.ask()
+    assert isinstance(told, Failed)
+    assert told.code in {Code.SUBJECT_MISMATCH, Code.ID_TOKEN_INVALID}
+    assert isinstance(await house.ask(of=turn(user=BOB)), Ready)
+
+
+async def test_the_answer_of_last_time_is_refused_once_its_token_has_ended(mailed: House) -> None:
+    house = mailed
+    house.idp.change("client-mail", rotate_refresh=False)
+    await connected(house)
+    house.clock.advance(LIFETIME)
+    assert isinstance(await house.ask(), Ready)
+    last = dict(house.idp.told("client-mail", "alice")[-1].document)
+    last.pop("id_token", None)
+    house.clock.advance(LIFETIME)
+    house.idp.script.refresh.answer(200, last)
+    told = await house.ask()
+    assert isinstance(told, Failed)
+    assert INVALID is told.code
+    house.clock.advance(PAUSE)
+    assert isinstance(await house.ask(), Ready)
+
+
+async def test_a_token_that_has_ended_on_arrival_is_no_answer_and_its_refresh_token_is_kept(mailed: House) -> None:
+    house = mailed
+    await connected(house)
+    house.clock.advance(LIFETIME)
+    house.idp.script.refresh.fields(expires_in=0)
+    told = await house.ask()
+    assert isinstance(told, Failed)
+    assert INVALID is told.code
+    assert isinstance(await house.ask(), Ready)
+    (family,) = house.idp.families("client-mail")
+    assert "" == family.ended_by
