@@ -115,8 +115,8 @@ MEANINGS: dict[Code, Meaning] = {
     Code.DEVICE_CODE_UNSUPPORTED: Meaning(
         400,
         _FINAL,
-        "The device code flow is not available. Use flow: authorizationCode.",
-        "디바이스 코드 플로우는 지원되지 않습니다. flow: authorizationCode 를 사용하십시오.",
+        "This OAuthApp cannot use the device code flow: it lacks a device endpoint or an owner check. Use another flow.",
+        "이 OAuthApp 은 디바이스 endpoint 나 owner 확인이 없어 디바이스 코드 플로우를 쓸 수 없습니다. 다른 flow 를 사용하십시오.",
     ),
     Code.CONFIG_INVALID: Meaning(
         500,

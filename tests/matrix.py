@@ -126,7 +126,7 @@ RULES = {
     "12.5.6-5": "whose account came back is compared",
     "12.5.6-6": "the grant is stored and the session is spent",
     "12.5.6-7": "auth.granted goes to the agent's queue with origin and auth",
-    "12.5.7": "device code is refused at load while it does not exist",
+    "12.5.7": "device code: refused at load where it cannot be had, else shown, stored and resumed like the other flow",
     "12.5.8": "the auth.pending block",
     "Tool.spec.auth": "tool and export scopes only narrow",
 }

@@ -57,17 +57,35 @@ _ENDPOINT_NAMES: Final = {
 
 
 def check_flow(app: Merged) -> None:
-    """12.5.7: a flow that does not exist yet is refused here, not at the first call."""
+    """12.5.7: a flow that this app cannot have is refused here, not at the first call."""
     if app.spec.flow is None:
-        app.written.missing(("flow",), "write flow: authorizationCode")
+        app.written.missing(("flow",), "write flow: authorizationCode, deviceCode or clientCredentials")
     elif app.spec.flow == "deviceCode":
-        code = Code.DEVICE_CODE_UNSUPPORTED
-        app.written.refuse(("flow",), f"{code.value}: the device code flow is not available", _FLOW_ADVICE, code)
+        _check_device_code(app)
     elif app.spec.flow == "clientCredentials":
         _check_client_credentials(app)
 
 
-_FLOW_ADVICE: Final = "write flow: authorizationCode"
+def _check_device_code(app: Merged) -> None:
+    """RFC 8628 has no browser to bind a session to, so who agreed is always compared: security.md, section 6."""
+    code = Code.DEVICE_CODE_UNSUPPORTED
+    if not _may_have_device_endpoint(app):
+        what = f"{code.value}: no device endpoint is known here"
+        todo = "write endpoints.deviceAuthorizationUrl, or flow: authorizationCode"
+        app.written.refuse(("flow",), what, todo, code)
+    if app.mode == "user" and app.binding != "providerIdentity":
+        what = f"{code.value}: with a device code nothing but the provider's word tells whose account comes back"
+        app.written.refuse(("owner", "binding"), what, "write providerIdentity, or flow: authorizationCode", code)
+    if app.redirect.link == "direct":
+        what = "a device code has no direct link: whoever opens it would not see what it is for"
+        app.written.refuse(("redirect", "link"), what, "remove it, or write link: connect")
+
+
+def _may_have_device_endpoint(app: Merged) -> bool:
+    """Named, or left to an issuer's discovery; a preset that names its endpoints would name this one too."""
+    if app.endpoints.device_authorization_url:
+        return True
+    return bool(app.endpoints.issuer) and not (app.preset is not None and app.preset.endpoints.token_url)
 
 
 def _check_client_credentials(app: Merged) -> None:
@@ -164,7 +182,7 @@ def check_endpoints(app: Merged, *, plain_http: bool) -> None:
     if app.preset is None and app.spec.provider is not None:
         close = nearest(app.spec.provider, presets())
         todo += f"; if you meant the provider {close}, write that" if close else ""
-    needed = ("token_url",) if app.spec.flow == "clientCredentials" else ("authorization_url", "token_url")
+    needed = ("authorization_url", "token_url") if app.spec.flow in {None, "authorizationCode"} else ("token_url",)
     for slot in needed:
         if not getattr(app.endpoints, slot) and app.spec.provider is not None:
             app.written.missing(("endpoints", _ENDPOINT_NAMES[slot]), todo)

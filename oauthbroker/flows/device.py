@@ -69,7 +69,10 @@ class DeviceCode:
 
     async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
         """A new code, and when it expires: the provider's own time, counted from before we asked, at most half an
-        hour. Raises what `device_response` raises; after failures at once, for as long as the circuit is open."""
+        hour. Raises what `device_response` raises; after failures at once, for as long as the circuit is open.
+        `deviceCodeUnsupported` for an app in which nothing would tell whose account comes back."""
+        if app.subject_mode == "user" and app.owner.user_identity is None:
+            raise BrokerError(Code.DEVICE_CODE_UNSUPPORTED)
         circuit = f"device code {app.name}"
         self.circuits.check(circuit)
         sent_at = self.clock.now()

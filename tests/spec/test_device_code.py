@@ -1,40 +1,146 @@
-"""12.5.7: a flow that does not exist here is refused where it is configured, not where it is used."""
+"""12.5.7: the device code flow. An app that cannot have it is refused where it is configured, not where it is used; one
+that can has it by the same principles as the other flow."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from oauthbroker.config import load
 from oauthbroker.errors import Code
-from tests.unit.config.bundles import APP, GLOBAL, edited, problems_in, write
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.house import ALICE, House, device_app, running, turn, user_app
+from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
 
-DEVICE = "  endpoints:\n    deviceAuthorizationUrl: https://acme.example/device\n"
+FLOW = ("flow: authorizationCode", "flow: deviceCode")
+ENDPOINT = ("  endpoints:\n", "  endpoints:\n    deviceAuthorizationUrl: https://acme.example/device\n")
+DISCOVERED = ("  endpoints:\n", "  endpoints:\n    issuer: https://acme.example\n")
+LOCAL = edited(BROKER, ("https://broker.example", "http://127.0.0.1:8420"))
+NOBODY = ('identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}', "binding: localOperator")
+
+
+@pytest.fixture
+async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    """The same app twice: once with the flow that has a browser, once with a code."""
+    apps = [user_app(identity_provider), device_app(identity_provider)]
+    async with running(identity_provider, apps, clock=test_clock) as house:
+        yield house
 
 
 @pytest.mark.rule("12.5.7")
 @pytest.mark.case("95")
 @pytest.mark.parametrize(
-    "bundle",
-    [
-        edited(APP, ("flow: authorizationCode", "flow: deviceCode")),
-        edited(APP, ("flow: authorizationCode", "flow: deviceCode"), ("  endpoints:\n", DEVICE)),
-        edited(GLOBAL, ("flow: authorizationCode", "flow: deviceCode")),
-    ],
-    ids=["without an endpoint", "with an endpoint", "of a preset"],
+    "bundle", [edited(APP, FLOW), edited(GLOBAL, FLOW)], ids=["an app without an endpoint", "a preset without one"]
 )
-def test_an_app_with_the_device_code_flow_does_not_load(bundle: str, tmp_path: Path) -> None:
-    """With or without a device endpoint; the refusal names the field and says what to write."""
-    [problem] = [it for it in problems_in(write(tmp_path / "b", app=bundle)) if it.code is Code.DEVICE_CODE_UNSUPPORTED]
-    assert "spec.flow" == problem.path
+def test_must_an_app_that_cannot_have_the_flow_does_not_load(bundle: str, tmp_path: Path) -> None:
+    """The refusal names the field and says what to write."""
+    [problem] = problems_in(write(tmp_path / "b", app=bundle))
+    assert (Code.DEVICE_CODE_UNSUPPORTED, "spec.flow") == (problem.code, problem.path)
+    assert "deviceAuthorizationUrl" in problem.todo
     assert "authorizationCode" in problem.todo
 
 
 @pytest.mark.rule("12.5.7")
-def test_one_such_app_keeps_the_whole_bundle_out(tmp_path: Path) -> None:
+@pytest.mark.case("95")
+def test_must_an_app_whose_owner_nobody_checks_does_not_load(tmp_path: Path) -> None:
+    """Whoever types a code does so in a browser that we never see: only the account that comes back tells who it was."""
+    fine = write(tmp_path / "a", app=edited(APP, NOBODY), broker=LOCAL)
+    assert "localOperator" == load(fine).apps["acme"].app.owner.binding
+    [problem] = problems_in(write(tmp_path / "b", app=edited(APP, NOBODY, FLOW, ENDPOINT), broker=LOCAL))
+    assert (Code.DEVICE_CODE_UNSUPPORTED, "spec.owner.binding") == (problem.code, problem.path)
+    assert "providerIdentity" in problem.todo
+
+
+@pytest.mark.rule("12.5.7")
+def test_must_one_such_app_keeps_the_whole_bundle_out(tmp_path: Path) -> None:
     """Loading is all or nothing: the good app beside it is not taken either."""
-    bad = edited(APP, ("flow: authorizationCode", "flow: deviceCode"), ("name: acme", "name: tv"))
-    bad = edited(bad, ("/oauth/callback/acme", "/oauth/callback/tv"))
+    bad = edited(APP, FLOW, ("name: acme", "name: tv"), ("/oauth/callback/acme", "/oauth/callback/tv"))
     problems = problems_in(write(tmp_path / "b", app=APP, tv=bad))
     assert {Code.DEVICE_CODE_UNSUPPORTED} == {problem.code for problem in problems}
     assert all(problem.file.endswith("tv.yaml") for problem in problems)
+
+
+@pytest.mark.rule("12.5.7")
+@pytest.mark.parametrize(
+    "bundle",
+    [edited(APP, FLOW, ENDPOINT), edited(APP, FLOW, DISCOVERED)],
+    ids=["its endpoint is named", "its issuer's discovery will name it"],
+)
+def test_may_an_app_that_can_have_the_flow_loads(bundle: str, tmp_path: Path) -> None:
+    loaded = load(write(tmp_path / "b", app=bundle))
+    assert "deviceCode" == loaded.apps["acme"].app.flow
+
+
+@pytest.mark.rule("12.5.7")
+async def test_should_the_answer_has_the_address_and_the_code(house: House) -> None:
+    answer: dict[str, Any] = await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "OAuthApp/tv"})
+    assert "authorization_required" == answer["status"]
+    assert house.idp.url("/device") == answer["deviceCode"]["verificationUri"]
+    assert house.idp.user_codes == [answer["deviceCode"]["userCode"]]
+    other = await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "OAuthApp/mail"})
+    assert set(answer) - set(other) == {"deviceCode"}
+
+
+@pytest.mark.rule("12.5.7", "12.5.4", "12.5.6-6")
+async def test_should_the_grant_is_stored_as_the_other_flows_is(house: House) -> None:
+    """The same record, the same checks on the way; only the word for the flow differs."""
+    grants = {}
+    for app in ("mail", "tv"):
+        asked = await house.ask_link(app)
+        await _agree(house, asked)
+        grant = await house.grant(app)
+        assert grant is not None
+        grants[app] = json.loads(grant.to_plaintext())
+    assert ("authorization_code", "device_code") == tuple(grants[app]["spec"]["flow"] for app in ("mail", "tv"))
+    assert grants["mail"]["spec"].keys() == grants["tv"]["spec"].keys()
+    assert grants["mail"]["status"]["account"] == grants["tv"]["status"]["account"]
+    assert {ALICE} == {grants[app]["spec"]["subject"] for app in grants}
+
+
+@pytest.mark.rule("12.5.7", "12.5.6-7")
+async def test_should_the_agent_is_resumed_as_in_the_other_flow(house: House) -> None:
+    events = {}
+    for app in ("mail", "tv"):
+        await _agree(house, await house.ask_link(app))
+        events[app] = await house.event()
+        assert isinstance(await house.ask(app), Ready)
+    mail, tv = events["mail"], events["tv"]
+    assert mail is not None
+    assert tv is not None
+    same = ("type", "swarmRef", "instanceKey", "agentName", "origin", "auth")
+    assert [mail[word] for word in same] == [tv[word] for word in same]
+    assert mail["payload"].keys() == tv["payload"].keys()
+
+
+@pytest.mark.rule("12.5.7", "12.5.5", "12.5.3-1")
+async def test_the_session_keeps_the_device_code_until_it_ends_and_no_longer(house: House) -> None:
+    asked = await house.ask_link("tv")
+    flow = json.loads((await house.session(asked)).to_plaintext())["spec"]["flow"]
+    assert ("device_code", house.idp.user_codes[0]) == (flow["type"], flow["userCode"])
+    assert flow["deviceCode"]
+    await _agree(house, asked)
+    assert json.loads((await house.session(asked)).to_plaintext())["spec"]["flow"]["deviceCode"] is None
+
+
+async def _agree(house: House, asked: AuthorizationRequired) -> None:
+    if asked.device_code is None:
+        assert 200 == (await house.connect(asked)).status
+        return
+    house.idp.device_approve(asked.device_code.user_code)
+    house.clock.advance(asked.device_code.interval)
+    assert "completed" == (await _end(house, asked)).status
+
+
+async def _end(house: House, asked: AuthorizationRequired) -> Any:
+    """The poller runs by itself, in real time; the broker's clock stands still."""
+    for _ in range(40):
+        found = await house.broker.wait(asked.auth_session_id, timeout=0)
+        if found.status != "pending":
+            return found
+        await house.clock.sleep(0.001)
+    raise AssertionError("nothing came of it")

@@ -122,6 +122,13 @@ CLIENTS = [
     app("a secret without a key", "spec.client.clientSecret.valueFrom.secretRef.key", "not the key", (SECRET, "{valueFrom: {@@secretRef: {ref: Secret/a}}}")),
     app("a secret with a strange key", "spec.client.clientSecret.valueFrom.secretRef.key", "not the key", (SECRET, f"{{valueFrom: {{secretRef: {{ref: Secret/a, key: @@{CANARY}/x}}}}}}")),
 ]
+DEVICE = (("flow: authorizationCode", "flow: deviceCode"), ("  endpoints:\n", "  endpoints:\n    deviceAuthorizationUrl: https://acme.example/device\n"))
+DEVICES = [
+    app("a device code without an identity", "spec.owner.identity.user.from", "nothing tells whose account comes back", *DEVICE, (OWNER, ""), ("spec:\n", "@@spec:\n")),
+    app("a direct link to a device code", "spec.redirect.link", "a device code has no direct link", *DEVICE, ("acme}\n  owner", "acme, link: @@direct}\n  owner")),
+    app("a device endpoint in plain http", "spec.endpoints.deviceAuthorizationUrl", "http instead of https", DEVICE[0], ("  endpoints:\n", f"  endpoints:\n    deviceAuthorizationUrl: @@http://{CANARY}.example/device\n")),
+    app("a device code without a token endpoint", "spec.endpoints.tokenUrl", "missing", *DEVICE, ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
+]
 MACHINE = (("flow: authorizationCode", "flow: clientCredentials"), ("  redirect: {callbackPath: /oauth/callback/acme}\n", ""), (OWNER, ""))
 GLOBALLY = ("subjectMode: user", "subjectMode: global")
 MACHINES = [
@@ -304,6 +311,7 @@ MISTAKES = [
     *SHAPES,
     *PROVIDERS,
     *FLOWS,
+    *DEVICES,
     *MACHINES,
     *PUSHING,
     *URLS,

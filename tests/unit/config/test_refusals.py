@@ -79,15 +79,6 @@ def test_the_bundle_of_the_table_is_fine_without_its_changes(tmp_path: Any):
 
 
 @pytest.mark.case("95")
-@pytest.mark.rule("12.5.7")
-def test_a_device_code_app_is_refused_while_the_flow_does_not_exist(tmp_path: Any):
-    [problem] = refused(write(tmp_path / "b", app=edited(APP, ("authorizationCode", "deviceCode")))).problems
-    assert Code.DEVICE_CODE_UNSUPPORTED is problem.code
-    assert ("spec.flow", 6) == (problem.path, problem.line)
-    assert "deviceCodeUnsupported: the device code flow is not available, write flow: authorizationCode" in str(problem)
-
-
-@pytest.mark.case("95")
 def test_five_hundred_problems_are_enough(tmp_path: Any):
     folder = write(tmp_path / "b", app=APP + "".join(f"  n{number}: 1\n" for number in range(5_000)))
     problems = refused(folder).problems
