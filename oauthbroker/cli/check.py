@@ -115,6 +115,8 @@ def _tools_table(loaded: Loaded) -> Table:
 
 def _account(app: OAuthApp) -> str:
     """How whose account it is gets known."""
+    if app.flow == "clientCredentials":
+        return "the client itself, no person"
     rule = app.owner.global_identity if app.subject_mode == "global" else app.owner.user_identity
     return f"{rule.template} ({rule.source})" if rule else app.owner.binding
 
@@ -144,7 +146,7 @@ def _app_json(draft: AppDraft) -> dict[str, Any]:
         "flow": app.flow,
         "redirectUri": app.redirect.uri if app.has_callback else None,
         "link": app.redirect.link,
-        "binding": app.owner.binding,
+        "binding": app.owner.binding if app.flow != "clientCredentials" else None,
         "identity": {mode: {"from": it.source, "template": it.template} for mode, it in rules.items() if it},
         "unverified": list(draft.doubts),
         "unusualFlow": draft.unusual_flow,

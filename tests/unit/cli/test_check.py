@@ -58,6 +58,18 @@ def test_an_app_to_which_no_browser_comes_back_names_its_flow_and_no_redirect_ur
     assert ("deviceCode", None) == (app["flow"], app["redirectUri"])
 
 
+def test_an_app_that_asks_for_itself_has_nobodys_account(tmp_path: Path):
+    start = APP.index("  redirect:")
+    machine = edited(
+        APP[:start], ("authorizationCode", "clientCredentials"), ("subjectMode: user", "subjectMode: global")
+    )
+    folder = write(tmp_path / "b", app=machine)
+    said = check(folder).stdout.splitlines()
+    assert {"  account      the client itself, no person", "  flow         clientCredentials"} <= set(said)
+    [app] = json.loads(check(folder, "--json").stdout)["apps"]
+    assert (None, {}, None) == (app["binding"], app["identity"], app["redirectUri"])
+
+
 @pytest.mark.case("95")
 def test_every_problem_is_printed_and_the_status_is_two(tmp_path: Path):
     bad = edited(APP, ("[read, write]", f"[read, '{CANARY} x']"), ("  flow: authorizationCode", "  flow: deviceCode"))
