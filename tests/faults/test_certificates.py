@@ -1,0 +1,77 @@
+"""A renewal whose provider cannot prove itself: nothing is sent, nothing is lost, and nobody is bothered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from oauthbroker import wiring
+from oauthbroker.errors import Code
+from oauthbroker.protocol.transport import Transport
+from oauthbroker.records import Grant, Token
+from oauthbroker.results import Failed, Ready
+from oauthbroker.testing import Authority, Canaries, IdentityProvider
+from oauthbroker.testing.authority import Certificate, Fault
+from tests.house import ALICE, House, running, user_app
+
+FAULTS: list[Fault] = [fault for fault in get_args(Fault) if fault]
+
+
+async def plant(house: House) -> Grant:
+    """A grant whose token has just ended, as it would lie there had the certificate been good yesterday."""
+    app, now = house.broker.bundle.apps["mail"], house.clock.now()
+    old = Token(Canaries.active().mint("access token"), "Bearer", Canaries.active().mint("refresh token"), now, 3600)
+    grant = Grant(
+        app="mail", provider="oidc", subject=ALICE, flow="authorization_code", scopes=app.scopes, token=old,
+        created_at=now - timedelta(days=1), updated_at=now - timedelta(hours=1), registration=app.registration,
+        account=(house.idp.issuer, "U234567"),
+    )  # fmt: skip
+    await house.repository.save_grant(grant, expect=0)
+    return grant
+
+
+async def ask(certificate: Certificate) -> tuple[object, Grant, Grant | None, IdentityProvider]:
+    """What the tool is told, the grant before and after, and the provider to see what it got."""
+    async with IdentityProvider(tls=certificate) as idp, running(idp, [user_app(idp)], background=False) as house:
+        before = await plant(house)
+        return await house.ask("mail"), before, await house.grant("mail"), idp
+
+
+@pytest.fixture
+def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    """An authority that the machine trusts: no setting of the product adds one."""
+    authority = Authority(tmp_path)
+    monkeypatch.setattr(wiring, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
+    return authority
+
+
+@pytest.mark.case("35")
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_renewal_over_a_bad_certificate_sends_nothing_and_keeps_the_grant(trusted: Authority, fault: Fault):
+    answer, before, after, idp = await ask(trusted.issue(fault))
+    assert isinstance(answer, Failed)
+    assert (Code.PROVIDER_UNREACHABLE, True) == (answer.code, answer.retryable)
+    assert [] == idp.requests
+    assert after is not None
+    assert before == replace(after, updated_at=before.updated_at)  # no intent stays: the token was not sent
+
+
+@pytest.mark.case("35")
+async def test_an_authority_that_nobody_trusts_is_refused_whatever_it_signs(tmp_path: Path):
+    answer, before, after, idp = await ask(Authority(tmp_path).issue())
+    assert isinstance(answer, Failed)
+    assert (Code.PROVIDER_UNREACHABLE, []) == (answer.code, idp.requests)
+    assert after is not None
+    assert before.token == after.token
+
+
+@pytest.mark.case("35")
+async def test_the_same_renewal_reaches_a_provider_that_proves_itself(trusted: Authority):
+    answer, _, _, idp = await ask(trusted.issue())
+    assert not isinstance(answer, Ready)  # the planted token is none of the provider's
+    assert 1 == idp.count("refresh_token")
