@@ -70,7 +70,7 @@ class IdentityProvider(World, Observed):
 
     @property
     def endpoints(self) -> dict[str, str]:
-        """What an OAuthApp's `spec.endpoints` wants to know."""
+        """What an OAuthApp's `spec.endpoints` wants to know; the address of PAR unless it is `off`."""
         paths = {
             "authorizationUrl": "/authorize",
             "tokenUrl": "/token",
@@ -79,6 +79,7 @@ class IdentityProvider(World, Observed):
             "jwksUrl": "/jwks",
             "deviceAuthorizationUrl": "/device_authorization",
         }
+        paths |= {} if self.par == "off" else {"pushedAuthorizationUrl": "/par"}
         return {name: self.url(path) for name, path in paths.items()} | {"issuer": self.issuer}
 
     async def agree(

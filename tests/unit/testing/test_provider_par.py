@@ -105,6 +105,12 @@ async def test_the_metadata_says_what_is_offered(party: RelyingParty, word: Any,
     assert told == (url and url.removeprefix(party.idp.base_url), document.get("require_pushed_authorization_requests"))
 
 
+@pytest.mark.parametrize("word, named", [("off", False), ("offered", True), ("required", True)])
+async def test_the_endpoints_of_an_app_name_it_where_it_is_offered(party: RelyingParty, word: Any, named: bool):
+    party.idp.par = word
+    assert named == (party.idp.endpoints.get("pushedAuthorizationUrl") == party.idp.url("/par"))
+
+
 async def test_it_can_be_scripted(party: RelyingParty):
     party.idp.script.par.busy(7, 503)
     party.idp.script.par.fields(expires_in=None)
