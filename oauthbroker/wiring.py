@@ -324,9 +324,8 @@ def _build(
     callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
     fetch = Fetch(repository, asker, discovery, clock)
     refresh = Refresh(
-        repository, discovery, Redeemer(asker, owners, clock), fetch, revoke.tokens, Circuits(clock), clock, audit,
-        metrics, limits,
-        log.warning,
+        repository, discovery, Redeemer(asker, owners, clock), fetch, revoke.tokens, revoke.late, Circuits(clock),
+        clock, audit, metrics, limits, log.warning,
     )  # fmt: skip
     upkeep = Upkeep(repository, refresh, apps.get, clock)
     sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events, devices.watch)

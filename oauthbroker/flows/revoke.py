@@ -54,6 +54,28 @@ class Revoke:
         except BrokerError:
             return False
 
+    async def late(self, app: OAuthApp, subject: str, tokens: tuple[Secret, ...]) -> None:
+        """Tokens that came for a grant that was ended meanwhile, the refresh token first: they end too. They join its
+        tombstone before the provider hears of them, so that neither a crash nor a busy provider loses one.
+
+        The caller holds the grant's flight. Tokens below a new login are left alone: they may share its grant.
+        """
+        refresh, access = (tokens[0] if len(tokens) > 1 else None), tokens[-1]
+        try:
+            async with self.repository.pair(app.name, subject):
+                held = await self.repository.grant(app.name, subject)
+                if held is not None and not held.record.revoked:
+                    return
+                if held is not None:
+                    grant = held.record.retiring(refresh, access, self.clock.now())
+                    held = await self.repository.save_grant(grant, expect=held.generation)
+        except (BrokerError, Conflict):
+            held = None
+        if held is None:
+            await self.tokens(app, tokens)
+        else:
+            await self._end(app, held.record)
+
     async def bury(self, name: str, subject: str) -> Held[Grant] | None:
         """The tombstone of (name, subject): from here on nobody gets its token, in any process. None when no grant
         was alive. Telling the provider is left to `resume`."""
