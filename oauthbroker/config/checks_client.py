@@ -251,8 +251,14 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
 
 def check_pushing(app: Merged) -> None:
     """RFC 9126. What is pushed is good for about a minute, so it can only be pushed when the browser is on its way."""
-    if app.spec.pushed_authorization != "required":
-        return
+    if app.spec.flow == "deviceCode" and app.spec.pushed_authorization is not None:
+        what = "no browser is sent anywhere with flow: deviceCode"
+        app.written.refuse(("pushedAuthorization",), what, "remove it", key=True)
+    elif app.spec.pushed_authorization == "required":
+        _check_push_required(app)
+
+
+def _check_push_required(app: Merged) -> None:
     if app.redirect.link == "direct":
         what = "a direct link lies about for longer than a pushed request lives"
         app.written.refuse(("redirect", "link"), what, "write link: connect, or pushedAuthorization: auto")

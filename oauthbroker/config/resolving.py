@@ -31,7 +31,7 @@ def resolve(
     wanted = {name: draft for name, draft in loaded.apps.items() if only is None or name in only}
     apps = {name: _app(draft, env, secrets, problems) for name, draft in wanted.items()}
     connectors: dict[str, ConnectorAuth] = {}
-    for name, draft in (loaded.connectors.items() if only is None else ()):
+    for name, draft in loaded.connectors.items() if only is None else ():
         token = draft.token.read(env, secrets, problems) if draft.token else None
         connectors[name] = ConnectorAuth(draft.auth, token)
     key_file = with_key_file(loaded.settings, env)

@@ -144,6 +144,7 @@ PUSHING = [
     app("an unknown way of pushing", "spec.pushedAuthorization", "write 'auto', 'required' or 'never'", ("  scopes: [read", f"  pushedAuthorization: @@{CANARY}\n  scopes: [read")),
     app("pushing to nowhere", "spec.endpoints.pushedAuthorizationUrl", "an issuer whose discovery names it", ("  endpoints:", "  pushedAuthorization: required\n  @@endpoints:")),
     app("pushing a direct link", "spec.redirect.link", "lives", ("  endpoints:", "  pushedAuthorization: required\n  endpoints:\n    pushedAuthorizationUrl: https://acme.example/par"), ("{callbackPath: /oauth/callback/acme}", "{callbackPath: /oauth/callback/acme, link: @@direct}")),
+    app("pushing with a device code", "spec.pushedAuthorization", "no browser is sent anywhere", ("flow: authorizationCode", "flow: deviceCode\n  @@pushedAuthorization: auto"), ("  endpoints:", "  endpoints:\n    deviceAuthorizationUrl: https://acme.example/device")),
     app("pushing in the clear", "spec.endpoints.pushedAuthorizationUrl", "http instead of https", ("  endpoints:", f"  endpoints:\n    pushedAuthorizationUrl: @@http://{CANARY}.example/par")),
 ]
 URLS = [
