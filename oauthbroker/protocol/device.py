@@ -31,6 +31,10 @@ _RESERVED = RESERVED | {"grant_type", "device_code", "client_secret", "client_as
 _DEVICE_CODE = re.compile(rf"[\x21-\x7e]{{1,{MAX_DEVICE_CODE}}}")
 # ASCII letters, digits and single separators: what a person can read out, and nothing that looks like something else.
 _USER_CODE = re.compile(r"[A-Za-z0-9]+([ ._-][A-Za-z0-9]+)*")
+# What our page can show and lead to: a plain host, and nothing in the rest that would have to be quoted.
+_ADDRESS = re.compile(
+    r"https?://([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?][A-Za-z0-9._~:/?@!$&()*+,;=%-]*)?"
+)
 _DIGITS = re.compile(r"[0-9]{1,12}")
 _DENIED = frozenset({"access_denied", "authorization_declined"})  # the second is Microsoft's
 _PASSING = frozenset({"temporarily_unavailable", "server_error"})
@@ -163,7 +167,7 @@ def _address(members: Mapping[str, Json], name: str, draft: str, check_url: Chec
     value = members.get(name, members.get(draft))
     if value is None:
         return None
-    fits = isinstance(value, str) and len(value) <= MAX_ADDRESS
+    fits = isinstance(value, str) and len(value) <= MAX_ADDRESS and _ADDRESS.fullmatch(value) is not None
     try:
         check_url(value if isinstance(value, str) else "")
     except BrokerError:

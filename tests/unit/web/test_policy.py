@@ -16,8 +16,8 @@ TEXT, EDGE = 4.5, 3.0  # WCAG 2.2: 1.4.3 for text, 1.4.11 for what marks a contr
 PAIRS = [
     ("ink", "card", TEXT), ("soft", "card", TEXT), ("soft", "page", TEXT), ("ink", "calm-soft", TEXT),
     ("on-accent", "accent", TEXT), ("on-accent", "accent-strong", TEXT), ("note-ink", "note", TEXT),
-    ("edge", "card", EDGE), ("accent", "card", EDGE), ("accent", "calm-soft", EDGE), ("soft", "calm-soft", EDGE),
-    ("good", "good-soft", EDGE), ("bad", "bad-soft", EDGE),
+    ("edge", "card", EDGE), ("accent", "card", EDGE), ("accent", "calm-soft", EDGE), ("soft", "calm-soft", TEXT),
+    ("good", "good-soft", EDGE), ("bad", "bad-soft", EDGE), ("pen", "paper", TEXT),
 ]  # fmt: skip
 
 

@@ -1,0 +1,138 @@
+"""The page of a device code: the code to type, where to type it, what it is for, and nothing that runs or loads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import segno
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.results import DevicePrompt
+from oauthbroker.web.pages import LOOK_AGAIN_SECONDS, Page, render_device
+from oauthbroker.web.policy import stylesheet
+from oauthbroker.web.qr import QUIET_ZONE, qr_svg
+from tests.unit.web.kit import Document, a_view
+from tests.unit.web.test_pages import PAYLOADS, shape
+
+URI = "https://login.example.com/device"
+PROMPT = DevicePrompt(URI, f"{URI}?user_code=WDJB-MJHT", "WDJB-MJHT", 5)
+PLAIN = replace(PROMPT, verification_uri_complete=None)
+VIEW = a_view(provider="oidc", provider_host="login.example.com")
+BOTH = pytest.mark.parametrize("page", [render_device(VIEW, PROMPT, "en"), render_device(VIEW, PLAIN, "ko")], ids=str)
+
+
+def test_the_code_the_address_and_the_warning_are_what_one_reads():
+    page = Document(render_device(VIEW, PROMPT, "en").html)
+    assert "WDJB-MJHT" == page.one("strong").text
+    assert URI in page.text
+    assert "Only go on if you started this yourself" in page.text
+    assert page.text.index("Only go on") < page.text.index("WDJB-MJHT")  # first the warning, then the code
+    rows = dict(zip([e.text for e in page.all("dt")], [e.text for e in page.all("dd")], strict=True))
+    assert ("planner", "login.example.com", "in 10 min (10:10 UTC)") == (
+        rows["Who asks"],
+        rows["Sign in at"],
+        rows["Code expires"],
+    )
+    assert 2 == len(page.all("li"))
+
+
+def test_button_and_qr_code_lead_to_where_the_code_is_filled_in():
+    page = render_device(VIEW, PROMPT, "en")
+    link = Document(page.html).one("a").attributes
+    assert {"class": "button primary", "href": PROMPT.verification_uri_complete, "rel": "noreferrer"} == link
+    assert str(qr_svg(f"{URI}?user_code=WDJB-MJHT")) in page.html
+    assert "shows the same one before you agree" in page.html
+
+
+def test_without_such_an_address_the_person_is_told_to_type():
+    page = render_device(VIEW, PLAIN, "en")
+    assert URI == Document(page.html).one("a").attributes["href"]
+    assert str(qr_svg(URI)) in page.html
+    assert "type the code when it is asked for" in page.html
+
+
+def test_the_one_form_says_no_and_there_is_nothing_to_say_yes_to_here():
+    page = Document(render_device(VIEW, PROMPT, "en").html)
+    assert {"type": "hidden", "name": "csrf", "value": "c" * 43} == page.one("input").attributes
+    [button] = page.all("button")
+    assert ("decision", "cancel") == (button.attributes["name"], button.attributes["value"])
+
+
+def test_it_looks_again_by_itself_at_the_same_address():
+    page = Document(render_device(VIEW, PROMPT, "en").html)
+    refresh = [e.attributes["content"] for e in page.all("meta") if e.attributes.get("http-equiv") == "refresh"]
+    assert [str(LOOK_AGAIN_SECONDS)] == refresh
+
+
+@pytest.mark.case("88")
+@BOTH
+def test_it_runs_loads_and_styles_nothing_inline(page: Page):
+    document = Document(page.html)
+    assert not {"script", "img", "iframe", "link", "object", "base", "embed"} & {e.tag for e in document.elements}
+    for element in document.elements:
+        assert not [name for name in element.attributes if name.startswith("on") or name in {"style", "src", "action"}]
+    assert document.one("style").text == stylesheet()
+
+
+@BOTH
+def test_it_is_whole_accessible_html(page: Page):
+    document = Document(page.html)
+    assert page.locale == document.one("html").attributes["lang"]
+    assert document.one("h1").text.strip()
+    assert document.one("title").text.strip()
+    assert {"true"} == {svg.attributes["aria-hidden"] for svg in document.all("svg")}  # the words beside them say it
+    ids = {e.attributes["id"] for e in document.elements if "id" in e.attributes}
+    assert {e.attributes["aria-labelledby"] for e in document.elements if "aria-labelledby" in e.attributes} <= ids
+    assert ["status"] == [e.attributes["role"] for e in document.elements if "role" in e.attributes]
+    assert "same-origin" == page.referrer_policy  # its form is posted to itself
+
+
+@pytest.mark.case("88")
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("locale", ["en", "ko"])
+def test_hostile_names_stay_text(payload, locale):
+    view = a_view(agent_name=payload, app_name=payload, subject=payload, scopes=(payload,), provider=payload)
+    hostile = render_device(view, PROMPT, locale)
+    assert shape(hostile) == shape(render_device(a_view(provider="x", scopes=("y",)), PROMPT, locale))
+    assert not {"\u202e", "\u2066", "\x00", "\x1b"} & set(hostile.html)
+    hostile.response()  # encodes
+
+
+@pytest.mark.case("88")
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_code_that_got_past_the_judge_would_still_be_text(payload: str):
+    hostile = render_device(VIEW, replace(PROMPT, user_code=payload), "en")
+    assert shape(hostile) == shape(render_device(VIEW, PROMPT, "en"))
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "data:text/html,x", 'https://x.example/"><script>', "//x.example"]
+)
+@pytest.mark.parametrize("member", ["verification_uri", "verification_uri_complete"])
+def test_an_address_that_no_browser_should_be_given_is_not_shown(url: str, member: str):
+    changes: dict[str, Any] = {member: url}
+    with pytest.raises(BrokerError) as refused:
+        render_device(VIEW, replace(PROMPT, **changes), "en")
+    assert Code.APP_MISCONFIGURED is refused.value.code
+
+
+@given(st.from_regex(r"\Ahttps://[a-z]{1,20}\.example/[a-zA-Z0-9/?=&-]{0,300}\Z"))
+def test_the_drawing_is_the_code_that_segno_makes_with_its_quiet_zone(address: str):
+    """Its rectangles, drawn again, are the modules; what they say is the library's business."""
+    matrix = [[bool(module) for module in row] for row in segno.make_qr(address, error="m").matrix]
+    svg = str(qr_svg(address))
+    [size] = re.findall(r'viewBox="0 0 (\d+) \1"', svg)
+    assert len(matrix) + 2 * QUIET_ZONE == int(size)
+    drawn = [[False] * int(size) for _ in range(int(size))]
+    for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1h-\3z", svg):
+        for step in range(int(width)):
+            drawn[int(y)][int(x) + step] = True
+    inside = slice(QUIET_ZONE, -QUIET_ZONE)
+    assert matrix == [row[inside] for row in drawn[inside]]
+    assert sum(map(sum, matrix)) == sum(map(sum, drawn))  # nothing in the quiet zone
+    assert re.fullmatch(r"<svg [a-zA-Z0-9 =\"-]+><path d=\"[Mhvz0-9 -]+\"/></svg>", svg)
