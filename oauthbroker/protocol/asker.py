@@ -9,16 +9,15 @@ from oauthbroker.apps import Client, Limits, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError
 from oauthbroker.protocol.messages import Answer, Request
-from oauthbroker.protocol.token_fields import body_members
+from oauthbroker.protocol.token_fields import body_members, error_word
 from oauthbroker.protocol.transport import Transport
-from oauthbroker.turn import Json
 
 Build = Callable[[OAuthApp], Request]
 Notice = Callable[[str, int, int], None]
 
-# RFC 6749 section 5.2, and the same said by GitHub and by Slack. Nothing else: after these words, and only then, it
-# is sure that the grant in the request was not looked at.
-_CLIENT_REFUSED = frozenset({"invalid_client", "incorrect_client_credentials", "bad_client_secret"})
+# RFC 6749 section 5.2, or what a profile says means the same. Nothing else: after this word, and only then, it is
+# sure that the grant in the request was not looked at.
+_CLIENT_REFUSED = "invalid_client"
 
 
 @dataclass(slots=True)
@@ -78,12 +77,12 @@ def refuses_client(app: OAuthApp, answer: Answer) -> bool:
     """
     if answer.status not in {200, 400, 401, 403}:
         return False
-    word: Json = None
+    word = ""
     try:
-        word = body_members(app, answer, any_label=True).get("error")
+        word = error_word(app, body_members(app, answer, any_label=True))
     except BrokerError:
-        word = None
-    return word in _CLIENT_REFUSED if isinstance(word, str) and word else answer.status == 401
+        word = ""
+    return word == _CLIENT_REFUSED if word else answer.status == 401
 
 
 def _knows_client(app: OAuthApp, answer: Answer) -> bool:

@@ -85,7 +85,7 @@ def _spare(app: OAuthApp, answer: Answer) -> Secret | None:
 def _judged(status: int, refused: BrokerError) -> RenewalRefused:
     code, spent = refused.code, False
     match code:
-        case Code.EXCHANGE_FAILED if refused.note in GONE:
+        case Code.EXCHANGE_FAILED if refused.note == GONE:
             code = Code.REAUTH_REQUIRED
         case Code.EXCHANGE_FAILED if refused.note in {"invalid_request", "invalid_scope"}:
             code = Code.APP_MISCONFIGURED

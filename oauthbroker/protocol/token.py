@@ -33,16 +33,12 @@ _RESERVED = frozenset({
     "client_assertion_type", "refresh_token", "scope", "resource",
 })  # fmt: skip
 
-# The error words we know; another one is simply a refusal. The provider's own text never goes further than here.
-_OPERATOR = frozenset({
-    "invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_target",
-    "incorrect_client_credentials", "redirect_uri_mismatch",  # GitHub
-    "invalid_client_id", "bad_client_secret", "bad_redirect_uri",  # Slack
-})  # fmt: skip
+# The error words we know, and a profile may translate into; another one is simply a refusal. The provider's own text
+# never goes further than here.
+_OPERATOR = frozenset({"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_target"})
 _PASSING = frozenset({"temporarily_unavailable", "server_error"})
-# The grant is gone: RFC 6749's word, and those of GitHub and Slack.
-GONE = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token", "token_expired", "token_revoked"})
-_KNOWN = _OPERATOR | _PASSING | GONE | {"invalid_request", "invalid_scope", "access_denied"}
+GONE = "invalid_grant"
+_KNOWN = _OPERATOR | _PASSING | {GONE, "invalid_request", "invalid_scope", "access_denied"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -128,12 +128,14 @@ async def test_no_other_answer_is_asked_for_twice(refusal: Answer) -> None:
     ],
 )
 async def test_the_ways_to_say_that_a_client_is_unknown(refusal: Answer) -> None:
+    """RFC 6749's, and a provider's own words where its preset says what they mean."""
     desk = Desk(refusal, TOKENS)
-    assert TOKENS is await desk.ask(app_with("one", "two"))
+    words = {"incorrect_client_credentials": "invalid_client", "bad_client_secret": "invalid_client"}
+    assert TOKENS is await desk.ask(app_with("one", "two", habits=Habits(error_words=words)))
 
 
 def test_a_form_says_it_too_where_forms_are_agreed() -> None:
-    said = answer(b"error=incorrect_client_credentials", 200, FORM)
+    said = answer(b"error=invalid_client", 200, FORM)
     assert refuses_client(with_habits(token_response_format="form"), said)
     assert not refuses_client(APP, said)
 

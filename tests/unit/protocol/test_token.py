@@ -354,7 +354,7 @@ def test_a_token_path_that_leads_nowhere_is_refused(body):
         (200, "bad_verification_code", Code.EXCHANGE_FAILED, "an error outside RFC 6749"),
         (400, "invalid_client", Code.APP_MISCONFIGURED, "invalid_client"),
         (401, "invalid_client", Code.APP_MISCONFIGURED, "invalid_client"),
-        (200, "incorrect_client_credentials", Code.APP_MISCONFIGURED, "incorrect_client_credentials"),
+        (200, "incorrect_client_credentials", Code.EXCHANGE_FAILED, "an error outside RFC 6749"),
         (400, "unauthorized_client", Code.APP_MISCONFIGURED, "unauthorized_client"),
         (400, "unsupported_grant_type", Code.APP_MISCONFIGURED, "unsupported_grant_type"),
         (401, f"{CANARY}-odd", Code.APP_MISCONFIGURED, "an error outside RFC 6749"),
