@@ -29,7 +29,7 @@ from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository import Held, Repository
 from oauthbroker.secret import Secret
 
-PROVIDER_CALLS = 6  # discovery twice, keys, exchange, userinfo, revocation: a claim outlives them all
+PROVIDER_CALLS = 7  # discovery twice, keys twice, exchange, userinfo, revocation: a claim outlives them all
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED, Code.APP_MISMATCH})
 
 T = TypeVar("T")

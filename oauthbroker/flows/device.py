@@ -38,7 +38,7 @@ SLOW_DOWN_SECONDS = 5  # RFC 8628 section 3.5
 LONGEST_BACKOFF = 60
 BUSY_SECONDS = 1.0  # somebody else works on this pair, or wrote this record, at this moment
 TICK_SECONDS = 0.2  # how soon we notice that the clock has reached the next poll
-PROVIDER_CALLS = 5  # keys, discovery twice, userinfo, revocation: a claim outlives them all
+PROVIDER_CALLS = 6  # keys twice, discovery twice, userinfo, revocation: a claim outlives them all
 Tell = Callable[..., None]
 
 
