@@ -1,0 +1,296 @@
+"""The night a provider is slow, busy or refuses us: nobody is bothered who cannot help, and nobody hammers it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from oauthbroker.errors import Code
+from oauthbroker.metrics import Metric
+from oauthbroker.records import Grant, Token
+from oauthbroker.results import Failed, Ready
+from oauthbroker.secret import Secret
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.provider import FOREVER
+from oauthbroker.upkeep import Upkeep
+from tests.house import ALICE, House, running, turn, user_app
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+async def quiet(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    """Nothing runs in the background: what is counted is what was asked for. `ahead` is renewed ahead of its end."""
+    apps = [
+        user_app(identity_provider),
+        user_app(identity_provider, "files"),
+        user_app(identity_provider, "ahead", refresh_ahead_seconds=600),
+    ]
+    async with running(identity_provider, apps, clock=test_clock, background=False) as house:
+        yield house
+
+
+async def plant(house: House, count: int, *, lives: float) -> list[str]:
+    """Grants of so many people, whose tokens the provider has never seen; it refuses their refresh tokens or worse."""
+    app, now = house.broker.bundle.apps["mail"], house.clock.now()
+    subjects = [f"idp:user:U{number}" for number in range(count)]
+    for subject in subjects:
+        end = now + timedelta(seconds=lives)
+        token = Token(Secret(f"at-{subject}"), "bearer", Secret(f"rt-{subject}"), end, 3600)
+        grant = Grant(
+            "mail", "oidc", subject, "authorization_code", app.scopes, token, now, now, registration=app.registration
+        )
+        await house.repository.save_grant(grant, expect=0)
+    return subjects
+
+
+@pytest.mark.case("54")
+@pytest.mark.parametrize(
+    "error, status", [("invalid_client", 401), ("unauthorized_client", 400), ("", 401), ("invalid_request", 400)]
+)
+async def test_a_client_that_is_refused_touches_no_grant_and_raises_one_alarm(
+    quiet: House, error: str, status: int
+) -> None:
+    """A hundred people's tools ask; the provider is asked once, the operator is told once."""
+    house, subjects = quiet, await plant(quiet, 100, lives=-1)
+    before = {held.record.id: held.record async for held in house.repository.grants()}
+    refresh = house.idp.script.refresh
+    _ = refresh.refuse(error, status, times=FOREVER) if error else refresh.answer(status, b"", times=FOREVER)
+    for subject in subjects:
+        answer = await house.ask(of=turn(user=subject))
+        assert isinstance(answer, Failed)
+        assert Code.APP_MISCONFIGURED is answer.code
+    assert 1 == house.idp.count("refresh_token")
+    assert 1 == house.log.getvalue().count("renewals pause")
+    async for held in house.repository.grants():
+        then, now = before[held.record.id], held.record
+        assert replace(now, updated_at=then.updated_at) == then
+
+
+@pytest.mark.case("54")
+async def test_once_the_operator_has_mended_it_the_same_grants_go_on(quiet: House) -> None:
+    house = quiet
+    await house.connected()
+    house.clock.advance(HOUR)
+    house.idp.script.refresh.refuse("invalid_client", 401)
+    assert isinstance(await house.ask(), Failed)
+    assert isinstance(await house.ask(), Failed)
+    house.clock.advance(31)
+    assert isinstance(await house.ask(), Ready)
+
+
+@pytest.mark.case("55")
+@pytest.mark.parametrize("how", ["500", "502", "503", "reset", "lost"])
+async def test_a_provider_that_is_down_is_asked_less_and_less_and_then_all_is_well(quiet: House, how: str) -> None:
+    """A tool that asks every second for ten minutes costs a few dozen requests, and the first one after the provider
+    is back gets a token."""
+    house = quiet
+    house.idp.change("client-mail", reuse_grace=10_000)  # so that the lost answers cost no grant
+    await house.connected()
+    house.clock.advance(HOUR)
+    refresh = house.idp.script.refresh
+    if how == "reset":
+        refresh.close_after_accept(reset=True, times=FOREVER)
+    elif how == "lost":
+        refresh.close_after_accept(after_work=True, times=FOREVER)
+    else:
+        refresh.answer(int(how), times=FOREVER)
+    for _ in range(600):
+        answer = await house.ask()
+        assert isinstance(answer, Failed)
+        assert (Code.PROVIDER_UNREACHABLE, True) == (answer.code, answer.retryable)
+        house.clock.advance(1)
+    assert 5 <= house.idp.count("refresh_token") <= 40
+    house.idp.script.reset()
+    house.clock.advance(301)
+    assert isinstance(await house.ask(), Ready)
+
+
+@pytest.mark.case("55")
+async def test_a_provider_that_is_not_there_is_no_reason_to_bother_a_person(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    app = user_app(identity_provider)
+    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
+        await house.connected()
+        house.clock.advance(HOUR)
+        endpoints = replace(app.endpoints, refresh_url="http://127.0.0.1:9/token")
+        async with running(
+            identity_provider,
+            [replace(app, endpoints=endpoints)],
+            clock=test_clock,
+            store=house.store,
+            background=False,
+        ) as cut_off:
+            answer = await cut_off.ask()
+            assert isinstance(answer, Failed)
+            assert Code.PROVIDER_UNREACHABLE is answer.code
+            grant = await cut_off.grant()
+            assert grant is not None
+            assert grant.renewal.intent is None, "nothing was sent, so nothing can be spent"
+
+
+RETRY_AFTER = [("7", 7), ("-1", 1), ("0", 1), ("1000000000", 3600), ("soon", None), ("", None)]
+
+
+@pytest.mark.case("56")
+@pytest.mark.parametrize("status, code", [(429, Code.PROVIDER_RATE_LIMITED), (503, Code.PROVIDER_UNREACHABLE)])
+@pytest.mark.parametrize("said, seconds", RETRY_AFTER)
+async def test_a_provider_that_asks_for_a_pause_gets_it_from_the_whole_app(
+    quiet: House, status: int, code: Code, said: str, seconds: int | None
+) -> None:
+    """Clamped to 1 s..1 h. Another person's tool is told the same without a request; another app is not concerned."""
+    house = quiet
+    first, second = await plant(house, 2, lives=-1)
+    await house.connected("files")
+    house.clock.advance(HOUR)
+    house.idp.script.client("client-mail").refresh.busy(said, status)
+    answer = await house.ask(of=turn(user=first))
+    assert isinstance(answer, Failed)
+    assert (code, seconds) == (answer.code, answer.retry_after_seconds)
+    assert isinstance(await house.ask("files"), Ready)
+    if seconds is not None:
+        other = await house.ask(of=turn(user=second))
+        assert isinstance(other, Failed)
+        assert (code, seconds) == (other.code, other.retry_after_seconds)
+        assert 1 == house.idp.count("refresh_token", "client-mail")
+        house.clock.advance(seconds)
+    else:
+        house.clock.advance(2)
+    assert "authorization_required" == (await house.ask(of=turn(user=second))).status  # asked again: it never knew it
+    assert 2 == house.idp.count("refresh_token", "client-mail")
+
+
+@pytest.mark.case("56")
+async def test_a_pause_until_a_date_counts_by_the_providers_own_clock(quiet: House) -> None:
+    house = quiet
+    await house.connected()
+    house.clock.advance(HOUR)
+    dates = {"Retry-After": "Wed, 21 Oct 2026 07:30:00 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}
+    house.idp.script.refresh.answer(429, {}, dates)
+    answer = await house.ask()
+    assert isinstance(answer, Failed)
+    assert 120 == answer.retry_after_seconds
+
+
+@pytest.mark.case("60")
+async def test_a_time_that_no_token_of_the_provider_lives_is_said_at_once(quiet: House) -> None:
+    house = quiet
+    await house.connected()
+    for _ in range(20):
+        answer = await house.ask(min_ttl_seconds=7200)
+        assert isinstance(answer, Failed)
+        assert (Code.MIN_TTL_UNSATISFIABLE, False) == (answer.code, answer.retryable)
+    assert house.idp.count("refresh_token") <= 1
+
+
+@pytest.mark.case("60")
+async def test_a_provider_that_has_begun_to_issue_shorter_tokens_is_asked_once(quiet: House) -> None:
+    house = quiet
+    await house.connected()
+    house.clock.advance(HOUR - 60)
+    house.idp.change("client-mail", access_lifetime=600)
+    for _ in range(20):
+        answer = await house.ask(min_ttl_seconds=1800)
+        assert isinstance(answer, Failed)
+        assert Code.MIN_TTL_UNSATISFIABLE is answer.code
+    assert 1 == house.idp.count("refresh_token")
+    assert isinstance(await house.ask(), Ready)
+
+
+@pytest.mark.case("60")
+async def test_tokens_that_live_a_minute_are_not_renewed_at_every_call(quiet: House) -> None:
+    """Shorter than our default minimum: half of their life is enough."""
+    house = quiet
+    house.idp.change("client-mail", access_lifetime=60)
+    await house.connected()
+    for _ in range(300):
+        assert isinstance(await house.ask(), Ready)
+        house.clock.advance(1)
+    assert 9 <= house.idp.count("refresh_token") <= 11
+
+
+@pytest.mark.case("100")
+async def test_a_provider_that_hangs_for_one_app_keeps_no_other_app_waiting(quiet: House) -> None:
+    house = quiet
+    await house.connected()
+    await house.connected("files")
+    house.clock.advance(HOUR)
+    hanging = house.idp.script.client("client-mail").refresh.hang()
+    waiting = asyncio.create_task(house.ask())
+    await hanging.arrived()
+    assert isinstance(await house.ask("files"), Ready)
+    assert not waiting.done()
+    hanging.release()
+    assert isinstance(await waiting, Ready)
+
+
+def upkeep_of(house: House) -> Upkeep:
+    hook: Any = house.broker.manager._in_use
+    found = hook.__self__
+    assert isinstance(found, Upkeep)
+    return found
+
+
+async def test_a_token_in_use_is_renewed_ahead_of_its_end_where_the_app_says_so(quiet: House) -> None:
+    """Nobody waits for it. What is not used again is let go."""
+    house = quiet
+    await house.connected("ahead")
+    await house.connected()
+    upkeep = upkeep_of(house)
+    assert 0 == await upkeep.ahead()
+    house.clock.advance(HOUR - 301)
+    assert 1 == await upkeep.ahead()
+    assert (1, 0) == (house.idp.count("refresh_token", "client-ahead"), house.idp.count("refresh_token", "client-mail"))
+    assert isinstance(await house.ask("ahead"), Ready)
+    assert 1 == house.idp.count("refresh_token")
+    house.clock.advance(HOUR)
+    assert 1 == await upkeep.ahead()
+    house.clock.advance(HOUR)
+    assert 0 == await upkeep.ahead()
+
+
+async def test_what_somebody_else_has_renewed_or_ended_is_not_renewed_ahead(quiet: House) -> None:
+    house = quiet
+    first = await house.connected("ahead")
+    await house.broker.oauth(turn()).report_rejected("ahead", first.access_token)
+    house.clock.advance(HOUR - 301)
+    assert 1 == await upkeep_of(house).ahead()
+    assert 2 == house.idp.count("refresh_token")
+    assert isinstance(await house.ask("ahead"), Ready)
+    await house.broker.revoke("ahead", subject=ALICE)
+    house.clock.advance(HOUR)
+    assert 0 == await upkeep_of(house).ahead()
+
+
+async def test_renewals_ahead_are_spread(quiet: House) -> None:
+    """Tokens issued in one second are not renewed in one second."""
+    house = quiet
+    upkeep, app = upkeep_of(house), house.broker.bundle.apps["ahead"]
+    for subject in await plant(house, 200, lives=HOUR):
+        grant = await house.grant("mail", subject)
+        assert grant is not None
+        upkeep.in_use(app, grant)
+    due = sorted(at for _, at in upkeep._watched.values())
+    assert 250 < due[-1] - due[0] <= 300
+    assert len(set(due)) > 150
+
+
+async def test_renewals_are_counted_and_named_by_app_and_code_alone(quiet: House) -> None:
+    house = quiet
+    await house.connected()
+    house.clock.advance(HOUR)
+    house.idp.script.refresh.answer(500)
+    await house.ask()
+    house.clock.advance(10)
+    await house.ask()
+    counts = house.broker.metrics
+    assert (1, 1) == (
+        counts.value(Metric.RENEWALS, "mail"),
+        counts.value(Metric.RENEWAL_FAILURES, Code.PROVIDER_UNREACHABLE.value),
+    )
