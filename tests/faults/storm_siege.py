@@ -149,7 +149,7 @@ async def siege(folder: Path, kills: int = KILLS, seed: int = 1, workers: int = 
             dead = await storm.settle(pairs, partial(_opens, provider))
         early = [code for _, code in nursery.ends if code != -signal.SIGKILL]
         facts_of_provider = {word: await provider.ask(word) for word in ("figures", "refusals", "requests")}
-    figures, problems = _judged(storm, facts_of_provider)
+    figures, problems = _judged(storm, facts_of_provider, time.monotonic() - begin)
     problems += [f"not alive in the end: {app} of person {person}" for app, person in dead]
     problems += [f"brokers ended by themselves: {early}"] if early else []
     await file_store(folder).close()  # whoever opens a store tidies up after the dead
@@ -164,7 +164,7 @@ async def _opens(provider: Provider, token: str) -> bool:
         return (await http.get(url, headers={"authorization": f"Bearer {token}"})).status_code == 200
 
 
-def _judged(storm: Siege, provider: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _judged(storm: Siege, provider: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[str]]:
     facts, families = storm.facts, provider["figures"]
     often = {app: _redemptions(families, app) for app in APPS}
     revoked = {app: sum(f["app"] == app and f["ended_by"] == "reuse" for f in families) for app in APPS}
@@ -181,7 +181,8 @@ def _judged(storm: Siege, provider: dict[str, Any]) -> tuple[dict[str, Any], lis
         "uncertain ends that a person mended": dict(storm.agreed),
         "reasons why a person was asked": dict(storm.reasons),
     }
-    return figures, [*_wrong_answers(storm), *_wrong_requests(storm, provider, often, revoked)]
+    problems = [*_wrong_answers(storm), *_wrong_requests(storm, provider, often, revoked)]
+    return figures, [*problems, *_loops(storm, provider["requests"], seconds)]
 
 
 def _redemptions(families: list[dict[str, Any]], app: str) -> Counter[int]:
@@ -218,3 +219,14 @@ def _wrong_requests(
         if revoked[app] != storm.agreed[app]:
             problems.append(f"{app}: {revoked[app]} families were revoked, {storm.agreed[app]} mended")
     return problems
+
+
+def _loops(storm: Siege, requests: dict[str, int], seconds: float) -> list[str]:
+    """A token is renewed at half its life, once more for every lost answer, and first thing after somebody agreed."""
+    lives = PERSONS * (seconds / (LIFETIME / 2) + 1)
+    most = {app: int(lives + storm.facts.after_lost[app] + storm.agreed[app]) for app in APPS}
+    return [
+        f"{app}: {asked} requests, at most {most[app]} make sense"
+        for app, asked in requests.items()
+        if asked > most[app]
+    ]
