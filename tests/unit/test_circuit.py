@@ -1,0 +1,137 @@
+"""A circuit opens for a reason, for a time, for one app; afterwards one call at a time tries again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from oauthbroker.circuit import Circuits
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.testing import TestClock
+
+DOWN = BrokerError(Code.PROVIDER_UNREACHABLE)
+BUSY = BrokerError(Code.PROVIDER_RATE_LIMITED)
+OURS = BrokerError(Code.APP_MISCONFIGURED)
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+def circuits(clock: TestClock) -> Circuits:
+    return Circuits(clock)
+
+
+def refusal(circuits: Circuits, app: str = "mail") -> BrokerError | None:
+    try:
+        circuits.check(app)
+    except BrokerError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    "failures, opened",
+    [
+        ([DOWN], False),
+        ([DOWN, DOWN], False),
+        ([DOWN, DOWN, DOWN], True),
+        ([BUSY], True),
+        ([OURS], True),
+        ([BrokerError(Code.PROVIDER_UNREACHABLE, retry_after_seconds=9)], True),
+        ([BrokerError(Code.REAUTH_REQUIRED)] * 10, False),
+        ([DOWN, DOWN, BrokerError(Code.REAUTH_REQUIRED), DOWN], False),
+        ([BrokerError(Code.TOKEN_RESPONSE_INVALID)] * 10, False),
+    ],
+)
+def test_what_opens_it(circuits: Circuits, failures: list[BrokerError], opened: bool) -> None:
+    for failure in failures:
+        circuits.failed("mail", failure)
+    found = refusal(circuits)
+    assert opened is (found is not None)
+    if found is not None:
+        assert failures[-1].code is found.code
+        assert found.retry_after_seconds is not None
+    assert None is refusal(circuits, "files")
+
+
+def test_a_pause_that_was_asked_for_is_kept_to_the_second(circuits: Circuits, clock: TestClock) -> None:
+    circuits.failed("mail", BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=90))
+    clock.advance(89)
+    found = refusal(circuits)
+    assert found is not None
+    assert (Code.PROVIDER_RATE_LIMITED, 1) == (found.code, found.retry_after_seconds)
+    clock.advance(1)
+    assert None is refusal(circuits)
+
+
+def test_pauses_grow_to_a_minute_and_no_further(circuits: Circuits, clock: TestClock) -> None:
+    pauses = []
+    for _ in range(14):
+        circuits.failed("mail", DOWN)
+        pauses.append(circuits.pause("mail"))
+        clock.advance(pauses[-1])
+        circuits.check("mail")
+    assert [0, 0] == pauses[:2]
+    assert 0.5 <= pauses[2] <= 1
+    assert all(30 <= pause <= 60 for pause in pauses[-4:])
+
+
+def test_after_the_pause_one_call_tries_and_the_others_wait_for_what_it_finds(
+    circuits: Circuits, clock: TestClock
+) -> None:
+    circuits.failed("mail", OURS)
+    clock.advance(30)
+    assert None is refusal(circuits)
+    assert None is not refusal(circuits)
+    circuits.worked("mail")
+    assert None is refusal(circuits)
+
+
+def test_a_trial_that_is_never_heard_of_again_does_not_close_the_way_for_ever(
+    circuits: Circuits, clock: TestClock
+) -> None:
+    circuits.failed("mail", OURS)
+    clock.advance(30)
+    assert None is refusal(circuits)
+    clock.advance(31)
+    assert None is refusal(circuits)
+
+
+def test_only_the_opening_is_news(circuits: Circuits) -> None:
+    assert [True, False, True] == [circuits.failed("mail", error) for error in (OURS, OURS, BUSY)]
+
+
+async def test_an_app_has_a_row_of_its_own(circuits: Circuits) -> None:
+    """Thirty-two at a time; who waits longer than he may is told, and another app has its own row."""
+    inside, leave = 0, asyncio.Event()
+
+    async def call(app: str, wait: float) -> None:
+        nonlocal inside
+        async with circuits.turn(app, wait=wait):
+            inside += 1
+            await leave.wait()
+
+    calls = [asyncio.create_task(call("mail", 5)) for _ in range(40)]
+    await asyncio.sleep(0.05)
+    assert 32 == inside
+    with pytest.raises(BrokerError) as refused:
+        await call("mail", 0.01)
+    assert (Code.PROVIDER_UNREACHABLE, 1) == (refused.value.code, refused.value.retry_after_seconds)
+    other = asyncio.create_task(call("files", 0.01))
+    await asyncio.sleep(0.05)
+    assert 33 == inside
+    leave.set()
+    await asyncio.gather(*calls, other)
+    assert 41 == inside
+
+
+async def test_who_was_in_the_row_when_it_opened_does_not_go_on(circuits: Circuits) -> None:
+    circuits.failed("mail", OURS)
+    with pytest.raises(BrokerError) as refused:
+        async with circuits.turn("mail", wait=1):
+            raise AssertionError
+    assert Code.APP_MISCONFIGURED is refused.value.code

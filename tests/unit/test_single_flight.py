@@ -1,0 +1,102 @@
+"""One piece of work per key, however many want it and whoever leaves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from oauthbroker.single_flight import Flight, SingleFlight
+
+
+def nothing() -> str:
+    return "nothing"
+
+
+async def test_everybody_gets_what_one_run_found() -> None:
+    flights, runs = SingleFlight[str](), 0
+
+    async def work(_: Flight[str]) -> str:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(0.01)
+        return f"run {runs}"
+
+    assert {"run 1"} == set(await asyncio.gather(*(flights.join("a", work, nothing) for _ in range(50))))
+    assert "run 2" == await flights.join("a", work, nothing)
+
+
+async def test_keys_do_not_wait_for_each_other() -> None:
+    flights, hold = SingleFlight[str](), asyncio.Event()
+
+    async def held(_: Flight[str]) -> str:
+        await hold.wait()
+        return "held"
+
+    async def free(_: Flight[str]) -> str:
+        return "free"
+
+    waiting = asyncio.create_task(flights.join("a", held, nothing))
+    await asyncio.sleep(0)
+    assert "free" == await flights.join("b", free, nothing)
+    hold.set()
+    assert "held" == await waiting
+
+
+@pytest.mark.case("50")
+async def test_who_leaves_cancels_nothing() -> None:
+    flights, hold, done = SingleFlight[str](), asyncio.Event(), asyncio.Event()
+
+    async def work(_: Flight[str]) -> str:
+        await hold.wait()
+        done.set()
+        return "done"
+
+    first = asyncio.create_task(flights.join("a", work, nothing))
+    second = asyncio.create_task(flights.join("a", work, nothing))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    hold.set()
+    assert "done" == await second
+    assert done.is_set()
+
+
+async def test_work_that_lands_early_answers_while_it_goes_on() -> None:
+    flights, hold = SingleFlight[str](), asyncio.Event()
+
+    async def work(flight: Flight[str]) -> str:
+        flight.land("early")
+        await hold.wait()
+        return "late"
+
+    assert "early" == await flights.join("a", work, nothing)
+    assert "early" == await flights.join("a", work, nothing), "who comes while it goes on gets the same"
+    hold.set()
+    await flights.close()
+
+
+async def test_close_waits_for_what_is_under_way() -> None:
+    flights, ended = SingleFlight[str](), False
+
+    async def work(_: Flight[str]) -> str:
+        nonlocal ended
+        await asyncio.sleep(0.05)
+        ended = True
+        return "done"
+
+    waiting = asyncio.create_task(flights.join("a", work, nothing))
+    await asyncio.sleep(0)
+    await flights.close()
+    assert ended
+    assert "done" == await waiting
+
+
+async def test_work_that_breaks_leaves_nobody_waiting() -> None:
+    flights = SingleFlight[str]()
+
+    async def work(_: Flight[str]) -> str:
+        raise RuntimeError("a defect")
+
+    assert "nothing" == await flights.join("a", work, nothing)
+    await flights.close()
