@@ -24,7 +24,7 @@ AWKWARD = " +%:/&=?\"'~"
 
 @dataclass(frozen=True)
 class Registration:
-    """One client at the provider and the OAuthApp that stands for it."""
+    """One client at the provider and the OAuthApp that stands for it; `twin` names a second one with the same client."""
 
     name: str
     mode: Literal["user", "global"]
@@ -34,14 +34,16 @@ class Registration:
     secret: str = field(default="", repr=False)
     public_key: dict[str, Any] = field(default_factory=dict)
     link: Literal["connect", "direct"] = "connect"
+    twin: str = ""
 
     @property
     def ref(self) -> str:
         return f"OAuthApp/{self.name}"
 
     @property
-    def callback_path(self) -> str:
-        return f"/oauth/callback/{self.name}"
+    def names(self) -> tuple[str, ...]:
+        """The OAuthApps that stand for it."""
+        return (self.name, self.twin) if self.twin else (self.name,)
 
     @property
     def env(self) -> str:
@@ -62,7 +64,7 @@ class Registration:
         return {
             "client_id": self.name,
             "client_name": self.title,
-            "redirect_uris": [base_url + self.callback_path],
+            "redirect_uris": [base_url + callback_path(name) for name in self.names],
             "response_types": ["code"],
             "grant_types": ["authorization_code", "refresh_token"],
             "token_endpoint_auth_method": self.auth_method,
@@ -70,8 +72,8 @@ class Registration:
             **proof,
         }
 
-    def app(self, issuer: str) -> dict[str, Any]:
-        """Our side of it."""
+    def app(self, name: str, issuer: str) -> dict[str, Any]:
+        """Our side of it, as the OAuthApp of this name."""
         secret = {"clientSecret": {"valueFrom": {"env": self.env}}} if self.secret else {}
         return {
             "provider": "oidc",
@@ -81,9 +83,13 @@ class Registration:
             "client": {"clientId": self.name, "authMethod": self.auth_method, **secret},
             "endpoints": {"issuer": issuer},
             "scopes": ["profile", "team"],
-            "redirect": {"callbackPath": self.callback_path, "link": self.link},
+            "redirect": {"callbackPath": callback_path(name), "link": self.link},
             "owner": _OWNERS[self.mode],
         }
+
+
+def callback_path(app: str) -> str:
+    return f"/oauth/callback/{app}"
 
 
 # User mode reads the account from the ID token (the preset's way); global mode asks userinfo for the team, and who of
@@ -106,7 +112,9 @@ def registrations() -> dict[str, Registration]:
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     public = ECKey.import_key(key.public_key()).as_dict(private=False)
     made = [
-        Registration("personal", "user", "client_secret_basic", "Example notes", "ES256", _password()),
+        Registration(
+            "personal", "user", "client_secret_basic", "Example notes", "ES256", _password(), twin="personal-too"
+        ),
         Registration("shared", "global", "client_secret_post", "Example team board", "RS256", _password()),
         Registration("signed", "user", "private_key_jwt", "Example ledger", secret=pem, public_key=public),
         Registration("public", "user", "none", "Example reader"),
@@ -129,8 +137,9 @@ def write(folder: Path, base_url: str, issuer: str, apps: Iterable[Registration]
     }
     documents = [_resource("Broker", "broker", broker)]
     for app in apps:
-        documents.append(_resource("OAuthApp", app.name, app.app(issuer)))
-        documents.append(_resource("Tool", f"{app.name}-reader", {"auth": {"oauthAppRef": app.ref}}))
+        for name in app.names:
+            documents.append(_resource("OAuthApp", name, app.app(name, issuer)))
+            documents.append(_resource("Tool", f"{name}-reader", {"auth": {"oauthAppRef": f"OAuthApp/{name}"}}))
     (bundle / "bundle.yaml").write_text("\n---\n".join(documents), "utf-8")
     return bundle
 
