@@ -82,7 +82,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
         identities={mode: _identity(spec, preset, mode) for mode in ("global", "user")},
         authorizers=tuple((owner and owner.authorizers) or ()),
         habits=_known_habits(spec, preset),
-        revocation=preset.revocation() if preset else Revocation(),
+        revocation=_revocation(spec, preset),
     )
     return dataclasses.replace(merged, habits=_habits(merged))
 
@@ -139,6 +139,12 @@ def _known_habits(spec: OAuthAppSpec, preset: Preset | None) -> Habits:
     """The preset's habits; the app's own quirks win."""
     habits = preset.habits() if preset else Habits()
     return spec.quirks.over(habits) if spec.quirks else habits
+
+
+def _revocation(spec: OAuthAppSpec, preset: Preset | None) -> Revocation:
+    if spec.quirks and spec.quirks.revoke:
+        return spec.quirks.revoke.way()
+    return preset.revocation() if preset else Revocation()
 
 
 def _habits(app: Merged) -> Habits:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from importlib import resources
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from oauthbroker.apps import AuthMethod, Flow, Habits, IdentitySource, Revocation
@@ -69,40 +69,6 @@ class PresetIdentities(_Data):
     user: PresetIdentity | None = None
 
 
-class PresetRevocation(_Data):
-    """As `Revocation`. What only an `own` way needs is refused elsewhere, so that a typing error is noticed."""
-
-    kind: Literal["rfc7009", "own", "none"] = "rfc7009"
-    reach: Literal["token", "grant", "none"] = "grant"
-    method: Literal["POST", "DELETE", "GET"] = "POST"
-    authenticate: Literal["client", "basic", "bearer", "none"] = "client"
-    body: Literal["form", "json", "none"] = "form"
-    token_field: str = "token"
-    params: dict[str, str] = Field(default_factory=dict)
-    headers: dict[str, str] = Field(default_factory=dict)
-    tokens: Literal["access", "refresh", "both"] = "both"
-    ok_field: str = ""
-    error_field: str = "error"
-    dead_words: list[str] = Field(default_factory=list)
-    dead_statuses: list[int] = Field(default_factory=list)
-
-    @model_validator(mode="after")
-    def _fits_its_kind(self) -> Self:
-        """Raises ValueError for what could never work, or would be ignored."""
-        said = self.model_fields_set - {"kind", "reach"}
-        if self.kind == "none" and (said or self.reach != "none"):
-            raise ValueError("revoke: none means reach none and nothing else")
-        if self.kind == "rfc7009" and said - {"tokens", "dead_words", "dead_statuses", "error_field"}:
-            raise ValueError("revoke: RFC 7009 leaves nothing of that to say; write kind: own")
-        if self.kind != "none" and self.reach == "none":
-            raise ValueError("revoke: a way to revoke that ends nothing is none")
-        if self.kind == "own" and self.method == "GET" and self.body != "none":
-            raise ValueError("revoke: a GET has no body")
-        if self.kind == "own" and self.body == "none" and {"token_field", "params"} & said:
-            raise ValueError("revoke: nothing can be put into a body that is not there")
-        return self
-
-
 class Modes(_Data):
     """Variants that `options.<provider>.<option>` picks: each overrides some of the preset's fields."""
 
@@ -126,7 +92,6 @@ class Preset(Quirks):
     authorize_params: Parameters = Field(default_factory=dict)
     token_params: Parameters = Field(default_factory=dict)
     refresh_params: Parameters = Field(default_factory=dict)
-    revoke: PresetRevocation = PresetRevocation()
     identity: PresetIdentities = PresetIdentities()
     notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
     modes: Modes | None = None
@@ -172,11 +137,7 @@ class Preset(Quirks):
         return self.over(Habits())
 
     def revocation(self) -> Revocation:
-        return Revocation(
-            **self.revoke.model_dump(exclude={"dead_words", "dead_statuses"}),
-            dead_words=tuple(self.revoke.dead_words),
-            dead_statuses=tuple(self.revoke.dead_statuses),
-        )
+        return self.revoke.way() if self.revoke else Revocation()
 
 
 class _InMode(Preset):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -19,6 +19,7 @@ from oauthbroker.apps import (
     Habits,
     IdTokenAlgorithm,
     LifetimeForm,
+    Revocation,
     TokenMember,
 )
 
@@ -58,14 +59,57 @@ def _template(url: str) -> str:
     return url
 
 
-_Member = Annotated[str, AfterValidator(_member)]
-_Members = Annotated[list[_Member], Field(max_length=20)]
+Member = Annotated[str, AfterValidator(_member)]
+_Members = Annotated[list[Member], Field(max_length=20)]
 _Scope = Annotated[str, AfterValidator(_scope)]
 _Scopes = Annotated[list[_Scope], Field(max_length=200)]
 _HeaderName = Annotated[str, AfterValidator(_header)]
-_Headers = Annotated[dict[_HeaderName, Annotated[str, AfterValidator(_header_value)]], Field(max_length=20)]
+Headers = Annotated[dict[_HeaderName, Annotated[str, AfterValidator(_header_value)]], Field(max_length=20)]
 _Separator = Literal[" ", ",", ", ", ";", "|"]
 _Year = Annotated[int, Field(ge=1, le=31_536_000)]
+
+
+class RevocationQuirk(BaseModel):
+    """As `Revocation`. What only an `own` way needs is refused elsewhere, so that a typing error is noticed."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+
+    kind: Literal["rfc7009", "own", "none"] = "rfc7009"
+    reach: Literal["token", "grant", "none"] = "grant"
+    method: Literal["POST", "DELETE", "GET"] = "POST"
+    authenticate: Literal["client", "basic", "bearer", "none"] = "client"
+    body: Literal["form", "json", "none"] = "form"
+    token_field: Member = "token"
+    params: Annotated[dict[Member, str], Field(max_length=20)] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
+    tokens: Literal["access", "refresh", "both"] = "both"
+    ok_field: Member | Literal[""] = ""
+    error_field: Member = "error"
+    dead_words: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
+    dead_statuses: Annotated[list[int], Field(max_length=20)] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        """Raises ValueError for what could never work, or would be ignored."""
+        said = self.model_fields_set - {"kind", "reach"}
+        if self.kind == "none" and (said or self.reach != "none"):
+            raise ValueError("revoke: none means reach none and nothing else")
+        if self.kind == "rfc7009" and said - {"tokens", "dead_words", "dead_statuses", "error_field"}:
+            raise ValueError("revoke: RFC 7009 leaves nothing of that to say; write kind: own")
+        if self.kind != "none" and self.reach == "none":
+            raise ValueError("revoke: a way to revoke that ends nothing is none")
+        if self.kind == "own" and self.method == "GET" and self.body != "none":
+            raise ValueError("revoke: a GET has no body")
+        if self.kind == "own" and self.body == "none" and {"token_field", "params"} & said:
+            raise ValueError("revoke: nothing can be put into a body that is not there")
+        return self
+
+    def way(self) -> Revocation:
+        return Revocation(
+            **self.model_dump(exclude={"dead_words", "dead_statuses"}),
+            dead_words=tuple(self.dead_words),
+            dead_statuses=tuple(self.dead_statuses),
+        )
 
 
 class Quirks(BaseModel):
@@ -75,7 +119,7 @@ class Quirks(BaseModel):
 
     scope_separator: _Separator = " "
     answer_scope_separator: _Separator | None = None
-    scope_param: _Member = "scope"
+    scope_param: Member = "scope"
     always_scopes: _Scopes = Field(default_factory=list)
     scope_aliases: Annotated[dict[_Scope, _Scope], Field(max_length=200)] = Field(default_factory=dict)
     scope_prefixes: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
@@ -83,31 +127,32 @@ class Quirks(BaseModel):
     extra_scopes: Literal["reject", "ignore"] = "reject"
     scopeless: bool = False
     token_request_format: Literal["form", "json"] = "form"
-    token_headers: _Headers = Field(default_factory=dict)
+    token_headers: Headers = Field(default_factory=dict)
     refresh_scope: Literal["omit", "send"] = "omit"
     token_response_format: Literal["json", "form"] = "json"
     token_path: _Members = Field(default_factory=list)
     refresh_token_path: _Members | None = None
-    token_names: dict[TokenMember, _Member] = Field(default_factory=dict)
+    token_names: dict[TokenMember, Member] = Field(default_factory=dict)
     token_type_aliases: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
     token_type_optional: bool = False
-    lifetime_field: _Member = "expires_in"
+    lifetime_field: Member = "expires_in"
     lifetime_form: LifetimeForm = "seconds"
     default_lifetime_seconds: _Year | None = None
     error_members: _Members = Field(default_factory=list)
-    error_words: Annotated[dict[_Member, ErrorWord], Field(max_length=50)] = Field(default_factory=dict)
+    error_words: Annotated[dict[Member, ErrorWord], Field(max_length=50)] = Field(default_factory=dict)
     id_token_algorithms: Annotated[list[IdTokenAlgorithm], Field(min_length=1)] = Field(
         default_factory=lambda: list(Habits().id_token_algorithms)
     )
     issuer_template: Annotated[str, AfterValidator(_template)] | None = None
     issuer_promised: bool = False
     user_info_method: Literal["GET", "POST"] = "GET"
-    user_info_body: Annotated[dict[_Member, str], Field(max_length=20)] = Field(default_factory=dict)
-    user_info_headers: _Headers = Field(default_factory=dict)
+    user_info_body: Annotated[dict[Member, str], Field(max_length=20)] = Field(default_factory=dict)
+    user_info_headers: Headers = Field(default_factory=dict)
     user_info_kind: Literal["oidc", "own"] = "oidc"
     user_info_token_header: _HeaderName | None = None
-    user_info_token_scheme: _Member = "Bearer"
+    user_info_token_scheme: Member = "Bearer"
     keeps: _Members = Field(default_factory=list)
+    revoke: RevocationQuirk | None = None
 
     def over(self, habits: Habits) -> Habits:
         """`habits` with everything that was written here in its place."""

@@ -257,3 +257,11 @@ def test_an_apps_quirks_win_over_its_preset(tmp_path: Any):
     assert () == app.habits.always_scopes
     assert ["RS256"] == list(app.habits.id_token_algorithms)
     assert {"https://acme.example/read": "read", "https://acme.example/write": "write"} == app.habits.scope_aliases
+
+
+def test_an_app_says_how_its_provider_revokes(tmp_path: Any):
+    own = "  quirks: {revoke: {kind: own, reach: token, method: DELETE, authenticate: bearer, body: none}}\n"
+    way = app_of(tmp_path, ("  redirect:", f"{own}  redirect:")).revocation
+    assert ("own", "token", "DELETE", "bearer", "none") == (way.kind, way.reach, way.method, way.authenticate, way.body)
+    none = preset_app(tmp_path, "google", ("  redirect:", "  quirks: {revoke: {kind: none, reach: none}}\n  redirect:"))
+    assert "none" == none.revocation.kind

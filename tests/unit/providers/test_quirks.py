@@ -22,7 +22,7 @@ def quirks(**said: Any) -> Quirks:
 
 def test_every_habit_can_be_written_and_every_quirk_is_a_habit():
     habits = {field.name for field in dataclasses.fields(Habits)}
-    assert habits - OF_THE_OPTIONS == set(Quirks.model_fields) - {"scope_prefixes"}
+    assert habits - OF_THE_OPTIONS == set(Quirks.model_fields) - {"scope_prefixes", "revoke"}
     assert set(Preset.model_fields) >= OF_THE_OPTIONS
 
 
@@ -66,6 +66,11 @@ def test_only_what_is_written_changes():
         {"userInfoTokenHeader": "a:b"},
         {"userInfoTokenScheme": "Bearer x"},
         {"scopeSeperator": ","},
+        {"revoke": {"kind": "none", "reach": "grant"}},
+        {"revoke": {"kind": "rfc7009", "method": "DELETE"}},
+        {"revoke": {"kind": "own", "method": "GET"}},
+        {"revoke": {"kind": "own", "headers": {"Host": "evil.example"}}},
+        {"revoke": {"kind": "own", "reach": "everything"}},
         *({"tokenHeaders": {name.title(): "x"}} for name in sorted(OUR_HEADERS)),
         *({"userInfoHeaders": {name: "x"}} for name in sorted(OUR_HEADERS)),
     ],
