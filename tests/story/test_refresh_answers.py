@@ -170,7 +170,10 @@ async def test_a_late_answer_is_not_waited_for(
         await connected(house)
         house.clock.advance(LIFETIME)
         refresh = house.idp.script.refresh
-        _ = refresh.hang() if late == "never" else refresh.drip(5, body=b"x" * 500)
+        if late == "never":
+            refresh.hang()
+        else:
+            refresh.drip(5, body=b"x" * 500)
         told = await house.ask()
         assert isinstance(told, Failed)
         assert DOWN is told.code

@@ -60,7 +60,10 @@ async def test_a_client_that_is_refused_touches_no_grant_and_raises_one_alarm(
     house, subjects = quiet, await plant(quiet, 100, lives=-1)
     before = {held.record.id: held.record async for held in house.repository.grants()}
     refresh = house.idp.script.refresh
-    _ = refresh.refuse(error, status, times=FOREVER) if error else refresh.answer(status, b"", times=FOREVER)
+    if error:
+        refresh.refuse(error, status, times=FOREVER)
+    else:
+        refresh.answer(status, b"", times=FOREVER)
     for subject in subjects:
         answer = await house.ask(of=turn(user=subject))
         assert isinstance(answer, Failed)
