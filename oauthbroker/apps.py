@@ -16,6 +16,7 @@ from oauthbroker.turn import SubjectMode
 
 Flow = Literal["authorizationCode", "deviceCode", "clientCredentials"]
 AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
+AssertionType = Literal["JWT", "client-authentication+jwt"]
 Binding = Literal["providerIdentity", "runtimeConfirm", "channelCode", "brokerLogin", "localOperator"]
 Link = Literal["connect", "direct"]
 Pushing = Literal["auto", "required", "never"]
@@ -42,13 +43,15 @@ class Client:
     """Our registration at the provider (RFC 6749 section 2).
 
     `later_secrets` are tried in their order when the provider does not know us by `client_secret`: while a secret
-    is being replaced, both are listed. With `private_key_jwt` they are keys.
+    is being replaced, both are listed. With `private_key_jwt` they are keys, and `assertion_type` is what the header
+    of an assertion calls it (`typ`).
     """
 
     client_id: str
     client_secret: Secret | None = None
     auth_method: AuthMethod = "client_secret_basic"
     later_secrets: tuple[Secret, ...] = ()
+    assertion_type: AssertionType = "JWT"
 
     @property
     def secrets(self) -> tuple[Secret, ...]:

@@ -153,6 +153,11 @@ def check_client(app: Merged) -> None:
         app.written.refuse(("client", "clientSecrets"), "an empty list", "write at least one source")
     elif not found and app.auth_method != "none" and app.written.whole("client", "clientSecrets"):
         app.written.missing(("client", "clientSecret"), "write it, or authMethod: none for a public client")
+    if client is not None and client.assertion_type is not None and app.auth_method != "private_key_jwt":
+        what = "no assertion is made with this authMethod"
+        app.written.refuse(
+            ("client", "assertionType"), what, "remove it, or write authMethod: private_key_jwt", key=True
+        )
     if app.auth_method == "private_key_jwt" and not app.endpoints.issuer:
         app.written.missing(("endpoints", "issuer"), "write it: the client's assertion names it as its audience")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.apps import Client, OAuthApp, Owner, Settings, ToolAuth
+from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, Settings, ToolAuth
 from oauthbroker.config.checks_client import (
     check_client,
     check_endpoints,
@@ -181,6 +181,10 @@ def _secret_sources(client: ClientSpec | None) -> Iterator[tuple[Keys, ValueSour
         yield ("client", "clientSecrets", index), source
 
 
+def _assertion_type(client: ClientSpec | None) -> AssertionType:
+    return (client and client.assertion_type) or "JWT"
+
+
 def _app(app: Merged) -> OAuthApp:
     used = app.identities_used
     anyone = app.authorizers == ("anyone",)
@@ -189,7 +193,7 @@ def _app(app: Merged) -> OAuthApp:
         provider=app.spec.provider or "",
         flow=app.spec.flow or "authorizationCode",
         subject_mode=app.mode,
-        client=Client("", None, app.auth_method),
+        client=Client("", None, app.auth_method, assertion_type=_assertion_type(app.spec.client)),
         endpoints=app.endpoints,
         scopes=app.scopes,
         redirect=app.redirect,

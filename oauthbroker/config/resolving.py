@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from oauthbroker.apps import Bundle, Client, ConnectorAuth, OAuthApp
+from oauthbroker.apps import Bundle, ConnectorAuth, OAuthApp
 from oauthbroker.client_key import signing_key
 from oauthbroker.config.loading import AppDraft, Loaded
 from oauthbroker.config.problems import Problems
@@ -43,12 +43,17 @@ def resolve(
 
 
 def _app(draft: AppDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems) -> OAuthApp:
-    client_id, method = draft.client_id.read(env, secrets, problems), draft.app.client.auth_method
+    client_id = draft.client_id.read(env, secrets, problems)
     values = [(source, source.read(env, secrets, problems)) for source in draft.client_secrets]
-    if method == "private_key_jwt":
+    if draft.app.client.auth_method == "private_key_jwt":
         _check_keys(values, problems)
     found = [value for _, value in values if value]
-    client = Client(client_id.reveal() if client_id else "", found[0] if found else None, method, tuple(found[1:]))
+    client = dataclasses.replace(
+        draft.app.client,
+        client_id=client_id.reveal() if client_id else "",
+        client_secret=found[0] if found else None,
+        later_secrets=tuple(found[1:]),
+    )
     return dataclasses.replace(draft.app, client=client)
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.apps import ANYONE, AuthMethod, Binding, Flow, IdentitySource, Link, Pushing
+from oauthbroker.apps import ANYONE, AssertionType, AuthMethod, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.config.problems import Keys
 from oauthbroker.providers.quirks import Quirks
 from oauthbroker.secret import Secret
@@ -122,6 +122,7 @@ class ClientSpec(Strict):
     client_secret: Annotated[ValueSource | None, BeforeValidator(_no_bare_secret)] = None
     client_secrets: Annotated[list[_SecretSource], Field(max_length=5)] | None = None
     auth_method: AuthMethod | None = None
+    assertion_type: AssertionType | None = None
 
 
 class EndpointsSpec(Strict):

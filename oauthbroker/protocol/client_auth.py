@@ -67,7 +67,7 @@ def _assertion(app: OAuthApp, issuer: str, clock: Clock) -> Secret:
         token_endpoint=issuer,
         alg=signer.algorithm,
         claims={"jti": random_text(clock, 256)},
-        header={"kid": signer.kid} if signer.kid else None,
+        header={"typ": app.client.assertion_type, **({"kid": signer.kid} if signer.kid else {})},
         issued_at=int(clock.now().timestamp()),
         expires_in=_ASSERTION_SECONDS,
     )

@@ -101,7 +101,15 @@ def private_key() -> str:
 def test_only_a_private_key_may_have_lines(tmp_path: Any):
     loaded = load(write(tmp_path / "b", app=SIGNING))
     bundle = resolve(loaded, {"ACME_SECRET": private_key()}, NEVER_SET)
-    assert "private_key_jwt" == bundle.apps["acme"].client.auth_method
+    assert ("private_key_jwt", "JWT") == (
+        bundle.apps["acme"].client.auth_method, bundle.apps["acme"].client.assertion_type
+    )  # fmt: skip
+
+
+def test_the_kind_of_an_assertion_may_be_the_new_one(tmp_path: Any):
+    newer = edited(SIGNING, ("private_key_jwt", "private_key_jwt\n    assertionType: client-authentication+jwt"))
+    bundle = resolve(load(write(tmp_path / "b", app=newer)), {"ACME_SECRET": private_key()}, NEVER_SET)
+    assert "client-authentication+jwt" == bundle.apps["acme"].client.assertion_type
 
 
 @pytest.mark.case("95")
