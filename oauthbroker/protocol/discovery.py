@@ -87,7 +87,10 @@ class Discovery:
     async def _metadata_of(self, app: OAuthApp) -> Metadata:
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
         shelf = self._metadata.setdefault((issuer, template), Remembered(self._clock))
-        return await shelf.get(lambda: self._fetch_metadata(issuer, template))
+        metadata = await shelf.get(lambda: self._fetch_metadata(issuer, template))
+        if app.has_callback and not metadata.s256:
+            raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not support PKCE with S256")
+        return metadata
 
     async def _fetch_metadata(self, issuer: str, template: str) -> Metadata:
         """The OpenID Connect address first, then RFC 8414's. The first answer that holds wins."""

@@ -28,11 +28,13 @@ _NAMES = {
 @dataclass(frozen=True, slots=True)
 class Metadata:
     """What we use of it. `issuer_promised`: every authorization response carries `iss` (RFC 9207 section 3).
-    `push_required`: only pushed authorization requests are taken (RFC 9126 section 5)."""
+    `push_required`: only pushed authorization requests are taken (RFC 9126 section 5). `s256`: PKCE with S256 is
+    among the methods it lists, or it lists none."""
 
     endpoints: Endpoints
     issuer_promised: bool
     push_required: bool
+    s256: bool
 
 
 def metadata_addresses(issuer: str) -> tuple[str, str]:
@@ -48,7 +50,7 @@ def metadata_addresses(issuer: str) -> tuple[str, str]:
 
 
 def metadata_response(issuer: str, issuer_template: str, answer: Answer) -> Metadata:
-    """Judges the document: (1) there is one (2) it names this very issuer (3) its endpoints are texts (4) S256.
+    """Judges the document: (1) there is one (2) it names this very issuer (3) its endpoints are texts.
 
     Raises `appMisconfigured`; `providerUnreachable` or `providerRateLimited` when asking again may help. Whether
     an address may be used is the transport's word.
@@ -61,11 +63,10 @@ def metadata_response(issuer: str, issuer_template: str, answer: Answer) -> Meta
         raise _refused("the metadata names another issuer")
     found = {slot: _address(document, name) for slot, name in _NAMES.items()}  # (3)
     methods = document.get("code_challenge_methods_supported")
-    if isinstance(methods, list) and "S256" not in methods:  # (4)
-        raise _refused("the provider does not support PKCE with S256")
+    s256 = not isinstance(methods, list) or "S256" in methods
     promised = document.get("authorization_response_iss_parameter_supported") is True
     push_required = document.get("require_pushed_authorization_requests") is True
-    return Metadata(Endpoints(issuer=issuer, **found), promised, push_required)
+    return Metadata(Endpoints(issuer=issuer, **found), promised, push_required, s256)
 
 
 def _is_issuer(said: Json, issuer: str, template: str) -> bool:

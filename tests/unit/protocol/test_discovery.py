@@ -117,8 +117,6 @@ def test_a_provider_of_many_tenants_may_name_its_template(said, accepted):
     [
         ({"issuer": ISSUER, "token_endpoint": 5}, 200, Code.APP_MISCONFIGURED),
         ({"issuer": ISSUER, "jwks_uri": None}, 200, Code.APP_MISCONFIGURED),
-        ({"issuer": ISSUER, "code_challenge_methods_supported": ["plain"]}, 200, Code.APP_MISCONFIGURED),
-        ({"issuer": ISSUER, "code_challenge_methods_supported": []}, 200, Code.APP_MISCONFIGURED),
         (f"<html>{CANARY}".encode(), 200, Code.APP_MISCONFIGURED),
         ([], 200, Code.APP_MISCONFIGURED),
         ({"issuer": ISSUER}, 404, Code.APP_MISCONFIGURED),
@@ -331,6 +329,20 @@ def test_only_an_app_that_lacks_something_it_needs_relies_on_discovery(endpoints
     assert relies is relies_on_discovery(
         dataclasses.replace(APP, endpoints=Endpoints(**endpoints), owner=owner, habits=habits)
     )
+
+
+@pytest.mark.case("18")
+@pytest.mark.parametrize("methods", [["plain"], []])
+@pytest.mark.parametrize("flow", ["authorizationCode", "deviceCode", "clientCredentials"])
+async def test_a_provider_without_s256_gets_no_person_sent_to_it_and_serves_the_other_flows(discovery, methods, flow):
+    pages: dict[str, Any] = {}
+    async with site(pages) as server:
+        pages[OIDC] = document(server, code_challenge_methods_supported=methods)
+        app = dataclasses.replace(app_of(server), flow=flow)
+        if flow == "authorizationCode":
+            assert Code.APP_MISCONFIGURED == await refused(discovery.endpoints(app))
+        else:
+            assert f"{server.url}/token" == (await discovery.endpoints(app)).token_url
 
 
 @pytest.mark.parametrize("required", [True, False])
