@@ -46,59 +46,71 @@ def forges(**change: Any) -> Spoil:
     return lambda idp, canary: idp.script.refresh.alter_id_token(**change)
 
 
-def case(number: str) -> pytest.MarkDecorator:
-    return pytest.mark.case(number)
-
+C18 = pytest.mark.case("18")
+C19 = pytest.mark.case("19")
+C20 = pytest.mark.case("20")
+C21 = pytest.mark.case("21")
+C22 = pytest.mark.case("22")
+C23 = pytest.mark.case("23")
+C24 = pytest.mark.case("24")
+C25 = pytest.mark.case("25")
+C26 = pytest.mark.case("26")
+C27 = pytest.mark.case("27")
+C28 = pytest.mark.case("28")
+C30 = pytest.mark.case("30")
+C31 = pytest.mark.case("31")
+C32 = pytest.mark.case("32")
+C58 = pytest.mark.case("58")
 
 INVALID, DOWN, EXCEEDED = Code.TOKEN_RESPONSE_INVALID, Code.PROVIDER_UNREACHABLE, Code.SCOPE_EXCEEDED
 TOKENS = {"access_token": "CANARY", "token_type": "bearer"}
 # (what the provider does, what the tool is told when nothing is left, how many tokens are revoked)
 JUNK = [
-    pytest.param(answers(200, {"ok": False}), INVALID, 0, marks=case("19")),
-    pytest.param(answers(200, {"ok": False, **TOKENS}), INVALID, 0, marks=case("19")),
-    pytest.param(answers(200, {"error": None, **TOKENS}), INVALID, 0, marks=case("19")),
-    pytest.param(answers(400, TOKENS), DOWN, 0, marks=case("19")),
-    pytest.param(answers(201, TOKENS), INVALID, 0, marks=case("19")),
-    pytest.param(answers(200, {}), INVALID, 0, marks=case("19")),
-    pytest.param(answers(400, {"error": "CANARY"}), DOWN, 0, marks=case("18")),
-    pytest.param(answers(200, "<html>CANARY</html>"), INVALID, 0, marks=case("20")),
-    pytest.param(answers(200, ["CANARY"]), INVALID, 0, marks=case("20")),
-    pytest.param(answers(200, '{"access_token": "CANARY", "token_ty'), INVALID, 0, marks=case("20")),
-    pytest.param(answers(200, '{"access_token": "CANARY", "expires_in": NaN}'), INVALID, 0, marks=case("20")),
-    pytest.param(answers(200, b"[" * 100_000), INVALID, 0, marks=case("20")),
-    pytest.param(answers(200, '{"access_token": "a", "access_token": "CANARY"}'), INVALID, 0, marks=case("20")),
-    pytest.param(answers(200, json.dumps(TOKENS).encode("utf-16")), INVALID, 0, marks=case("20")),
-    pytest.param(answers(200, b"\xef\xbb\xbf" + json.dumps(TOKENS).encode()), INVALID, 0, marks=case("20")),
-    pytest.param(answers(200, TOKENS, {"content-type": "text/html"}), INVALID, 0, marks=case("21")),
-    pytest.param(answers(200, "access_token=CANARY&token_type=bearer", FORM), INVALID, 0, marks=case("21")),
-    pytest.param(lambda idp, canary: idp.script.refresh.redirect("http://127.0.0.1:1/x"), INVALID, 0, marks=case("22")),
-    pytest.param(lambda idp, canary: idp.script.refresh.close_after_accept(), DOWN, 0, marks=case("23")),
-    pytest.param(lambda idp, canary: idp.script.refresh.endless(), DOWN, 0, marks=case("24")),
-    pytest.param(lambda idp, canary: idp.script.refresh.gzip_bomb(30), DOWN, 0, marks=case("24")),
-    pytest.param(with_members(access_token=GONE), INVALID, 0, marks=case("25")),
-    pytest.param(with_members(access_token=""), INVALID, 0, marks=case("25")),
-    pytest.param(with_members(access_token=1234567), INVALID, 0, marks=case("25")),
-    pytest.param(with_members(access_token="a\r\nX-Evil: 1"), INVALID, 0, marks=case("25")),
-    pytest.param(with_members(access_token="t\u00f6ken"), INVALID, 0, marks=case("25")),
-    pytest.param(with_members(token_type=GONE), INVALID, 1, marks=case("26")),
-    pytest.param(with_members(token_type="mac"), INVALID, 1, marks=case("26")),
-    pytest.param(with_members(token_type="bot"), INVALID, 1, marks=case("26")),
-    pytest.param(with_members(token_type="DPoP"), INVALID, 1, marks=case("27")),
-    pytest.param(with_members(expires_in=True), INVALID, 1, marks=case("28")),
-    pytest.param(with_members(expires_in=[1]), INVALID, 1, marks=case("28")),
-    pytest.param(with_members(expires_in="soon"), INVALID, 1, marks=case("28")),
-    pytest.param(with_members(scope="read write admin everything"), EXCEEDED, 1, marks=(case("30"), case("58"))),
-    pytest.param(with_members(scope="READ"), EXCEEDED, 1, marks=case("31")),
-    pytest.param(with_members(scope="read,write"), EXCEEDED, 1, marks=case("31")),
-    pytest.param(with_members(scope='read "write"'), INVALID, 1, marks=case("31")),
-    pytest.param(with_members(scope="r\u0435ad"), INVALID, 1, marks=case("31")),
-    pytest.param(with_members(scope=["read", 7]), INVALID, 1, marks=case("31")),
-    pytest.param(with_members(scope=" ".join(f"s{n}" for n in range(10_000))), INVALID, 1, marks=case("31")),
-    pytest.param(forges(header={"alg": "none"}, key="cut"), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
-    pytest.param(forges(header={"alg": "HS256"}, key="secret"), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
-    pytest.param(forges(key="flipped"), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
-    pytest.param(forges(key="strange"), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
-    pytest.param(forges(claims={"exp": 1}), Code.ID_TOKEN_INVALID, 1, marks=case("32")),
+    pytest.param(answers(200, {"ok": False}), INVALID, 0, marks=C19),
+    pytest.param(answers(200, {"ok": False, **TOKENS}), INVALID, 0, marks=C19),
+    pytest.param(answers(200, {"error": None, **TOKENS}), INVALID, 0, marks=C19),
+    pytest.param(answers(400, TOKENS), DOWN, 0, marks=C19),
+    pytest.param(answers(201, TOKENS), INVALID, 0, marks=C19),
+    pytest.param(answers(200, {}), INVALID, 0, marks=C19),
+    pytest.param(answers(400, {"error": "CANARY"}), DOWN, 0, marks=C18),
+    pytest.param(answers(200, "<html>CANARY</html>"), INVALID, 0, marks=C20),
+    pytest.param(answers(200, ["CANARY"]), INVALID, 0, marks=C20),
+    pytest.param(answers(200, '{"access_token": "CANARY", "token_ty'), INVALID, 0, marks=C20),
+    pytest.param(answers(200, '{"access_token": "CANARY", "expires_in": NaN}'), INVALID, 0, marks=C20),
+    pytest.param(answers(200, b"[" * 100_000), INVALID, 0, marks=C20),
+    pytest.param(answers(200, '{"access_token": "a", "access_token": "CANARY"}'), INVALID, 0, marks=C20),
+    pytest.param(answers(200, json.dumps(TOKENS).encode("utf-16")), INVALID, 0, marks=C20),
+    pytest.param(answers(200, b"\xef\xbb\xbf" + json.dumps(TOKENS).encode()), INVALID, 0, marks=C20),
+    pytest.param(answers(200, TOKENS, {"content-type": "text/html"}), INVALID, 0, marks=C21),
+    pytest.param(answers(200, "access_token=CANARY&token_type=bearer", FORM), INVALID, 0, marks=C21),
+    pytest.param(lambda idp, canary: idp.script.refresh.redirect("http://127.0.0.1:1/x"), INVALID, 0, marks=C22),
+    pytest.param(lambda idp, canary: idp.script.refresh.close_after_accept(), DOWN, 0, marks=C23),
+    pytest.param(lambda idp, canary: idp.script.refresh.endless(), DOWN, 0, marks=C24),
+    pytest.param(lambda idp, canary: idp.script.refresh.gzip_bomb(30), DOWN, 0, marks=C24),
+    pytest.param(with_members(access_token=GONE), INVALID, 0, marks=C25),
+    pytest.param(with_members(access_token=""), INVALID, 0, marks=C25),
+    pytest.param(with_members(access_token=1234567), INVALID, 0, marks=C25),
+    pytest.param(with_members(access_token="a\r\nX-Evil: 1"), INVALID, 0, marks=C25),
+    pytest.param(with_members(access_token="t\u00f6ken"), INVALID, 0, marks=C25),
+    pytest.param(with_members(token_type=GONE), INVALID, 1, marks=C26),
+    pytest.param(with_members(token_type="mac"), INVALID, 1, marks=C26),
+    pytest.param(with_members(token_type="bot"), INVALID, 1, marks=C26),
+    pytest.param(with_members(token_type="DPoP"), INVALID, 1, marks=C27),
+    pytest.param(with_members(expires_in=True), INVALID, 1, marks=C28),
+    pytest.param(with_members(expires_in=[1]), INVALID, 1, marks=C28),
+    pytest.param(with_members(expires_in="soon"), INVALID, 1, marks=C28),
+    pytest.param(with_members(scope="read write admin everything"), EXCEEDED, 1, marks=(C30, C58)),
+    pytest.param(with_members(scope="READ"), EXCEEDED, 1, marks=C31),
+    pytest.param(with_members(scope="read,write"), EXCEEDED, 1, marks=C31),
+    pytest.param(with_members(scope='read "write"'), INVALID, 1, marks=C31),
+    pytest.param(with_members(scope="r\u0435ad"), INVALID, 1, marks=C31),
+    pytest.param(with_members(scope=["read", 7]), INVALID, 1, marks=C31),
+    pytest.param(with_members(scope=" ".join(f"s{n}" for n in range(10_000))), INVALID, 1, marks=C31),
+    pytest.param(forges(header={"alg": "none"}, key="cut"), Code.ID_TOKEN_INVALID, 1, marks=C32),
+    pytest.param(forges(header={"alg": "HS256"}, key="secret"), Code.ID_TOKEN_INVALID, 1, marks=C32),
+    pytest.param(forges(key="flipped"), Code.ID_TOKEN_INVALID, 1, marks=C32),
+    pytest.param(forges(key="strange"), Code.ID_TOKEN_INVALID, 1, marks=C32),
+    pytest.param(forges(claims={"exp": 1}), Code.ID_TOKEN_INVALID, 1, marks=C32),
 ]  # fmt: skip
 
 
