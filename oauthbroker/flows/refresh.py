@@ -24,7 +24,7 @@ from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.redeem import Redeemed, Redeemer
 from oauthbroker.protocol.refresh import RenewalRefused
-from oauthbroker.records import Grant, Renewal
+from oauthbroker.records import Grant, Renewal, grant_id
 from oauthbroker.repository import Conflict, Held, Repository, Room
 from oauthbroker.secret import Secret
 from oauthbroker.single_flight import Flight, SingleFlight
@@ -168,12 +168,19 @@ class Refresh:
                 grant = await self.fetch(app, job.subject, held, job.rejected)
             except BrokerError as error:
                 self._count(app, error)
+                self._not_fetched(job, error)
                 raise
         self.circuits.worked(app.name)
         if grant is not None:
             self._note(TokenRenewed(app.name, grant.id, job.rejected is not None))
             self.metrics.add(Metric.RENEWALS, app.name)
         return Renewed(grant)
+
+    def _not_fetched(self, job: _Job, error: BrokerError) -> None:
+        self._note(RenewalFailed(job.app.name, grant_id(job.app.name, job.subject), error.code.value))
+        self.metrics.add(Metric.RENEWAL_FAILURES, error.code.value)
+        if not error.retryable:
+            self.tell("a token could not be fetched", app=job.app.name, code=error.code.value, note=error.note)
 
     def _check_pause(self, grant: Grant) -> None:
         """A token that may be spent is tried again, but not at once."""

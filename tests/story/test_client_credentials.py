@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from oauthbroker.apps import Client, OAuthApp, Owner, Redirect, ToolAuth
 from oauthbroker.errors import Code
+from oauthbroker.metrics import Metric
 from oauthbroker.results import Failed, Ready
 from oauthbroker.secret import Secret
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -208,6 +210,9 @@ async def test_an_answer_that_is_not_believed_stores_nothing(
         identity_provider.script.token.fields(**members)
         assert code is (await refused(house)).code
         assert await house.grant(APP, TEAM) is None
+        [line] = [line for line in map(json.loads, house.log.getvalue().splitlines()) if "fetched" in line["event"]]
+        assert (APP, code.value) == (line["app"], line["code"])
+        assert 1 == house.broker.metrics.value(Metric.RENEWAL_FAILURES, code.value)
         await ready(house)
 
 
