@@ -2,7 +2,8 @@
 
 Every process of a store knows every open code (those it opened at once, others by the sweeper), so that one goes on
 where another one died. The record says when the next poll is due and is written before each: who holds the pair's
-flight and reads a due record is the one who polls, and nobody polls who could not store what comes.
+flight and reads a due record is the one who polls, and nobody polls who could not store what comes. Whoever polls goes
+on with it: what is written down lets the others come only when an answer is long overdue.
 """
 
 from __future__ import annotations
@@ -42,6 +43,14 @@ PROVIDER_CALLS = 6  # keys twice, discovery twice, userinfo, revocation: a claim
 Tell = Callable[..., None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """That this process polled last, for this version of the session, and was told that nobody has agreed yet."""
+
+    generation: int
+    next_poll_at: datetime
+
+
 @dataclass(slots=True)
 class DeviceCode:
     """Asks for codes, and polls. `tell` writes the log; `expired_events` as for the sweeper."""
@@ -61,7 +70,7 @@ class DeviceCode:
     expired_events: bool = False
     _due: list[tuple[datetime, str]] = field(default_factory=list)
     _known: set[str] = field(default_factory=set)
-    _heard: dict[str, int] = field(default_factory=dict)
+    _heard: dict[str, _Heard] = field(default_factory=dict)
     _faults: dict[str, int] = field(default_factory=dict)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -181,8 +190,8 @@ class DeviceCode:
         if (early := self._early(held)) > 0:
             return early
         device, sent_at = _device(held), self.clock.now()
-        is_sure = not device.unsure or self._heard.get(locator) == held.generation
-        asking = device.asking(sent_at + timedelta(seconds=device.interval))
+        is_sure = not device.unsure or self._has_heard(held)
+        asking = device.asking(sent_at + timedelta(seconds=device.interval + self.limits.provider_seconds))
         held = await self.repository.save_session(held.record.polled(asking), expect=held.generation)
         try:
             answer = await self._ask(app, device)
@@ -206,8 +215,14 @@ class DeviceCode:
 
     def _early(self, held: Held[AuthSession]) -> float:
         """Seconds until the provider may be asked again; never more than until the end."""
-        now = self.clock.now()
-        return (min(_device(held).next_poll_at, held.record.expires_at) - now).total_seconds()
+        session, at = held.record, _device(held).next_poll_at
+        if self._has_heard(held):
+            at = self._heard[session.locator].next_poll_at
+        return (min(at, session.expires_at) - self.clock.now()).total_seconds()
+
+    def _has_heard(self, held: Held[AuthSession]) -> bool:
+        heard = self._heard.get(held.record.locator)
+        return heard is not None and heard.generation == held.generation
 
     async def _ask(self, app: OAuthApp, device: Device) -> TokenResponse | Waiting:
         code = device.code
@@ -221,13 +236,13 @@ class DeviceCode:
         """Nobody has agreed yet, so the code is unused: what was lost before, was no token."""
         session, device = held.record, _device(held)
         self._faults.pop(session.locator, None)
+        interval = device.interval + (SLOW_DOWN_SECONDS if slower else 0)
+        at = self.clock.now() + timedelta(seconds=interval)
         if slower:
-            interval = device.interval + SLOW_DOWN_SECONDS
-            answered = device.answered(self.clock.now() + timedelta(seconds=interval), interval)
-            held = await self.repository.save_session(session.polled(answered), expect=held.generation)
-            device = answered
-        self._heard[session.locator] = held.generation
-        return float(device.interval)
+            answered = session.polled(device.answered(at, interval))
+            held = await self.repository.save_session(answered, expect=held.generation)
+        self._heard[session.locator] = _Heard(held.generation, at)
+        return float(interval)
 
     async def _refused(
         self, app: OAuthApp, held: Held[AuthSession], refused: BrokerError, *, is_sure: bool
@@ -258,11 +273,11 @@ class DeviceCode:
             "a provider could not say whether a device code is used",
             app=app.name, code=refused.code.value, note=refused.note, again_in=wait,
         )  # fmt: skip
-        later = device.postponed(self.clock.now() + timedelta(seconds=wait))
-        held = await self.repository.save_session(session.polled(later), expect=held.generation)
+        at = self.clock.now() + timedelta(seconds=wait)
+        held = await self.repository.save_session(session.polled(device.postponed(at)), expect=held.generation)
         not_sent = isinstance(refused, TransportFailed) and not refused.sent
         if is_sure and (not_sent or refused.code is Code.PROVIDER_RATE_LIMITED):
-            self._heard[session.locator] = held.generation
+            self._heard[session.locator] = _Heard(held.generation, at)
         return float(wait)
 
     async def _redeem(self, app: OAuthApp, held: Held[AuthSession], answer: TokenResponse, sent_at: datetime) -> None:

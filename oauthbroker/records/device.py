@@ -21,8 +21,9 @@ class Device:
     """A device authorization under way.
 
     `code` is what we poll with; None once the session has ended. `interval` are the seconds between two polls, grown
-    by `slow_down`; `next_poll_at` is the earliest moment of the next one. `unsure`: the latest poll may have redeemed
-    the code without our hearing of it. `ticket_hash` recognises the link of a session that has ended.
+    by `slow_down`; `next_poll_at` is the earliest moment of the next one, for whoever did not hear the answer to the
+    latest. `unsure`: the latest poll may have redeemed the code without our hearing of it. `ticket_hash` recognises
+    the link of a session that has ended.
     """
 
     code: Secret | None
@@ -43,7 +44,7 @@ class Device:
         return DevicePrompt(self.verification_uri, self.verification_uri_complete, self.user_code, self.interval)
 
     def asking(self, next_poll_at: datetime) -> Device:
-        """A poll is about to leave: nobody asks again before `next_poll_at`, and its answer may get lost."""
+        """A poll is about to leave: nobody else asks before `next_poll_at`, and its answer may get lost."""
         return replace(self, next_poll_at=next_poll_at, unsure=True)
 
     def answered(self, next_poll_at: datetime, interval: int) -> Device:

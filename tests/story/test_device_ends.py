@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.apps import Limits
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.device import DeviceCode
 from oauthbroker.flows.finish import Finish
@@ -130,7 +131,7 @@ async def test_a_process_that_dies_with_the_tokens_in_its_hands_leaves_an_uncert
         await here.poll()
     second = here.start()
     await second.tend()
-    await here.poll(second)
+    await here.poll(second, after=INTERVAL + Limits().provider_seconds)
     assert ("failed", Code.EXCHANGE_UNCERTAIN) == await outcome(second, asked)
     assert ["auth.failed"] == await events(second)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, get_args
 
 from hypothesis import strategies as st
 
 from oauthbroker.errors import Code
-from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, EventType, Grant, Token
+from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, Device, EventType, Grant, Token
 from oauthbroker.results import Reason
 from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget, TurnAuth
@@ -70,7 +71,18 @@ grants = st.builds(
     outbox=st.lists(events, max_size=2).map(tuple),
     provider_data=facts,
 )
-sessions = st.builds(
+devices = st.builds(
+    Device,
+    code=st.none() | secrets,
+    user_code=texts,
+    verification_uri=texts,
+    verification_uri_complete=st.none() | texts,
+    interval=st.integers(1, 10**6),
+    next_poll_at=moments,
+    unsure=st.booleans(),
+    ticket_hash=texts,
+)
+browser_sessions = st.builds(
     AuthSession,
     locator=st.from_regex(r"\A[A-Za-z0-9_-]{22}\Z"),
     app=names,
@@ -93,6 +105,21 @@ sessions = st.builds(
     finished_at=st.none() | moments,
     outbox=st.none() | events,
 )
+device_sessions = st.builds(replace, browser_sessions, attempt=st.just(Attempt.none()), device=devices)
+sessions = browser_sessions | device_sessions
+
+
+def device(**changes: Any) -> Device:
+    """What the session of a device code keeps."""
+    fields: dict[str, Any] = {
+        "code": Secret("printed-device-code"),
+        "user_code": "WDJB-MJHT",
+        "verification_uri": "https://slack.example/device",
+        "verification_uri_complete": "https://slack.example/device?user_code=WDJB-MJHT",
+        "interval": 5,
+        "next_poll_at": CREATED,
+    }
+    return Device(**(fields | changes))
 
 
 def grant(**changes: Any) -> Grant:

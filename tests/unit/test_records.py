@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.records import AgentEvent, AuthSession, ClaimedSession, Grant, codec, grant_id
+from oauthbroker.protocol.callback import STATE
+from oauthbroker.records import AgentEvent, Attempt, AuthSession, ClaimedSession, Grant, codec, grant_id
 from oauthbroker.secret import Secret
 from tests.unit import records_kit as kit
 
@@ -74,6 +75,22 @@ def test_a_session_is_written_as_the_specification_prints_it():
     } == data["spec"]
 
 
+@pytest.mark.rule("12.5.5", "12.5.7")
+def test_the_session_of_a_device_code_says_so_where_the_other_has_its_verifier():
+    session = kit.session(attempt=Attempt.none(), device=kit.device())
+    assert {
+        "type": "device_code",
+        "deviceCode": "printed-device-code",
+        "userCode": "WDJB-MJHT",
+        "verificationUri": "https://slack.example/device",
+        "verificationUriComplete": "https://slack.example/device?user_code=WDJB-MJHT",
+        "interval": 5,
+        "nextPollAt": "2026-01-31T09:10:01Z",
+        "unsure": False,
+        "ticketHash": "",
+    } == json.loads(session.to_plaintext())["spec"]["flow"]
+
+
 @pytest.mark.rule("12.5.6-7")
 def test_an_event_brings_origin_and_auth_back():
     shown = kit.event().to_json()
@@ -103,6 +120,8 @@ def test_a_record_shows_no_secret_of_its_own(session: AuthSession, grant: Grant)
     ticket, token = Secret("cnry-shown-ticket"), Secret("cnry-shown-token")
     attempt = replace(session.attempt, state=Secret("cnry-shown-state"), verifier=Secret("cnry-shown-verifier"))
     shown = repr(replace(session, ticket=ticket, attempt=attempt)) + repr(attempt)
+    device = kit.device(code=Secret("cnry-shown-device"), user_code="cnry-shown-user-code")
+    shown += repr(replace(session, device=device)) + repr(device) + repr(device.prompt)
     if grant.token is not None:
         grant = replace(grant, token=replace(grant.token, access_token=token, refresh_token=token))
     assert "cnry-shown" not in shown + repr(grant) + repr(grant.token)
@@ -170,6 +189,29 @@ def test_an_ended_session_keeps_nothing_that_could_be_used(end, status, code, cl
     assert session.attempt.state == ended.attempt.state  # a replay is recognised
     body = ended.to_plaintext()
     assert not [word for word in (b"printed-ticket", b"printed-verifier", b"printed-nonce") if word in body]
+
+
+@pytest.mark.rule("12.5.5", "12.5.7")
+@EACH_ENDING
+def test_an_ended_device_session_keeps_no_code_and_knows_its_link_by_its_hash(end, status, code):
+    session: AuthSession = kit.session(attempt=Attempt.none(), device=kit.device())
+    ended = end(session)
+    assert ended.device.code is None
+    assert ended.device.was_shown_under("printed-ticket")
+    assert not ended.device.was_shown_under("printed-tickets")
+    assert not session.device.was_shown_under("printed-ticket")  # type: ignore[union-attr]
+    body = ended.to_plaintext()
+    assert not [word for word in (b"printed-ticket", b"printed-device-code") if word in body]
+
+
+def test_no_state_that_could_come_belongs_to_a_device_session():
+    session: AuthSession = kit.session(attempt=Attempt.none(), device=kit.device())
+    assert not [state for state in ("", "s" * 65) if parse_would_take(state) and session.attempt.state.matches(state)]
+
+
+def parse_would_take(state: str) -> bool:
+    """What lets a state through to the sessions at all."""
+    return STATE.fullmatch(state) is not None
 
 
 @pytest.mark.rule("12.5.5")
