@@ -39,7 +39,11 @@ async def test_a_lifetime_counts_from_the_request_and_is_never_guessed(
     assert grant.token is not None
     expected = None if seconds is None else house.clock.now() + timedelta(seconds=seconds)
     assert expected == grant.token.expires_at
-    assert (seconds is None or seconds > 0) == isinstance(await house.ask(), Ready)
+    ready = await house.ask()
+    assert isinstance(ready, Ready)
+    lives = seconds is None or seconds > 0
+    assert lives == (ready.access_token == grant.token.access_token), "what is over is renewed, never handed out"
+    assert (0 if lives else 1) == house.idp.count("refresh_token")
 
 
 @pytest.mark.case("28")
