@@ -17,7 +17,7 @@ from oauthbroker.secret import Secret
 # three would move the answer or the parameters out of our sight.
 RESERVED = frozenset({
     "response_type", "client_id", "redirect_uri", "scope", "state", "nonce", "code_challenge",
-    "code_challenge_method", "resource", "response_mode", "request", "request_uri",
+    "code_challenge_method", "resource", "dpop_jkt", "response_mode", "request", "request_uri",
 })  # fmt: skip
 
 
