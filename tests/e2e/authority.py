@@ -22,14 +22,28 @@ class Authority:
         self._ask = ask
         self._echo = asyncio.Event()
         self._answered: Counter[tuple[str, int]] = Counter()
+        self._events: list[dict[str, Any]] = []
 
     async def count(self, route: str, status: int | None = None) -> int:
         """Requests it has answered on a route (with a status): `authorization`, `resume`, `token`, `userinfo`,
         `revocation`, ... as oidc-provider names them."""
-        self._echo.clear()
-        self._ask.write(b"\n")
-        await asyncio.wait_for(self._echo.wait(), _PATIENCE)
+        await self._order("")
         return sum(n for (name, code), n in self._answered.items() if name == route and status in {None, code})
+
+    async def events(self, name: str, **facts: Any) -> list[dict[str, Any]]:
+        """What became of grants, in order: `grant.success`, `grant.error`, `grant.revoked` (with `client`, `grant` type
+        and `resource` of the request) or `refresh_token.consumed` (with `client`), as oidc-provider names them."""
+        await self._order("")
+        wanted = {"event": name, **facts}.items()
+        return [event for event in self._events if wanted <= event.items()]
+
+    async def let_tokens_live(self, seconds: int) -> None:
+        """How long the access tokens live that it issues from now on."""
+        await self._order(json.dumps({"lifetime": seconds}))
+
+    async def be_late(self, seconds: float) -> None:
+        """How long it keeps an answer with tokens to itself: who is gone meanwhile has lost it."""
+        await self._order(json.dumps({"late": seconds * 1000}))
 
     async def listen(self, lines: asyncio.StreamReader) -> None:
         """Notes what it tells, until its process ends."""
@@ -37,13 +51,24 @@ class Authority:
             said = json.loads(line)
             if "echo" in said:
                 self._echo.set()
+            elif "event" in said:
+                self._events.append(said)
             else:
                 self._answered[said["route"], said["status"]] += 1
 
+    async def _order(self, line: str) -> None:
+        """Once it has obeyed, everything that happened before has been heard."""
+        self._echo.clear()
+        self._ask.write(line.encode() + b"\n")
+        await asyncio.wait_for(self._echo.wait(), _PATIENCE)
+
 
 @asynccontextmanager
-async def running(clients: Iterable[Mapping[str, Any]]) -> AsyncIterator[Authority]:
-    """The provider with these clients (oidc-provider's client metadata), until the block ends."""
+async def running(clients: Iterable[Mapping[str, Any]], *, rotating: bool = False) -> AsyncIterator[Authority]:
+    """The provider with these clients (oidc-provider's client metadata), until the block ends.
+
+    `rotating`: refresh tokens are for `offline_access` only and good for one use; a second use ends their grant.
+    """
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         str(machine.node()), "provider.mjs", cwd=machine.NODE_HOME, stdin=pipe, stdout=pipe
@@ -51,7 +76,7 @@ async def running(clients: Iterable[Mapping[str, Any]]) -> AsyncIterator[Authori
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(json.dumps({"clients": list(clients)}).encode() + b"\n")
+        process.stdin.write(json.dumps({"clients": list(clients), "rotating": rotating}).encode() + b"\n")
         line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
         assert line, "oidc-provider did not start; what it said is on stderr"
         authority = Authority(json.loads(line)["issuer"], process.stdin)

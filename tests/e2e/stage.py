@@ -29,11 +29,12 @@ class Stage:
     provider: Authority
     clock: LateClock
     apps: Mapping[str, bundle.Registration]
-    chromium: browsers.Browser
+    chromium: browsers.Browser | None
     canaries: Canaries
 
     async def person(self, **profile: Any) -> Person:
         """Somebody with a browser of his own; `profile` goes to Playwright's `new_context`."""
+        assert self.chromium is not None, "this stage was set without a browser"
         return await Person.with_profile(self.chromium, self.home, self.canaries, **profile)
 
     async def ask(self, app: str, user: str = "alice") -> AuthorizationRequired:
