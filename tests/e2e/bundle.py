@@ -18,6 +18,7 @@ from joserfc.jwk import ECKey
 from oauthbroker import TurnAuth
 from oauthbroker.turn import Turn
 
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 # Everything that has to be encoded before it may stand in an Authorization header (RFC 6749 section 2.3.1).
 AWKWARD = " +%:/&=?\"'~"
 
@@ -35,6 +36,7 @@ class Registration:
     public_key: dict[str, Any] = field(default_factory=dict)
     link: Literal["connect", "direct"] = "connect"
     twin: str = ""
+    flow: Literal["authorizationCode", "deviceCode"] = "authorizationCode"
 
     @property
     def ref(self) -> str:
@@ -61,14 +63,19 @@ class Registration:
             proof = {"jwks": {"keys": [self.public_key]}, "token_endpoint_auth_signing_alg": "ES256"}
         elif self.secret:
             proof = {"client_secret": self.secret}
-        return {
-            "client_id": self.name,
-            "client_name": self.title,
+        arrival: dict[str, Any] = {
             "redirect_uris": [base_url + callback_path(name) for name in self.names],
             "response_types": ["code"],
             "grant_types": ["authorization_code", "refresh_token"],
+        }
+        if self.flow == "deviceCode":
+            arrival = {"redirect_uris": [], "response_types": [], "grant_types": [DEVICE_GRANT, "refresh_token"]}
+        return {
+            "client_id": self.name,
+            "client_name": self.title,
             "token_endpoint_auth_method": self.auth_method,
             "id_token_signed_response_alg": self.id_token_alg,
+            **arrival,
             **proof,
         }
 
@@ -78,7 +85,7 @@ class Registration:
         return {
             "provider": "oidc",
             "title": self.title,
-            "flow": "authorizationCode",
+            "flow": self.flow,
             "subjectMode": self.mode,
             "client": {"clientId": self.name, "authMethod": self.auth_method, **secret},
             "endpoints": {"issuer": issuer},
@@ -118,6 +125,10 @@ def registrations() -> dict[str, Registration]:
         Registration("shared", "global", "client_secret_post", "Example team board", "RS256", _password()),
         Registration("signed", "user", "private_key_jwt", "Example ledger", secret=pem, public_key=public),
         Registration("public", "user", "none", "Example reader"),
+        Registration(
+            "terminal", "user", "client_secret_basic", "Example terminal", "ES256", _password(), flow="deviceCode"
+        ),
+        Registration("wall", "global", "client_secret_post", "Example wall", "RS256", _password(), flow="deviceCode"),
         Registration("direct", "user", "none", "Example calendar", link="direct"),
     ]
     return {registration.name: registration for registration in made}

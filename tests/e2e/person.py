@@ -122,6 +122,25 @@ class Person:
         await self.press("Sign-in")
         await self._consent_page.wait_for()
 
+    async def type_code(self, address: str, user_code: str) -> None:
+        """oidc-provider's own pages for a device: the code is typed, compared and confirmed."""
+        await self.open(address)
+        await self.page.get_by_placeholder("Enter code").fill(user_code)
+        await self.press("Continue")
+        await self.confirm_code(user_code)
+
+    async def confirm_code(self, user_code: str) -> None:
+        """The provider shows the code that it was given: it is the one that we were shown."""
+        await self.page.get_by_text(user_code, exact=True).wait_for()
+        await self.press("Continue")
+        await self.page.get_by_role("heading", name="Sign-in").or_(self._consent_page).wait_for()
+
+    async def agree_elsewhere(self, login: str) -> None:
+        """Signs in and agrees on a page that leads nowhere: the provider says that it is done."""
+        await self.sign_in(login)
+        await self.press("Continue")
+        await self.page.get_by_role("heading", name="Sign-in Success").wait_for()
+
     async def consent(self) -> None:
         """oidc-provider's own page, and the way back to the broker."""
         await self.press("Continue")
