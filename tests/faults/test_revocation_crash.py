@@ -1,0 +1,165 @@
+"""The machine stops at every single change while two grants are ended: what must hold on every disk that this may leave.
+
+A provider is told of nothing that is not ended here. What is ended stays ended: its token is never handed out again, its
+provider is told, its tokens are erased, and its agent hears of it under one id. What is not ended works as before.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker import revocations
+from oauthbroker.apps import OAuthApp
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.store.keys import Keyring
+from oauthbroker.testing import IdentityProvider, connect_through
+from oauthbroker.testing.crashfs import Crash
+from oauthbroker.testing.stores import open_keyring
+from tests.faults.broker_kit import Process
+from tests.faults.test_broker_crash import MOST_CHANGES, CrashAtChange
+from tests.house import ALICE, BOB, turn, user_app
+
+SHARDS = 2
+CLONES = ("clone-0-1.0", "clone-1-0.0", "clone-2-0.5")
+PEOPLE = {ALICE: "alice", BOB: "bob"}
+
+
+@dataclass(frozen=True)
+class Connected:
+    """Two people have agreed, and their agents know it."""
+
+    root: Path
+    ring: Keyring
+    app: OAuthApp
+    idp: IdentityProvider
+    at: datetime
+    sessions: Mapping[str, str]
+
+    def start(self, root: Path | None = None, fs: Any = None) -> Process:
+        return Process.start(root or self.root, self.ring, [self.app], self.at, fs)
+
+    def revoked_event(self, subject: str) -> str:
+        return f"evt-{self.sessions[subject]}-auth.revoked"
+
+    def living(self) -> dict[str, int]:
+        return {subject: self.idp.living_tokens("client-mail", login) for subject, login in PEOPLE.items()}
+
+
+async def prepared(place: Path, idp: IdentityProvider) -> Connected:
+    ring, root, app = open_keyring(place), place / "store", user_app(idp)
+    process, sessions = Process.start(root, ring, [app], idp.clock.now()), {}
+    idp.revoke_all("client-mail")
+    for subject, login in PEOPLE.items():
+        asked = await process.broker.oauth(turn(subject)).get_access_token("mail")
+        assert isinstance(asked, AuthorizationRequired)
+        page = await connect_through(process.browser(), idp, asked.authorization_url, login)
+        assert 200 == page.status
+        sessions[subject] = asked.auth_session_id
+    await process.tend()
+    await process.drain()
+    await process.die()
+    return Connected(root, ring, app, idp, process.clock.now(), sessions)
+
+
+async def ended(process: Process) -> None:
+    """What a command and a running broker do."""
+    await process.broker.grants.revoke_all(app="mail")
+    await recovered(process)
+
+
+async def recovered(process: Process) -> None:
+    await process.tend()
+    await process.house.relay.revocations()
+    await process.tend()
+    await process.drain()
+
+
+async def check(story: Connected, process: Process, living: Mapping[str, int], heard: set[str]) -> set[bool]:
+    """Of every grant, on what was left: is it ended?"""
+    tombstones = {}
+    for subject in PEOPLE:
+        grant = await process.grant("mail", subject)
+        assert grant is not None
+        tombstones[subject] = grant.revoked
+        assert grant.revoked or living[subject] == 1, "the provider was told before it was written down"
+        answer = await process.broker.oauth(turn(subject)).get_access_token("mail")
+        assert isinstance(answer, AuthorizationRequired if grant.revoked else Ready)
+    await recovered(process)
+    now_living = story.living()
+    for subject, is_ended in tombstones.items():
+        grant = await process.grant("mail", subject)
+        assert grant is not None
+        assert is_ended is grant.revoked
+        assert (0 if is_ended else living[subject]) == now_living[subject]
+        assert (grant.token is None, grant.to_be_told) == (is_ended, False)
+        assert is_ended is (story.revoked_event(subject) in heard | set(process.heard.received))
+    assert 0 == (await process.counts(("due",)))["due"]
+    return set(tombstones.values())
+
+
+@pytest.mark.slow
+@pytest.mark.case("53", "63")
+@pytest.mark.parametrize("shard", range(SHARDS))
+async def test_a_crash_at_any_change_of_a_revocation_ends_what_was_written_down_and_nothing_else(
+    identity_provider, tmp_path, shard, monkeypatch
+):
+    monkeypatch.setattr(revocations, "AT_ONCE", 1)  # the file layer counts the calls of one thread
+    outcomes: set[bool] = set()
+    for number in range(shard, MOST_CHANGES, SHARDS):
+        place = tmp_path / str(number)
+        place.mkdir()
+        story = await prepared(place, identity_provider)
+        fs = CrashAtChange(story.root)
+        process = story.start(fs=fs)
+        fs.arm(number)
+        try:
+            await ended(process)
+        except* Crash:
+            assert fs.fired
+        living = story.living()
+        clones = {clone.name: clone for clone in fs.clones(place / "clones", seeds=1)}
+        fs.restore()
+        await process.die()
+        name = CLONES[number // SHARDS % len(CLONES)]
+        outcomes |= await looked_at(story, clones[name], set(process.heard.received), number, living)
+        shutil.rmtree(place)
+        if fs.fired is None:
+            break
+    assert fs.fired is None
+    assert {True, False} == outcomes
+    assert number > 40  # the story is long, and it was cut everywhere
+
+
+async def looked_at(story: Connected, root: Path, heard: set[str], number: int, living: Mapping[str, int]) -> set[bool]:
+    """`check` on one disk; then the same is ended again, the machine stops once more, and a third broker does the rest."""
+    process = story.start(root)
+    process.clock.advance(61)  # an event that was leased when the machine stopped comes again
+    outcomes = await check(story, process, living, heard)
+    heard |= set(process.heard.received)
+    await process.die()
+    fs = CrashAtChange(root)
+    process = story.start(root, fs)
+    fs.arm(random.Random(number).randrange(60))
+    try:
+        await ended(process)
+    except* Crash:
+        assert fs.fired
+    fs.restore()
+    await process.die()
+    heard |= set(process.heard.received)
+    last = story.start(root)
+    last.clock.advance(122)
+    await ended(last)
+    assert {story.revoked_event(subject) for subject in PEOPLE} <= heard | set(last.heard.received)
+    assert {ALICE: 0, BOB: 0} == story.living()
+    assert {"due": 0, "events": 0} == await last.counts(("due", "events"))
+    await last.die()
+    return outcomes
