@@ -47,6 +47,7 @@ const configuration = ({ clients, rotating }) => ({
     ? { rotateRefreshToken: true }
     : { issueRefreshToken: (ctx, client) => client.grantTypeAllowed('refresh_token') }),
   features: {
+    clientCredentials: { enabled: true },
     deviceFlow: { enabled: true },
     devInteractions: { enabled: true },
     resourceIndicators: { enabled: true, getResourceServerInfo },
