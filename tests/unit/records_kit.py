@@ -9,7 +9,7 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from oauthbroker.errors import Code
-from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, Device, EventType, Grant, Token
+from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, Device, EventType, Grant, Retired, Token
 from oauthbroker.results import Reason
 from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget, TurnAuth
@@ -52,6 +52,12 @@ targets = st.builds(
 )
 events = st.builds(AgentEvent, names, st.sampled_from(get_args(EventType)), targets, facts, moments)
 tokens = st.builds(Token, secrets, names, st.none() | secrets, st.none() | moments, st.none() | st.integers(0, 10**9))
+retired = st.builds(
+    Retired,
+    moments,
+    st.lists(secrets, min_size=1, max_size=2).map(tuple),
+    st.lists(secrets, max_size=2).map(tuple),
+)
 grants = st.builds(
     Grant,
     app=names,
@@ -69,6 +75,8 @@ grants = st.builds(
     auth_session_id=st.none() | texts,
     resume=st.none() | targets,
     outbox=st.lists(events, max_size=2).map(tuple),
+    retired=st.none() | retired,
+    tell_after=st.none() | moments,
     provider_data=facts,
 )
 devices = st.builds(

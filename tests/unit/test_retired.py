@@ -1,0 +1,93 @@
+"""Tokens that the provider has still to hear of: none is lost, none is told twice for ever, none is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.records import Grant, Renewal, Retired
+from oauthbroker.records.retired import MOST
+from oauthbroker.secret import Secret
+from tests.unit import records_kit as kit
+
+LATER = kit.UPDATED + timedelta(seconds=30)
+texts = st.lists(st.sampled_from("abcdef"), max_size=5).map(tuple)
+
+
+def secrets(*names: str) -> tuple[Secret, ...]:
+    return tuple(map(Secret, names))
+
+
+def revealed(retired: Retired | None) -> tuple[list[str], list[str]]:
+    if retired is None:
+        return [], []
+    return [it.reveal() for it in retired.refresh], [it.reveal() for it in retired.access]
+
+
+def test_of_a_living_grant_nothing_is_to_be_told():
+    grant = kit.grant()
+    assert (None, False, False) == (grant.ended, grant.to_be_told, grant.unfinished)
+
+
+def test_of_a_tombstone_its_own_tokens_are_told_the_newest_refresh_token_first():
+    grant = kit.grant(renewal=Renewal(spare=Secret("newer")))
+    assert (["newer", "printed-refresh"], ["printed-access"]) == revealed(grant.tombstoned(LATER).ended)
+
+
+def test_late_tokens_join_a_tombstone_and_outlive_its_erasure():
+    tombstone = kit.grant().tombstoned(LATER)
+    late = tombstone.retiring(Secret("late-refresh"), Secret("late-access"), LATER)
+    told = late.told(tombstone.ended, LATER)
+    assert ("done", None, True) == (told.revocation, told.token, told.to_be_told)
+    assert (["late-refresh"], ["late-access"]) == revealed(told.ended)
+    assert not told.told(told.ended, LATER).to_be_told
+
+
+def test_what_was_told_of_an_older_tombstone_erases_no_newer_one():
+    """Connected again and revoked again while the provider was being told of the first end."""
+    first = kit.grant().tombstoned(LATER)
+    assert first.token is not None
+    second = replace(first, token=replace(first.token, access_token=Secret("second"), refresh_token=None))
+    assert second == second.told(first.ended, LATER)
+
+
+def test_a_tombstone_without_a_token_ends_too():
+    assert "done" == kit.grant(token=None).tombstoned(LATER).told(None, LATER).revocation
+
+
+def test_a_refusal_is_forgotten_once_the_provider_was_told():
+    tombstone = kit.grant().tombstoned(LATER).not_told_before(LATER + timedelta(hours=1))
+    assert (LATER + timedelta(hours=1), None) == (
+        tombstone.tell_after,
+        tombstone.told(tombstone.ended, LATER).tell_after,
+    )
+
+
+@given(kit.grants)
+def test_being_told_of_all_that_ended_leaves_nothing_and_a_living_grant_whole(grant: Grant):
+    told = grant.told(grant.ended, kit.UPDATED)
+    assert (False, None) == (told.to_be_told, told.ended)
+    assert told.token == (None if grant.revocation == "pending" else grant.token)
+
+
+@given(texts, texts, texts, texts)
+def test_joining_keeps_each_token_once_and_taking_away_takes_no_other(one, two, three, gone):
+    joined = Retired(kit.UPDATED, secrets(*one), secrets(*two)).and_also(Retired(LATER, secrets(*three)))
+    assert ({*one, *three}, set(two), LATER) == (*map(set, revealed(joined)), joined.since)
+    assert len(joined.refresh) == len({*one, *three})
+    left = joined.without(secrets(*gone))
+    assert ({*one, *three} - set(gone), set(two) - set(gone)) == tuple(map(set, revealed(left)))
+    assert (left is None) is not bool({*one, *two, *three} - set(gone))
+
+
+def test_only_so_many_are_kept_the_newest():
+    many = Retired(LATER, secrets(*map(str, range(MOST)))).and_also(Retired(LATER, secrets("last")))
+    assert (MOST, "last") == (len(many.refresh), many.refresh[-1].reveal())
+
+
+def test_they_are_in_no_repr():
+    grant = kit.grant().retiring(Secret("late-refresh"), Secret("late-access"), LATER)
+    assert not any("late" in text for text in (repr(grant), repr(grant.retired), str(grant.retired)))
