@@ -11,14 +11,13 @@ from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, Settings, T
 from oauthbroker.config.checks_client import (
     check_client,
     check_endpoints,
-    check_flow,
     check_options,
     check_provider,
-    check_pushing,
     check_quirks,
     check_redirect,
     check_scopes,
 )
+from oauthbroker.config.checks_flow import check_flow, check_pushing
 from oauthbroker.config.checks_owner import check_binding, check_identity
 from oauthbroker.config.checks_tools import SECRET_ADVICE, ConnectorDraft, connector_draft, tool_auths
 from oauthbroker.config.doubts import doubts, is_unusual

@@ -139,6 +139,7 @@ MACHINES = [
     app("client credentials with a redirect", "spec.redirect", "nobody comes back", GLOBALLY, *MACHINE[::2], ("  redirect:", "  @@redirect:")),
     app("client credentials with an owner", "spec.owner", "nobody is asked", GLOBALLY, *MACHINE[:2], ("  owner:", "  @@owner:")),
     app("client credentials with a pushed request", "spec.pushedAuthorization", "nobody is asked", GLOBALLY, *MACHINE, ("  scopes: [read", "  @@pushedAuthorization: auto\n  scopes: [read")),
+    app("client credentials that have to be pushed", "spec.pushedAuthorization", "nobody is asked", GLOBALLY, *MACHINE, ("  scopes: [read", "  @@pushedAuthorization: required\n  scopes: [read")),
     app("client credentials with parameters for a page", "spec.options.authorize", "nobody is asked", GLOBALLY, *MACHINE, ("  scopes: [read", "  options: {@@authorize: {a: b}}\n  scopes: [read")),
     app("client credentials without a token endpoint", "spec.endpoints.tokenUrl", "missing", GLOBALLY, *MACHINE, ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
 ]
