@@ -190,3 +190,12 @@ def test_a_connector_without_auth_is_nobody(tmp_path: Any):
     _, bundle = loaded_with_values(write(tmp_path / "b", app=APP, connector=silent))
     assert isinstance(bundle, Bundle)
     assert {} == bundle.connectors
+
+
+def test_who_wants_some_apps_only_is_asked_for_their_values_only(tmp_path: Any):
+    loaded = load(write(tmp_path / "b", app=APP, shared=GLOBAL, connector=CONNECTOR))
+    bundle = resolve(loaded, {"ACME_SECRET": "here"}, NEVER_SET, only={"acme", "gone"})
+    assert (["acme"], {}) == (list(bundle.apps), dict(bundle.connectors))
+    assert Secret("here") == bundle.apps["acme"].client.client_secret
+    with pytest.raises(ConfigRefused):
+        resolve(loaded, {"ACME_SECRET": "here"}, NEVER_SET, only={"shared"})
