@@ -23,9 +23,10 @@ from oauthbroker.consent import Consent
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.callback import Callback
 from oauthbroker.flows.connect import Connect
-from oauthbroker.flows.device import DeviceCode
+from oauthbroker.flows.device import DeviceCodes
 from oauthbroker.flows.fetch import Fetch
 from oauthbroker.flows.finish import Finish
+from oauthbroker.flows.polling import Polling
 from oauthbroker.flows.refresh import Refresh
 from oauthbroker.flows.revoke import Revoke
 from oauthbroker.flows.sweep import Sweep
@@ -210,7 +211,7 @@ class _House:
     sweep: Sweep
     upkeep: Upkeep
     callback: Callback
-    devices: DeviceCode
+    polling: Polling
     refresh: Refresh
     transport: Transport
     bell: Bell
@@ -224,13 +225,13 @@ class _House:
             await self._try("tidying", self.relay.tidy)
             self.tasks = [asyncio.create_task(self._relay_for_ever()), asyncio.create_task(self._sweep_for_ever())]
             self.tasks.append(asyncio.create_task(self._tell_providers_for_ever()))
-            self.tasks.append(asyncio.create_task(self.devices.run()))
+            self.tasks.append(asyncio.create_task(self.polling.run()))
             self.tasks.append(asyncio.create_task(self._keep_up_for_ever()))
 
     async def close(self) -> None:
         """Commits under way finish and their events reach the queue; then the network goes."""
         await self.callback.close()
-        await self.devices.close()
+        await self.polling.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -305,20 +306,12 @@ def _build(
     kin = Kin(repository, clock, apps if whole else None)
     revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, Circuits(clock), wake)
     revocations = Revocations(repository, revoke, apps.get, clock)
-    devices = DeviceCode(
-        repository=repository,
-        asker=asker,
-        check_url=transport.check_url,
-        discovery=discovery,
-        finish=finish,
-        revoke=revoke.tokens,
-        circuits=Circuits(clock),
-        apps=apps.get,
-        ended=quota.ended,
-        clock=clock,
-        limits=limits,
-        tell=log.warning,
-        expired_events=settings.expired_events,
+    polling = Polling(
+        repository, asker, discovery, finish, revoke.tokens, apps.get, quota.ended, clock, limits, log.warning,
+        settings.expired_events,
+    )  # fmt: skip
+    devices = DeviceCodes(
+        asker, transport.check_url, discovery, Circuits(clock), clock, log.warning, polling.watch
     )
     connect = Connect(repository, asker, discovery, finish, quota, devices, clock, audit, limits)
     callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
@@ -328,7 +321,7 @@ def _build(
         clock, audit, metrics, limits, log.warning,
     )  # fmt: skip
     upkeep = Upkeep(repository, refresh, apps.get, clock)
-    sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events, devices.watch)
+    sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events, polling.watch)
     queues = Queues(repository, clock, limits, metrics)
     relay = Relay(repository, queues, revocations, moved)
     consent = Consent(apps, connect, callback, discovery, clock)
@@ -346,4 +339,4 @@ def _build(
         metrics=metrics,
         web=build_app(consent, settings, lambda message: store.mac("csrf", message.hex()), clock, log),
     )
-    return _House(broker, relay, sweep, upkeep, callback, devices, refresh, transport, outbox, log, [])
+    return _House(broker, relay, sweep, upkeep, callback, polling, refresh, transport, outbox, log, [])

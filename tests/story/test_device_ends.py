@@ -10,8 +10,8 @@ import pytest
 
 from oauthbroker.apps import Limits
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.device import DeviceCode
 from oauthbroker.flows.finish import Finish
+from oauthbroker.flows.polling import Polling
 from oauthbroker.repository import Repository
 from oauthbroker.results import AuthorizationRequired, Failed
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -127,7 +127,7 @@ async def test_a_process_that_dies_with_the_tokens_in_its_hands_leaves_an_uncert
         raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeviceCode, "_redeem", cut)
+        patch.setattr(Polling, "_redeem", cut)
         await here.poll()
     second = here.start()
     await second.tend()
@@ -224,13 +224,13 @@ async def test_a_bug_in_one_poll_is_told_by_its_name_and_does_not_end_the_pollin
     asked = await ask(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
     told: list[dict[str, Any]] = []
-    broker.house.devices.tell = lambda what, **words: told.append({"what": what, **words})
+    broker.house.polling.tell = lambda what, **words: told.append({"what": what, **words})
 
     async def broken(*_: Any, **__: Any) -> None:
         raise ValueError(prompt_of(asked).user_code)
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeviceCode, "_ask", broken)
+        patch.setattr(Polling, "_ask", broken)
         await here.poll()
     assert [{"what": "a device code could not be asked about", "error": "ValueError"}] == told
     await here.poll(after=30)

@@ -52,7 +52,7 @@ async def test_while_the_tokens_are_being_checked_it_stays_as_it_is(here: World,
     asked = await ask(broker)
     held = await broker.house.sweep.repository.session((await session_of(broker, asked)).locator)
     assert held is not None
-    assert await broker.house.devices.finish.claim(held, 60) is not None
+    assert await broker.house.polling.finish.claim(held, 60) is not None
     page = await broker.browser().open(asked.authorization_url)
     assert (200, True) == (page.status, prompt_of(asked).user_code in page.text)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.apps import Limits
-from oauthbroker.flows.device import LONGEST_BACKOFF
+from oauthbroker.flows.polling import LONGEST_BACKOFF
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.house import device_app
@@ -78,12 +78,12 @@ async def test_eight_brokers_on_one_store_poll_like_one(here: World):
         await broker.house.sweep.once()
     for _ in range(60):
         here.clock.advance(1)
-        await asyncio.gather(*(broker.house.devices.once() for broker in brokers))
+        await asyncio.gather(*(broker.house.polling.once() for broker in brokers))
     assert {"authorization_pending"} == set(here.polls(prompt_of(asked)))
     assert 9 <= len(here.polls(prompt_of(asked))) <= 12
     here.idp.device_approve(prompt_of(asked).user_code)
     here.clock.advance(INTERVAL + 1)
-    await asyncio.gather(*(broker.house.devices.once() for broker in brokers))
+    await asyncio.gather(*(broker.house.polling.once() for broker in brokers))
     assert ("completed", None) == await outcome(brokers[7], asked)
     heard = [await events(broker) for broker in brokers]
     assert [["auth.granted"]] == [each for each in heard if each]
@@ -219,7 +219,7 @@ async def test_leaving_waits_for_a_poll_and_for_what_it_brings(here: World):
     hold = here.idp.script.poll.hang(after_work=True)
     polling = asyncio.create_task(here.poll())
     await hold.arrived()
-    closing = asyncio.create_task(broker.house.devices.close())
+    closing = asyncio.create_task(broker.house.polling.close())
     await asyncio.sleep(0.01)
     assert not closing.done()
     hold.release()
@@ -241,5 +241,20 @@ async def test_a_poll_goes_on_when_whoever_waited_for_it_has_left(here: World):
     polling.cancel()
     await asyncio.gather(polling, return_exceptions=True)
     hold.release()
-    await broker.house.devices.close()
+    await broker.house.polling.close()
     assert ("completed", None) == await outcome(broker, asked)
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_the_polling(here: World):
+    """Whoever polls counts seconds; only those who take over have nothing but the time of day."""
+    broker = here.start()
+    asked = await ask(broker)
+    await here.poll()
+    here.clock.set(here.clock.now() - timedelta(hours=3))
+    before = here.idp.count(POLLS)
+    here.idp.script.poll.refuse(
+        "authorization_pending"
+    )  # its own clock is the same one, and may not be asked too early
+    await here.poll(broker)
+    assert before + 1 == here.idp.count(POLLS)
+    assert ("pending", None) == await outcome(broker, asked)

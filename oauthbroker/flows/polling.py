@@ -1,0 +1,274 @@
+"""A device code is asked about until somebody has agreed elsewhere (RFC 8628 section 3.4), by one process at a time.
+
+Every process of a store knows every open code (those it opened at once, others by the sweeper), so that one goes on
+where another one died. The record says when the next poll is due and is written before each: who holds the pair's
+flight and reads a due record is the one who polls, and nobody polls who could not store what comes. Whoever polls goes
+on with it: what is written down lets the others come only when an answer is long overdue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from oauthbroker.apps import Limits, OAuthApp
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.flows.finish import Finish, Revoker
+from oauthbroker.protocol.asker import Asker
+from oauthbroker.protocol.device import Waiting, device_token_request, device_token_response
+from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.token import RefusedTokens, TokenResponse
+from oauthbroker.protocol.transport import TransportFailed
+from oauthbroker.records import AuthSession, Device
+from oauthbroker.repository import Conflict, Held, Repository
+
+SLOW_DOWN_SECONDS = 5  # RFC 8628 section 3.5
+LONGEST_BACKOFF = 60
+BUSY_SECONDS = 1.0  # somebody else works on this pair, or wrote this record, at this moment
+TICK_SECONDS = 0.2  # how soon we notice that the clock has reached the next poll
+PROVIDER_CALLS = 6  # keys twice, discovery twice, userinfo, revocation: a claim outlives them all
+Tell = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """That this process polled last, for this version of the session, and was told that nobody has agreed yet; and
+    when it polls again, in the clock's monotonic seconds."""
+
+    generation: int
+    again_at: float
+
+
+@dataclass(slots=True)
+class Polling:
+    """The polls of this process. `tell` writes the log; `expired_events` as for the sweeper."""
+
+    repository: Repository
+    asker: Asker
+    discovery: Discovery
+    finish: Finish
+    revoke: Revoker
+    apps: Callable[[str], OAuthApp | None]
+    ended: Callable[[str], None]
+    clock: Clock
+    limits: Limits
+    tell: Tell
+    expired_events: bool = False
+    _due: list[tuple[float, str]] = field(default_factory=list)
+    _known: set[str] = field(default_factory=set)
+    _heard: dict[str, _Heard] = field(default_factory=dict)
+    _faults: dict[str, int] = field(default_factory=dict)
+    _running: set[asyncio.Task[None]] = field(default_factory=set)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _closing: bool = False
+
+    def watch(self, session: AuthSession) -> None:
+        """Polls for this session from now on, if it is one that wants it. Telling it twice is telling it once."""
+        if session.device is not None and session.open and session.locator not in self._known:
+            self._known.add(session.locator)
+            self._schedule(session.locator, (session.device.next_poll_at - self.clock.now()).total_seconds())
+
+    async def run(self) -> None:
+        """Polls for ever, each session when it is due; a slow provider keeps no other one waiting."""
+        while True:
+            self._woken.clear()
+            self._start_due()
+            try:
+                async with asyncio.timeout(TICK_SECONDS if self._due else None):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def once(self) -> None:
+        """Every poll that is due now, to its end; who stops waiting for them stops none."""
+        if started := self._start_due():
+            await asyncio.wait(started)
+
+    def _start_due(self) -> list[asyncio.Task[None]]:
+        now, started = self.clock.monotonic(), list[asyncio.Task[None]]()
+        while self._due and self._due[0][0] <= now and not self._closing:
+            _, locator = heapq.heappop(self._due)
+            started.append(asyncio.create_task(self._turn(locator)))
+        for task in started:
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        return started
+
+    async def close(self) -> None:
+        """Waits for polls and commits that are under way, and begins no other one."""
+        self._closing = True
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _schedule(self, locator: str, wait: float) -> None:
+        heapq.heappush(self._due, (self.clock.monotonic() + wait, locator))
+        self._woken.set()
+
+    async def _turn(self, locator: str) -> None:
+        """One poll and when the next one is; whatever goes wrong in it, there is a next one."""
+        wait: float | None = self.limits.sweep_seconds
+        try:
+            wait = await self._poll(locator)
+        except Conflict:
+            wait = BUSY_SECONDS
+        except BrokerError as error:
+            self.tell("a device code could not be asked about", code=error.code.value, note=error.note)
+        except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is told)
+            self.tell("a device code could not be asked about", error=type(error).__name__)
+        if wait is not None:
+            self._schedule(locator, wait)
+            return
+        self._known.discard(locator)
+        self._heard.pop(locator, None)
+        self._faults.pop(locator, None)
+
+    async def _poll(self, locator: str) -> float | None:
+        """Seconds until the next look at this session, None when there is nothing left to look for here."""
+        held = await self._still_waiting(locator)
+        app = self.apps(held.record.app) if held is not None else None
+        if held is None or app is None:
+            return None
+        if (early := self._early(held)) > 0:
+            return early
+        try:
+            async with self.repository.flight(app.name, held.record.subject, wait=0):
+                return await self._poll_alone(app, locator)
+        except BrokerError as error:
+            if error.code is not Code.STORE_LOCKED:
+                raise
+        return BUSY_SECONDS
+
+    async def _poll_alone(self, app: OAuthApp, locator: str) -> float | None:
+        """Under the flight: read again, write down that we ask, ask."""
+        held = await self._still_waiting(locator)
+        if held is None:
+            return None
+        if held.record.config_digest != app.digest():
+            self.ended(locator)
+            return None if await self.finish.lapse(held) else BUSY_SECONDS
+        if (early := self._early(held)) > 0:
+            return early
+        device, sent_at = _device(held), self.clock.now()
+        is_sure = not device.unsure or self._has_heard(held)
+        asking = device.asking(sent_at + timedelta(seconds=device.interval + self.limits.provider_seconds))
+        held = await self.repository.save_session(held.record.polled(asking), expect=held.generation)
+        try:
+            answer = await self._ask(app, device)
+        except BrokerError as error:
+            refused = error
+        else:
+            if isinstance(answer, Waiting):
+                return await self._go_on(held, slower=answer.slower)
+            await self._redeem(app, held, answer, sent_at)
+            return None
+        return await self._refused(app, held, refused, is_sure=is_sure)
+
+    async def _still_waiting(self, locator: str) -> Held[AuthSession] | None:
+        """The session, if it still waits for somebody. What expires is ended by the sweeper."""
+        held = await self.repository.session(locator)
+        if held is None or held.record.device is None or held.record.device.code is None:
+            return None
+        session = held.record
+        waits = session.open and session.claim is None and session.expires_at > self.clock.now()
+        return held if waits else None
+
+    def _early(self, held: Held[AuthSession]) -> float:
+        """Seconds until the provider may be asked again; never more than until the end."""
+        session = held.record
+        early = (_device(held).next_poll_at - self.clock.now()).total_seconds()
+        if self._has_heard(held):
+            early = self._heard[session.locator].again_at - self.clock.monotonic()
+        return min(early, (session.expires_at - self.clock.now()).total_seconds())
+
+    def _has_heard(self, held: Held[AuthSession]) -> bool:
+        heard = self._heard.get(held.record.locator)
+        return heard is not None and heard.generation == held.generation
+
+    async def _ask(self, app: OAuthApp, device: Device) -> TokenResponse | Waiting:
+        code = device.code
+        if code is None:
+            raise BrokerError(Code.STATE_USED)
+        endpoints = await self.discovery.endpoints(app)
+        answer = await self.asker.ask(app, lambda known: device_token_request(known, endpoints, code, clock=self.clock))
+        return device_token_response(app, answer)
+
+    async def _go_on(self, held: Held[AuthSession], *, slower: bool) -> float:
+        """Nobody has agreed yet, so the code is unused: what was lost before, was no token."""
+        session, device = held.record, _device(held)
+        self._faults.pop(session.locator, None)
+        interval = device.interval + (SLOW_DOWN_SECONDS if slower else 0)
+        if slower:
+            answered = device.answered(self.clock.now() + timedelta(seconds=interval), interval)
+            held = await self.repository.save_session(session.polled(answered), expect=held.generation)
+        return self._note_heard(held, interval)
+
+    def _note_heard(self, held: Held[AuthSession], wait: float) -> float:
+        self._heard[held.record.locator] = _Heard(held.generation, self.clock.monotonic() + wait)
+        return wait
+
+    async def _refused(
+        self, app: OAuthApp, held: Held[AuthSession], refused: BrokerError, *, is_sure: bool
+    ) -> float | None:
+        session, code = held.record, refused.code
+        if code in {Code.PROVIDER_UNREACHABLE, Code.PROVIDER_RATE_LIMITED}:
+            return await self._back_off(app, held, refused, is_sure=is_sure)
+        self.ended(session.locator)
+        if code is Code.STATE_EXPIRED or (code is Code.EXCHANGE_FAILED and session.expires_at <= self.clock.now()):
+            await self.finish.lapse(held, event="auth.expired" if self.expired_events else None)
+        elif code is Code.PROVIDER_DENIED:
+            await self.finish.fail(held, code, event="auth.denied")
+        else:
+            if code is Code.EXCHANGE_FAILED and not is_sure:
+                code = Code.EXCHANGE_UNCERTAIN  # used, and not by anybody who heard of it
+            self.tell("a device code came to nothing", app=app.name, code=code.value, note=refused.note)
+            tokens = refused.tokens if isinstance(refused, RefusedTokens) else ()
+            await self.finish.give_up(app, held, code, tokens, self.revoke)
+        return None
+
+    async def _back_off(self, app: OAuthApp, held: Held[AuthSession], refused: BrokerError, *, is_sure: bool) -> float:
+        """Twice as long after every failure in a row, or as long as the provider asks (RFC 8628 section 3.5)."""
+        session, device = held.record, _device(held)
+        faults = self._faults[session.locator] = self._faults.get(session.locator, 0) + 1
+        doubled = min(device.interval * 2 ** min(faults, 16), max(LONGEST_BACKOFF, device.interval))
+        wait = max(doubled, refused.retry_after_seconds or 0)
+        self.tell(
+            "a provider could not say whether a device code is used",
+            app=app.name, code=refused.code.value, note=refused.note, again_in=wait,
+        )  # fmt: skip
+        at = self.clock.now() + timedelta(seconds=wait)
+        held = await self.repository.save_session(session.polled(device.postponed(at)), expect=held.generation)
+        not_sent = isinstance(refused, TransportFailed) and not refused.sent
+        if is_sure and (not_sent or refused.code is Code.PROVIDER_RATE_LIMITED):
+            self._note_heard(held, wait)
+        return float(wait)
+
+    async def _redeem(self, app: OAuthApp, held: Held[AuthSession], answer: TokenResponse, sent_at: datetime) -> None:
+        """Claim, verify, commit, as for a callback. Whatever fails ends the session and stores nothing."""
+        self.ended(held.record.locator)
+        claimed, code, note = None, Code.STATE_USED, "the session ended while the provider answered"
+        try:
+            claimed = await self.finish.claim(held, PROVIDER_CALLS * self.limits.provider_seconds)
+        except BrokerError as error:
+            code, note = error.code, error.note
+        if claimed is None:
+            self.tell("tokens came too late to be kept", app=app.name, code=code.value, note=note)
+            await self.finish.drop(app, held.record, code, answer.secrets, self.revoke)
+            return
+        try:
+            verified = await self.finish.verify(app, claimed.record, answer, sent_at)
+            await self.finish.commit(app, claimed, verified, sent_at)
+        except BrokerError as error:
+            code, note = error.code, error.note
+        else:
+            return
+        self.tell("a device code came to nothing", app=app.name, code=code.value, note=note)
+        await self.finish.give_up(app, claimed, code, answer.secrets, self.revoke)
+
+
+def _device(held: Held[AuthSession]) -> Device:
+    device = held.record.device
+    assert device is not None  # noqa: S101  (only sessions that have one are looked at)
+    return device
