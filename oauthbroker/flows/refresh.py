@@ -236,9 +236,18 @@ class Refresh:
             flight.land(Renewed(self._with(redeemed, begun), BrokerError(code)))
             if self._closing.is_set() or not pause:
                 break
-            await self.clock.sleep(pause)
+            await self._rest(pause)
         self.tell("a renewed token was never stored: the next start asks with the old one", app=begun.app)
         return Renewed(self._with(redeemed, begun), BrokerError(Code.STORE_UNAVAILABLE))
+
+    async def _rest(self, seconds: float) -> None:
+        """Until the next try, or until the broker is left: then there is only one more, and nobody waits for it."""
+        both = [asyncio.ensure_future(each) for each in (self.clock.sleep(seconds), self._closing.wait())]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in both:
+                each.cancel()
 
     async def _store(self, job: _Job, begun: Grant, redeemed: Redeemed, room: Room | None) -> Renewed:
         async with self.repository.pair(begun.app, begun.subject):

@@ -1,0 +1,193 @@
+"""The machine stops at every single change of the disk between the call that finds a token ended and its answer.
+
+Whatever disk this leaves: the next broker hands out a token that lives, or says that the answer of the provider was
+lost; it finds that out by itself at start, asks once, and asks nobody again and again.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.errors import Code
+from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.crashfs import Crash
+from tests.faults.broker_kit import Process
+from tests.faults.refresh_kit import Expired, Moment, asked, grant_in, is_live
+from tests.faults.test_broker_crash import CrashAtChange
+from tests.house import tree
+
+MOST_CHANGES = 100
+GRACE = 60
+PAUSE = 2  # longer than the pause after one lost answer
+LONG_PAUSE = 10  # than that after three
+
+
+class Crashing(CrashAtChange):
+    """What is synced is written down; there is no real power to be lost, so that nobody waits for the real disk."""
+
+    def _step(self, call: str, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        return super()._step(call, args, (lambda: None) if call == "fsync" else run)
+
+
+class Cut:
+    """One story that was cut at its `number`-th change: what had happened until then, and what may lie on the disk."""
+
+    def __init__(self, story: Expired, place: Path, number: int) -> None:
+        self.story, self.place, self.number = story, place, number
+        self.told: TokenResult | None = None
+        self.answered = False
+        self.fired = False
+        self.clones: list[Path] = []
+
+    async def play(self) -> Cut:
+        root = self.story.copy(self.place)
+        fs = Crashing(root)
+        process, before = self.story.start(root, fs), self.story.requests
+        fs.arm(self.number)
+        try:
+            told = await asked(process)
+        except Crash:
+            told = None
+        self.fired, self.answered = fs.fired is not None, self.story.requests > before
+        self.told = None if self.fired else told
+        self.clones = list(different(fs.clones(self.place / "clones", seeds=1)))
+        fs.restore()
+        await process.die()
+        return self
+
+
+def different(clones: Iterator[Path]) -> Iterator[Path]:
+    """Of disks that are equal byte for byte, one."""
+    seen = set()
+    for clone in clones:
+        picture = tuple(sorted(tree(clone).items()))
+        if picture not in seen:
+            seen.add(picture)
+            yield clone
+
+
+async def cuts(story: Expired, place: Path) -> AsyncIterator[Cut]:
+    """Every cut, and last the whole story."""
+    before = Moment.of(story)
+    for number in range(MOST_CHANGES):
+        before.again()
+        cut = await Cut(story, place / f"cut-{number}", number).play()
+        yield cut
+        shutil.rmtree(cut.place)
+        if not cut.fired:
+            return
+    raise AssertionError("the story does not end")
+
+
+async def found_at_start(process: Process, story: Expired, pause: float = PAUSE) -> TokenResult:
+    """Nobody asks: the intent is settled all the same, and not before its pause is over."""
+    before, intent = story.requests, (await grant_in(process.store)).renewal.intent
+    is_early = intent is not None and intent.retry_at > story.clock.now()
+    await process.house.upkeep.recover()
+    assert before == story.requests or not is_early
+    story.clock.advance(pause)
+    await process.house.upkeep.recover()
+    assert (await grant_in(process.store)).renewal.intent is None
+    assert story.requests == before + (intent is not None)
+    return await asked(process)
+
+
+async def found_at_next_use(process: Process, story: Expired, pause: float = PAUSE) -> TokenResult:
+    """Whoever asks at once is told to come back."""
+    before, lost = story.requests, (await grant_in(process.store)).renewal.intent is not None
+    result = await asked(process)
+    if lost:
+        assert isinstance(result, Failed), result
+        assert (Code.PROVIDER_UNREACHABLE, True) == (result.code, result.retryable)
+        assert before == story.requests
+        story.clock.advance(pause)
+        result = await asked(process)
+    return result
+
+
+async def check_end(process: Process, story: Expired, result: TokenResult) -> str:
+    """How it ended, and that this is the end: whoever asks on and on makes nobody ask the provider again."""
+    end = "ready"
+    if isinstance(result, AuthorizationRequired):
+        end = str(result.reason)
+        assert "refreshUncertain" == end
+    else:
+        assert is_live(story, result), result
+    requests = story.requests
+    for _ in range(2):
+        story.clock.advance(600)
+        again = await asked(process)
+        assert result.status == again.status
+        if isinstance(result, Ready) and isinstance(again, Ready):
+            assert result.access_token == again.access_token
+    await process.tend()
+    assert (requests, 0) == (story.requests, (await process.counts(("due",)))["due"])
+    return end
+
+
+@pytest.mark.slow
+@pytest.mark.case("48")
+@pytest.mark.parametrize("find", [found_at_start, found_at_next_use])
+@pytest.mark.parametrize("grace", [0, GRACE], ids=["reuse ends the family", "reuse is forgiven for a minute"])
+async def test_a_crash_at_any_change_ends_with_a_living_token_or_says_that_an_answer_was_lost(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, grace, find
+):
+    story = await Expired.prepare(tmp_path, identity_provider, test_clock, grace)
+    ends: set[tuple[bool, str]] = set()
+    async for cut in cuts(story, tmp_path):
+        after = Moment.of(story)
+        for clone in cut.clones:
+            after.again()
+            before = story.requests
+            process = story.start(clone)
+            result = await find(process, story)
+            asked_again = story.requests - before
+            if isinstance(cut.told, Ready):
+                assert isinstance(result, Ready)
+                assert (cut.told.access_token, 0) == (result.access_token, asked_again)
+            elif not cut.answered:
+                assert is_live(story, result), result
+                assert 1 == asked_again
+            assert asked_again <= 1
+            end = await check_end(process, story, result)
+            assert cut.answered or end == "ready"
+            ends.add((cut.answered, end))
+            await process.die()
+    assert cut.told is not None
+    assert cut.number > 15  # it was cut everywhere
+    uncertain = {(True, "refreshUncertain")} if not grace else set()
+    assert {(False, "ready"), (True, "ready"), *uncertain} == ends
+
+
+@pytest.mark.slow
+@pytest.mark.case("48")
+@pytest.mark.parametrize("grace", [0, GRACE], ids=["reuse ends the family", "reuse is forgiven for a minute"])
+async def test_a_second_crash_while_the_first_one_is_made_good_changes_nothing_about_that(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, grace
+):
+    story, dice = await Expired.prepare(tmp_path, identity_provider, test_clock, grace), random.Random(48)
+    ends: set[str] = set()
+    async for cut in cuts(story, tmp_path):
+        clone = dice.choice(cut.clones)
+        fs, before = Crashing(clone), story.requests
+        process = story.start(clone, fs)
+        fs.arm(dice.randrange(30))
+        try:
+            await found_at_start(process, story)
+        except (Crash, AssertionError):
+            assert fs.fired
+        left = dice.choice(list(different(fs.clones(cut.place / "second", seeds=1))))
+        fs.restore()
+        await process.die()
+        process = story.start(left)
+        ends.add(await check_end(process, story, await found_at_start(process, story, LONG_PAUSE)))
+        assert story.requests - before <= 2
+        await process.die()
+    assert ends == ({"ready"} if grace else {"ready", "refreshUncertain"})

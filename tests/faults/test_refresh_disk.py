@@ -1,0 +1,217 @@
+"""The disk is full, read-only or broken while a token is renewed: found before the refresh token is sent, or the new
+token is kept in memory, handed out and stored as soon as the disk is well. Never is one burnt in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.errors import Code
+from oauthbroker.metrics import Metric
+from oauthbroker.results import Failed, Ready
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.faults.refresh_kit import Expired, FailFrom, Moment, asked, grant_in, is_live
+from tests.faults.test_broker_crash import FailAtChange
+
+MOST_CHANGES = 100
+UNWELL = [errno.ENOSPC, errno.EROFS, errno.EIO]
+UNSTORED = "a renewed token is not stored yet"
+
+
+@pytest.mark.slow
+@pytest.mark.case("49", "71")
+@pytest.mark.parametrize("number_of_error", UNWELL, ids=errno.errorcode.get)
+async def test_one_change_that_fails_is_found_before_anything_is_sent_or_made_good_after(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, number_of_error: int
+):
+    """Whichever it is: one request to the provider in all, and what it gave is on disk."""
+    story = await Expired.prepare(tmp_path, identity_provider, test_clock)
+    before, ends = Moment.of(story), set()
+    for number in range(MOST_CHANGES):
+        before.again()
+        root, fs, sent = story.copy(tmp_path / str(number)), FailAtChange(), story.requests
+        process = story.start(root, fs)
+        fs.arm(number, number_of_error)
+        result = await asked(process)
+        if isinstance(result, Failed):
+            assert Code.STORE_UNAVAILABLE is result.code
+            assert sent == story.requests
+            ends.add("found before")
+        else:
+            ends.add("ready")
+        fs.disarm()
+        left = (await grant_in(process.store)).renewal.intent
+        if isinstance(result, Failed) and left is not None:  # its rename may be durable: a pause, no more
+            story.clock.advance(2)
+            ends.add("an intent is left")
+        assert is_live(story, await asked(process))
+        await process.die()
+        assert story.requests == sent + 1
+        again = story.start(root)
+        assert (await asked(again)).status == "ready"
+        assert (await grant_in(again.store)).renewal.intent is None
+        assert story.requests == sent + 1
+        await again.die()
+        assert [] == list(root.rglob("*.tmp"))
+        shutil.rmtree(tmp_path / str(number))
+        if fs.fired is None:
+            break
+    assert fs.fired is None
+    assert {"found before", "ready", "an intent is left"} == ends
+
+
+@pytest.fixture(params=UNWELL, ids=errno.errorcode.get)
+def number_of_error(request: pytest.FixtureRequest) -> int:
+    number: int = request.param
+    return number
+
+
+async def changes_before_the_request(story: Expired, place: Path) -> int:
+    """How many changes come before it: with one more of them done, a failure is noticed when the answer is there."""
+    before, number = Moment.of(story), 0
+    while True:
+        root, fs, sent = story.copy(place / f"look-{number}"), FailFrom(), story.requests
+        process = story.start(root, fs)
+        fs.arm(number, errno.EIO)
+        await asked(process)
+        fs.mend()
+        await process.die()
+        before.again()
+        if story.requests > sent:
+            return number
+        number += 1
+        assert number < MOST_CHANGES
+
+
+@pytest.mark.case("49")
+async def test_a_disk_that_fails_before_the_request_keeps_the_refresh_token_unsent(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, number_of_error: int
+):
+    story = await Expired.prepare(tmp_path, identity_provider, test_clock)
+    fs = FailFrom()
+    async with story.running(story.folder / "store", fs) as house:
+        fs.arm(0, number_of_error)
+        for _ in range(3):
+            told = await house.ask("mail")
+            assert isinstance(told, Failed)
+            assert (Code.STORE_UNAVAILABLE, True) == (told.code, told.retryable)
+        assert 0 == story.requests
+        fs.mend()
+        assert is_live(story, await house.ask("mail"))
+        assert 1 == story.requests
+
+
+@pytest.mark.slow
+@pytest.mark.case("49")
+async def test_a_disk_that_fails_after_the_answer_costs_nobody_the_token(
+    identity_provider: IdentityProvider, tmp_path: Path, test_clock: TestClock, number_of_error: int
+):
+    """It is served from memory, an operator hears of it, another process sends nothing meanwhile; the disk gets well,
+    and the token is stored without anybody's asking."""
+    story = await Expired.prepare(tmp_path, identity_provider, test_clock)
+    number, before = await changes_before_the_request(story, tmp_path), story.requests
+    fs, clock = FailFrom(), TestClock(test_clock.now(), frozen=True)
+    async with story.running(story.folder / "store", fs, clock) as house, story.running(tmp_path / "store") as other:
+        fs.arm(number, number_of_error)
+        served = await house.ask("mail")
+        assert is_live(story, served), served
+        again = await house.ask("mail")
+        assert isinstance(served, Ready)
+        assert isinstance(again, Ready)
+        assert served.access_token == again.access_token
+        assert 1 == house.log.getvalue().count(UNSTORED)
+        assert 1 == house.broker.metrics.value(Metric.RENEWALS_UNSTORED, "mail")
+
+        elsewhere = await other.ask("mail")
+        assert isinstance(elsewhere, Failed)
+        assert (Code.REFRESH_IN_PROGRESS, True) == (elsewhere.code, elsewhere.retryable)
+        assert story.requests == before + 1
+
+        clock.advance(1)
+        await until(lambda: house.log.getvalue().count(UNSTORED) == 2)
+        fs.mend()
+        clock.advance(10)
+        await until(lambda: house.broker.metrics.value(Metric.RENEWALS, "mail") == 1)
+        found = await other.ask("mail")
+        assert isinstance(found, Ready)
+        assert (served.access_token, before + 1) == (found.access_token, story.requests)
+
+
+@pytest.mark.slow
+@pytest.mark.case("49")
+@pytest.mark.parametrize("well", [True, False], ids=["the disk is well again", "it is not"])
+async def test_leaving_the_broker_tries_once_more_and_at_once(
+    identity_provider: IdentityProvider, tmp_path: Path, test_clock: TestClock, well: bool
+):
+    story = await Expired.prepare(tmp_path, identity_provider, test_clock)
+    number, before = await changes_before_the_request(story, tmp_path), story.requests
+    fs, clock = FailFrom(), TestClock(test_clock.now(), frozen=True)  # no pause ever ends by itself
+    async with asyncio.timeout(5):
+        async with story.running(story.folder / "store", fs, clock) as house:
+            fs.arm(number, errno.ENOSPC)
+            served = await house.ask("mail")
+            assert is_live(story, served), served
+            if well:
+                fs.mend()
+    fs.mend()
+    assert ("never stored" in house.log.getvalue()) is not well
+    process = story.start(story.folder / "store")
+    found = await asked(process)
+    assert isinstance(served, Ready)
+    if well:
+        assert isinstance(found, Ready)
+        assert (served.access_token, before + 1) == (found.access_token, story.requests)
+    else:  # as after a crash: the old token is tried once, and what came of it is said
+        assert "error" == found.status
+        story.clock.advance(2)
+        assert "refreshUncertain" == getattr(await asked(process), "reason", "")
+        assert before + 2 == story.requests
+    await process.die()
+
+
+async def until(claim) -> None:
+    async with asyncio.timeout(5):
+        while not claim():
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with room for little."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    options = "size=256k,mode=0700"
+    try:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        mounted = subprocess.run(command, check=False, capture_output=True).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("this user may not mount a small tmpfs here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.case("49")
+async def test_a_disk_that_is_really_full_keeps_the_refresh_token_unsent(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, small_disk: Path
+):
+    story = await Expired.prepare(tmp_path, identity_provider, test_clock)
+    process = story.start(story.copy(small_disk))
+    fill = small_disk / "something else"
+    with fill.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(4096))
+    told = await asked(process)
+    assert isinstance(told, Failed)
+    assert (Code.STORE_UNAVAILABLE, 0) == (told.code, story.requests)
+    fill.unlink()
+    assert is_live(story, await asked(process))
+    assert 1 == story.requests
+    await process.die()
