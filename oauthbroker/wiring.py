@@ -310,9 +310,7 @@ def _build(
         repository, asker, discovery, finish, revoke.tokens, apps.get, quota.ended, clock, limits, log.warning,
         settings.expired_events,
     )  # fmt: skip
-    devices = DeviceCodes(
-        asker, transport.check_url, discovery, Circuits(clock), clock, log.warning, polling.watch
-    )
+    devices = DeviceCodes(asker, transport.check_url, discovery, Circuits(clock), clock, log.warning, polling.watch)
     connect = Connect(repository, asker, discovery, finish, quota, devices, clock, audit, limits)
     callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
     fetch = Fetch(repository, asker, discovery, clock)

@@ -28,7 +28,7 @@ from oauthbroker.repository import Conflict, Held, Repository
 
 SLOW_DOWN_SECONDS = 5  # RFC 8628 section 3.5
 LONGEST_BACKOFF = 60
-BUSY_SECONDS = 1.0  # somebody else works on this pair, or wrote this record, at this moment
+BUSY_SECONDS = 1.0  # how long to wait for who works on this pair or wrote this record at this moment
 TICK_SECONDS = 0.2  # how soon we notice that the clock has reached the next poll
 PROVIDER_CALLS = 6  # keys twice, discovery twice, userinfo, revocation: a claim outlives them all
 Tell = Callable[..., None]
@@ -134,7 +134,7 @@ class Polling:
         if (early := self._early(held)) > 0:
             return early
         try:
-            async with self.repository.flight(app.name, held.record.subject, wait=0):
+            async with self.repository.flight(app.name, held.record.subject, wait=BUSY_SECONDS):
                 return await self._poll_alone(app, locator)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
