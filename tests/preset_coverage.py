@@ -28,6 +28,7 @@ def unplayed(preset: Preset, plays: Iterable[Play]) -> list[str]:
         for name in sorted(own - _NO_QUIRKS):
             if not any(_SHOWN[name](variant, play) for shown, play in played if shown == variant):
                 found.append(f"{mode}.{name}")  # noqa: PERF401 - two loops read better than one long line
+    found += [f"flow {flow}" for flow in preset.flows if flow not in {play.app.flow for _, play in played}]
     if preset.endpoints.refresh_url and not any(play.expects.refresh for _, play in played):
         found.append("endpoints.refresh_url")
     return found

@@ -25,8 +25,9 @@ from tests.unit.protocol.kit import RawServer, raw_answer
 
 CLIENT_ID = "client-of-the-play"
 CODE = "code-of-the-play"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _MOMENT = re.compile(r"\{(epoch|epochMs|iso)([+-][0-9]+)\}")
-_SECRETS = ("access", "refresh", "access2", "refresh2", "access3", "refresh3")  # the last two: renewed once more
+_SECRETS = ("access", "refresh", "access2", "refresh2", "access3", "refresh3", "device")  # 3: renewed once more
 _AUTH_PARAMS = {"post": {"client_id", "client_secret"}, "none": {"client_id"}, "jwt": {"client_id", "client_assertion"}}
 
 
@@ -94,6 +95,8 @@ class Player:
         match kind:
             case "token_url" | "refresh_url":
                 return self._token(kind, call)
+            case "device_authorization_url":
+                return self._device(call)
             case "user_info_url":
                 return self._userinfo(call)
             case "jwks_url":
@@ -118,6 +121,8 @@ class Player:
             wanted = {"refresh_token": self.secrets["refresh" if self.renewals == 0 else self._current_refresh]}
         elif self.play.app.flow == "clientCredentials":
             wanted = {"grant_type": "client_credentials"}
+        elif self.play.app.flow == "deviceCode":
+            wanted = {"grant_type": DEVICE_GRANT, "device_code": self.secrets["device"]}
         else:
             wanted = {"grant_type": "authorization_code", "code": CODE, "redirect_uri": self.app.redirect.uri}
         before = len(self.complaints)
@@ -128,6 +133,8 @@ class Player:
             self._must(challenge == self.asked.get("code_challenge"), f"{step}: the verifier does not fit")
         if len(self.complaints) > before:
             return Said(status=400, body={"error": "invalid_request"})
+        if self.play.app.flow == "deviceCode" and self.play.answers.pending and self.calls.count("token") == 1:
+            return self.play.answers.pending
         if step in self.refusing:
             return self.refusing[step]
         if not again:
@@ -142,6 +149,15 @@ class Player:
     def _current_refresh(self) -> str:
         after = self.play.result.after_refresh
         return "refresh2" if after and after.refresh_token == "replaced" else "refresh"
+
+    def _device(self, call: Call) -> Said:
+        self.calls.append("device")
+        demand, said = self.play.expects.device, self.play.answers.device
+        if demand is None or said is None:
+            self._must(False, "a device code was not expected")
+            return Said(status=400, body={"error": "unauthorized_client"})
+        self._demands(demand, {}, call, "device")
+        return said
 
     def _userinfo(self, call: Call) -> Said:
         self.calls.append("userInfo")
@@ -249,6 +265,7 @@ class Player:
             "userinfo_endpoint": ends.user_info_url,
             "jwks_uri": ends.jwks_url,
             "revocation_endpoint": ends.revoke_url,
+            "device_authorization_endpoint": ends.device_authorization_url,
             "code_challenge_methods_supported": ["S256"],
         }
 
@@ -256,7 +273,7 @@ class Player:
         """The endpoints with those that only discovery tells."""
         own, issuer = self.app.endpoints, self.app.endpoints.issuer
         names = {"authorization_url": "authorize", "token_url": "token", "user_info_url": "me", "jwks_url": "jwks",
-                 "revoke_url": "revoke"}  # fmt: skip
+                 "revoke_url": "revoke", "device_authorization_url": "device"}  # fmt: skip
         return replace(own, **{slot: getattr(own, slot) or f"{issuer}/{name}" for slot, name in names.items()})
 
     @property

@@ -1,7 +1,7 @@
 """The plays of tests/presets/*.yaml: what a provider demands and answers, as its documentation has it. Their form.
 
-`{access}`, `{refresh}`, `{access2}`, `{refresh2}` and `{id_token}` stand for secrets that are made anew for each
-test; `{epoch+3600}`, `{epochMs+3600}` and `{iso+3600}` for a moment that many seconds ahead.
+`{access}`, `{refresh}`, `{access2}`, `{refresh2}`, `{device}` and `{id_token}` stand for secrets that are made anew for
+each test; `{epoch+3600}`, `{epochMs+3600}` and `{iso+3600}` for a moment that many seconds ahead.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Answers(_Form):
     id_token: dict[str, Any] | None = None
     refresh: Said | None = None
     device: Said | None = None
+    pending: Said | None = None
     revoke: Said = Said(body={})
 
 

@@ -86,8 +86,26 @@ async def agree(house: House, player: Player) -> Page | None:
     result = await ask(house, player.play)
     if not isinstance(result, AuthorizationRequired):
         return None
+    if result.device_code is not None:
+        return await agree_elsewhere(house, player, result)
     browser = house.browser()
     return await browser.follow(player.authorize(await house.to_provider(result, browser)))
+
+
+async def agree_elsewhere(house: House, player: Player, result: AuthorizationRequired) -> None:
+    """A person types the code into some other screen between our first poll and the second."""
+    said = player.play.answers.device
+    assert result.device_code is not None
+    assert said is not None
+    assert said.body["user_code"] == result.device_code.user_code
+    assert said.body.get("verification_uri", said.body.get("verification_url")) == result.device_code.verification_uri
+    for polls in range(1, 3):
+        player.clock.advance(result.device_code.interval)
+        for _ in range(400):
+            if player.calls.count("token") >= polls:
+                break
+            await asyncio.sleep(0.005)
+    await house.broker.wait(result.auth_session_id, timeout=5)
 
 
 def told(play: Play, ready: Any, player: Player, token: str) -> dict[str, Any]:
