@@ -83,8 +83,17 @@ class TokensDropped:
 
 
 @dataclass(frozen=True, slots=True)
+class GrantEnded:
+    """A grant was revoked here: from now on nobody gets its token. `GrantRevoked` says what its provider knows."""
+
+    app: str
+    grant: str
+
+
+@dataclass(frozen=True, slots=True)
 class GrantRevoked:
-    """A grant was ended here; `provider` is done, failed (to be retried) or none (it cannot be told)."""
+    """What the provider knows of a grant's end: `provider` is done, failed (to be retried), refused (for too long),
+    none (it cannot be told) or shared (telling would end another grant too). Tokens are erased, unless it failed."""
 
     app: str
     grant: str
@@ -135,6 +144,7 @@ Entry = (
     | Connected
     | ConnectFailed
     | TokensDropped
+    | GrantEnded
     | GrantRevoked
     | TokenRenewed
     | TokenRejected

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
 from oauthbroker.apps import Endpoints, Limits, OAuthApp
-from oauthbroker.audit import AuditWriter, GrantRevoked
+from oauthbroker.audit import AuditWriter, GrantEnded, GrantRevoked
 from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
@@ -87,7 +88,10 @@ class Revoke:
             tombstone = held.record.tombstoned(now)
             if event := _revoked_event(tombstone, self.clock):
                 tombstone = replace(tombstone, outbox=(*tombstone.outbox, event))
-            return await self.repository.save_grant(tombstone, expect=held.generation)
+            held = await self.repository.save_grant(tombstone, expect=held.generation)
+        with suppress(BrokerError):  # a log that cannot be written must not keep a grant alive
+            self.audit.write(GrantEnded(name, held.record.id), now)
+        return held
 
     async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
         """Ends the grant of (name, subject), and says what became of its provider. None when no grant was alive.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.apps import OAuthApp, Revocation
-from oauthbroker.audit import GrantRevoked
+from oauthbroker.audit import GrantEnded, GrantRevoked
 from oauthbroker.flows.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.records import Grant
 from oauthbroker.results import AuthorizationRequired, Ready
@@ -163,6 +163,8 @@ async def test_nobody_gets_the_token_from_the_moment_the_provider_is_asked(start
         assert "revoked" == (await ask(broker)).reason
     grant = await grant_of(process)
     assert (True, "pending", 2) == (grant.revoked, grant.revocation, secret_count(grant))
+    audit: Any = process.broker.audit
+    assert (True, []) == (GrantEnded("mail", grant.id) in audit.entries, audited(process))
     hold.release()
     assert "done" == await revoking
     assert 0 == secret_count(await grant_of(process))
