@@ -104,7 +104,7 @@ async def main(*, quick: bool) -> None:
                 return from_json(ring.unseal("grants", file.name, body)[1])
 
             async def cold() -> object:
-                broker.manager._repository._cache.clear()  # noqa: SLF001  (what a fresh process finds)
+                broker.manager.repository._cache.clear()  # noqa: SLF001  (what a fresh process finds)
                 return await oauth.get_access_token("mail")
 
             async def warm() -> object:

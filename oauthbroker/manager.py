@@ -58,33 +58,22 @@ class _Call:
     rejected: Secret | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class OAuthManager:
     """Answers from a grant when it can, renews it when it has to, opens a session when it must; never raises.
 
     `in_use` hears of every grant that a token was issued from.
     """
 
-    def __init__(
-        self,
-        apps: Mapping[str, OAuthApp],
-        repository: Repository,
-        connect: Connect,
-        refresh: Refresh,
-        in_use: Callable[[OAuthApp, Grant], None],
-        clock: Clock,
-        audit: AuditWriter,
-        metrics: Metrics,
-        settings: Settings,
-    ) -> None:
-        self._apps = apps
-        self._repository = repository
-        self._connect = connect
-        self._refresh = refresh
-        self._in_use = in_use
-        self._clock = clock
-        self._audit = audit
-        self._metrics = metrics
-        self._settings = settings
+    apps: Mapping[str, OAuthApp]
+    repository: Repository
+    connect: Connect
+    refresh: Refresh
+    in_use: Callable[[OAuthApp, Grant], None]
+    clock: Clock
+    audit: AuditWriter
+    metrics: Metrics
+    settings: Settings
 
     async def get_access_token(
         self,
@@ -116,7 +105,7 @@ class OAuthManager:
         try:
             call = self._call(caller, app_name, scopes, None)
             grant = grant_id(call.app.name, call.subject)
-            self._audit.write(TokenRejected(app_name, grant, caller.turn.agent_name, caller.tool), self._clock.now())
+            self.audit.write(TokenRejected(app_name, grant, caller.turn.agent_name, caller.tool), self.clock.now())
             return await self._answer(replace(call, rejected=access_token))
         except BrokerError as error:
             refused = error
@@ -125,13 +114,13 @@ class OAuthManager:
         return self._failed(refused)
 
     def _failed(self, refused: BrokerError) -> Failed:
-        failed = Failed.from_error(refused, self._settings.locale)
-        self._metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
+        failed = Failed.from_error(refused, self.settings.locale)
+        self.metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed
 
     def _call(self, caller: Caller, app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> _Call:
         """Lines 1 to 4: what is refused before anything is looked up."""
-        app = self._apps.get(app_name)
+        app = self.apps.get(app_name)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
         declared = caller.scopes_for(app.name)
@@ -139,7 +128,7 @@ class OAuthManager:
             resolve_scopes(app, declared, scopes)
         subject = resolve_subject(app, caller.turn)
         asked = resolve_scopes(app, declared, scopes)
-        default_ttl = self._settings.limits.default_min_ttl_seconds
+        default_ttl = self.settings.limits.default_min_ttl_seconds
         alone = app.flow == "clientCredentials"
         return _Call(
             caller, app, subject, asked, Need(asked.needed, _checked_ttl(ttl), default_ttl, app.registration, alone)
@@ -148,12 +137,12 @@ class OAuthManager:
     async def _answer(self, call: _Call) -> TokenResult:
         app, subject = call.app, call.subject
         for _ in range(3):
-            held = self._repository.warm_grant(app.name, subject) or await self._repository.grant(app.name, subject)
+            held = self.repository.warm_grant(app.name, subject) or await self.repository.grant(app.name, subject)
             grant = held.record if held is not None else None
             decision = self._decide(call, grant)
             if isinstance(decision, Renew):
-                renewed = await self._refresh.renew(app, subject, held, rejected=call.rejected)
-                grant, decision = renewed.grant, settle(renewed, call.need, self._clock.now())
+                renewed = await self.refresh.renew(app, subject, held, rejected=call.rejected)
+                grant, decision = renewed.grant, settle(renewed, call.need, self.clock.now())
                 if isinstance(decision, Use) and self._is_rejected(call, grant):
                     raise renewed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
             match decision:
@@ -170,14 +159,14 @@ class OAuthManager:
     def _decide(self, call: _Call, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:
             return Ask("noGrant")
-        decision = decide(grant, call.need, self._clock.now())
+        decision = decide(grant, call.need, self.clock.now())
         if grant is None or not isinstance(decision, Use) or not self._is_rejected(call, grant):
             return decision
         if not grant.refresh_tokens and not call.need.alone:
             return Ask("revoked")
-        now, hour = self._clock.now(), timedelta(hours=1)
+        now, hour = self.clock.now(), timedelta(hours=1)
         forced = grant.renewal.forced_since(now - hour)
-        if len(forced) >= self._settings.limits.rejections_per_hour:
+        if len(forced) >= self.settings.limits.rejections_per_hour:
             return Refuse(Code.RATE_LIMITED, max(1, int((forced[0] + hour - now).total_seconds())))
         return Renew()
 
@@ -191,10 +180,10 @@ class OAuthManager:
         token = grant.token
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
         entry = TokenIssued(grant.app, grant.id, caller.turn.agent_name, caller.tool, degraded)
-        self._audit.write(entry, self._clock.now())
-        self._metrics.add(Metric.TOKENS_READY, grant.app)
+        self.audit.write(entry, self.clock.now())
+        self.metrics.add(Metric.TOKENS_READY, grant.app)
         if app.refresh_ahead_seconds:
-            self._in_use(app, grant)
+            self.in_use(app, grant)
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
         return Ready(token.access_token, token.token_type, token.expires_at, scopes, degraded)
 
@@ -204,11 +193,11 @@ class OAuthManager:
         target = _checked_target(call.caller.turn.resume_target)
         scopes = _step_up(app, call.asked, grant, reason)
         wish = Wish(call.subject, scopes, target, reason, call.switch_account)
-        session = await self._connect.open(app, wish, lambda there: isinstance(self._decide(call, there), Ask))
+        session = await self.connect.open(app, wish, lambda there: isinstance(self._decide(call, there), Ask))
         if session is None:
             return None
-        self._metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
-        message = invitation(session.reason, app.display_name, self._settings.locale)
+        self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
+        message = invitation(session.reason, app.display_name, self.settings.locale)
         link = await self._link(app, session)
         prompt = session.device.prompt if session.device is not None else None
         return AuthorizationRequired(session.id, link, session.expires_at, message, session.reason, prompt)
@@ -216,8 +205,8 @@ class OAuthManager:
     async def _link(self, app: OAuthApp, session: AuthSession) -> str:
         """The connect page's link, which is safe in a chat; the provider's own only where the app says `direct`."""
         if session.link == "direct" and session.attempt.cookie is None:
-            return (await self._connect.provider_url(app, session)).reveal()
-        return connect_link(self._settings.public_base_url, session)
+            return (await self.connect.provider_url(app, session)).reveal()
+        return connect_link(self.settings.public_base_url, session)
 
 
 def connect_link(base_url: str, session: AuthSession) -> str:

@@ -234,7 +234,7 @@ async def test_a_provider_that_hangs_for_one_app_keeps_no_other_app_waiting(quie
 
 
 def upkeep_of(house: House) -> Upkeep:
-    hook: Any = house.broker.manager._in_use
+    hook: Any = house.broker.manager.in_use
     found = hook.__self__
     assert isinstance(found, Upkeep)
     return found

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 from collections.abc import AsyncIterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
@@ -16,9 +16,10 @@ import pytest
 from oauthbroker import audit
 from oauthbroker.audit import AuditFile, AuditList, AuthorizationRequested, TokenIssued, line_of
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.manager import Caller
 from oauthbroker.results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider
-from tests.house import House, running, user_app
+from tests.house import House, running, turn, user_app
 
 AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 ENTRY = TokenIssued("mail", "sha256:00", "planner", "Tool/mail")
@@ -110,9 +111,8 @@ class Refusing(AuditList):
 
 async def test_no_audit_no_token(house: House) -> None:
     await house.connected()
-    manager = house.broker.manager
-    manager._audit = Refusing()
-    result = await house.ask()
+    manager = replace(house.broker.manager, audit=Refusing())
+    result = await manager.get_access_token(Caller(turn()), "mail")
     assert isinstance(result, Failed)
     assert Code.STORE_UNAVAILABLE is result.code
 
