@@ -22,7 +22,7 @@ from tests.faults.storm_report import Report
 from tests.faults.storm_worker import World
 from tests.house import file_store
 
-KILLS, WORKERS, PERSONS = 1000, 8, 4
+KILLS, WORKERS, PERSONS = 1000, 8, 6
 APPS = {"strict": 0, "forgiving": 30}
 """Name -> seconds for which the provider forgives a refresh token that comes again."""
 LIFETIME = 3  # seconds of an access token
@@ -41,19 +41,24 @@ class Facts:
     intents: Counter[str] = field(default_factory=Counter)
     after_lost: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
+    longest_row: int = 0
     links: list[Pair] = field(default_factory=list)
+    last: dict[Pair, str] = field(default_factory=dict)
     latest_intent: tuple[int, int] = (0, 0)  # (how many there were, of which process the last one)
 
     def hear(self, line: list[str]) -> None:
         match line:
             case ["told", _, word, app, person]:
                 self.answers[word] += 1
+                self.last[app, int(person)] = word
                 if word.startswith("link"):
                     self.links.append((app, int(person)))
             case ["intent", pid, app, lost]:
                 self.intents[app] += 1
                 self.after_lost[app] += int(lost) > 0
-                self.latest_intent = (self.latest_intent[0] + 1, int(pid))
+                self.longest_row = max(self.longest_row, int(lost))
+                if int(lost) <= 1:  # who dies again and again makes the pauses long, and the siege dull
+                    self.latest_intent = (self.latest_intent[0] + 1, int(pid))
             case ["ended", _, _, word]:
                 self.ended[word] += 1
 
@@ -72,22 +77,21 @@ class Siege:
 
     async def go_on(self, kills: int) -> None:
         """Kills that many, and begins as many again; people are asked meanwhile."""
-        people = asyncio.create_task(self._agree_for_ever())
-        try:
+        async with asyncio.TaskGroup() as group:
+            people = group.create_task(self._agree_for_ever())
             while self.kills.total() < kills:
                 await self._kill_one()
-                if people.done():
-                    people.result()
-        finally:
             people.cancel()
-            await asyncio.gather(people, return_exceptions=True)
 
     async def _kill_one(self) -> None:
         await self.nursery.until(lambda: bool(self.nursery.up))
         aimed = self.dice.random() < AIMED
         if aimed:
             before = self.facts.latest_intent[0]
-            await self.nursery.until(lambda: self.facts.latest_intent[0] > before)
+            try:
+                await self.nursery.until(lambda: self.facts.latest_intent[0] > before)
+            except TimeoutError:
+                raise AssertionError(f"nobody renews anything any more: {self.facts.last}") from None
             victim = self.facts.latest_intent[1]
             await asyncio.sleep(self.dice.uniform(0, 0.1))
         else:
@@ -177,6 +181,7 @@ def _judged(storm: Siege, provider: dict[str, Any], seconds: float) -> tuple[dic
         "intents sealed": dict(facts.intents),
         "of these after a lost answer": dict(facts.after_lost),
         "generations redeemed once, twice, ...": {app: dict(sorted(often[app].items())) for app in APPS},
+        "longest row of lost answers": facts.longest_row,
         "families revoked by reuse": revoked,
         "uncertain ends that a person mended": dict(storm.agreed),
         "reasons why a person was asked": dict(storm.reasons),
