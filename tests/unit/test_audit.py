@@ -24,7 +24,7 @@ from tests.house import House, running, turn, user_app
 AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 ENTRY = TokenIssued("mail", "sha256:00", "planner", "Tool/mail")
 KNOWN_FIELDS = {
-    "app", "grant", "agent", "tool", "degraded", "session", "reason", "code", "revoked", "provider", "name", "action",
+    "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
     "connector",
 }  # fmt: skip
 
