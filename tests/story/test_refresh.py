@@ -121,6 +121,31 @@ async def test_fifty_reports_of_one_rejected_token_are_one_renewal(house: House)
     assert 1 == house.idp.count("refresh_token")
 
 
+@pytest.mark.case("52", "61")
+async def test_a_rejected_token_whose_refresh_token_is_dead_too_needs_a_person_at_once(house: House):
+    """The provider has ended the whole grant: the first report says so, with a link, and so does every other one."""
+    first = await connected(house)
+    house.idp.script.refresh.refuse("invalid_grant")
+    for _ in range(3):
+        answer = await house.broker.oauth(turn()).report_rejected("mail", first.access_token)
+        assert isinstance(answer, AuthorizationRequired)
+        assert "revoked" == answer.reason
+    assert 1 == house.idp.count("refresh_token")
+
+
+@pytest.mark.case("61")
+async def test_a_rejected_token_whose_renewal_was_lost_and_then_refused_is_told_as_uncertain(house: House):
+    first, oauth = await connected(house), house.broker.oauth(turn())
+    house.idp.script.refresh.close_after_accept(after_work=True)
+    lost = await oauth.report_rejected("mail", first.access_token)
+    assert isinstance(lost, Failed)
+    assert (Code.PROVIDER_UNREACHABLE, True) == (lost.code, lost.retryable)
+    house.clock.advance(2)
+    answer = await oauth.report_rejected("mail", first.access_token)
+    assert isinstance(answer, AuthorizationRequired)
+    assert "refreshUncertain" == answer.reason
+
+
 @pytest.mark.case("61")
 async def test_a_tool_that_rejects_every_token_is_stopped_within_the_hour(house: House):
     token = (await connected(house)).access_token
