@@ -304,7 +304,7 @@ def _build(
     finish = Finish(repository, owners, clock, audit, metrics, wake)
     quota = OpenSessions(limits)
     kin = Kin(repository, clock, apps if whole else None)
-    revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, Circuits(clock), wake)
+    revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, Circuits(clock), wake, log.warning)
     revocations = Revocations(repository, revoke, apps.get, clock)
     polling = Polling(
         repository, asker, discovery, finish, revoke.tokens, apps.get, quota.ended, clock, limits, log.warning,

@@ -126,7 +126,8 @@ def _row(grant: GrantSummary) -> tuple[str, ...]:
     expires = "-" if grant.state == "revoked" else (grant.expiresAt or "never").partition(".")[0].removesuffix("Z")
     renewed = " (renewable)" if grant.refreshable else ""
     short = grant.grantId.removeprefix("sha256:")[:12]
-    return short, grant.app, grant.subject, grant.state, expires + renewed, " ".join(grant.scopes) or "none"
+    state = grant.state + (", provider to tell" if grant.providerToTell else "")
+    return short, grant.app, grant.subject, state, expires + renewed, " ".join(grant.scopes) or "none"
 
 
 async def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -34,7 +33,7 @@ was not told because another living grant would have ended too, or it will be to
 @dataclass(frozen=True, slots=True)
 class Revoke:
     """Revocation at the provider and here. `circuits` are those of revocations alone: a revocation endpoint that is
-    too busy stops nobody from getting tokens."""
+    too busy stops nobody from getting tokens. `tell` writes the log."""
 
     repository: Repository
     asker: Asker
@@ -45,6 +44,7 @@ class Revoke:
     kin: Kin
     circuits: Circuits
     wake: Callable[[], None]
+    tell: Callable[..., None]
 
     async def tokens(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool:
         """Tells the provider about each token, the refresh token first. True when it took note of what lives longest;
@@ -89,8 +89,7 @@ class Revoke:
             if event := _revoked_event(tombstone, self.clock):
                 tombstone = replace(tombstone, outbox=(*tombstone.outbox, event))
             held = await self.repository.save_grant(tombstone, expect=held.generation)
-        with suppress(BrokerError):  # a log that cannot be written must not keep a grant alive
-            self.audit.write(GrantEnded(name, held.record.id), now)
+        self._note(GrantEnded(name, held.record.id))
         return held
 
     async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
@@ -132,7 +131,7 @@ class Revoke:
                 await self._change(grant, lambda there: there.not_told_before(self.clock.now() + ASK_AGAIN))
             return told
         if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now())):
-            self.audit.write(GrantRevoked(grant.app, grant.id, told), self.clock.now())
+            self._note(GrantRevoked(grant.app, grant.id, told))
         return told
 
     async def _may_tell(self, app: OAuthApp, grant: Grant) -> bool:
@@ -154,11 +153,14 @@ class Revoke:
         else:
             self.circuits.worked(app.name)
             return told, alive or grant
-        self.audit.write(GrantRevoked(grant.app, grant.id, "failed"), self.clock.now())
+        self._note(GrantRevoked(grant.app, grant.id, "failed"))
         if failed.retryable:
-            self.circuits.failed(app.name, failed)
+            if self.circuits.failed(app.name, failed):
+                self.tell("revocations pause", app=app.name, code=failed.code.value, note=failed.note)
             return "later", grant
         self.circuits.worked(app.name)
+        code, note = failed.code.value, failed.note
+        self.tell("a revocation was refused", app=app.name, grant=grant.id[:15], code=code, note=note)
         return "refused", grant
 
     async def _tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], grant: Grant | None = None) -> Told:
@@ -231,6 +233,13 @@ class Revoke:
             except Conflict:
                 return False
         return True
+
+    def _note(self, entry: GrantEnded | GrantRevoked) -> None:
+        """After the fact: a log that cannot be written must not keep a grant alive."""
+        try:
+            self.audit.write(entry, self.clock.now())
+        except BrokerError as error:
+            self.tell("the audit log lacks an entry", app=entry.app, code=error.code.value)
 
 
 def _since(grant: Grant) -> datetime:

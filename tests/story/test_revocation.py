@@ -12,8 +12,10 @@ import pytest
 
 from oauthbroker.apps import OAuthApp, Revocation
 from oauthbroker.audit import GrantEnded, GrantRevoked
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.records import Grant
+from oauthbroker.repository import Repository
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
@@ -454,6 +456,42 @@ async def test_a_late_token_outlives_neither_a_busy_provider_nor_the_process_tha
     await second.house.relay.revocations()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(second))
+
+
+@pytest.mark.case("53")
+async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_provider, monkeypatch):
+    process = start([user_app(identity_provider)])
+    identity_provider.change("client-mail", revoke_reach="only")
+    asking, hold = await renewing(process, identity_provider, after_work=True)
+    save = Repository.save_grant
+
+    async def full(self: Repository, grant: Grant, **more: Any) -> Any:
+        if grant.retired is not None:
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        return await save(self, grant, **more)
+
+    monkeypatch.setattr(Repository, "save_grant", full)
+    revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
+    await ended(process)
+    hold.release()
+    await asyncio.gather(asking, revoking)
+    await process.house.relay.revocations()
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
+    assert 0 == secret_count(await grant_of(process))
+
+
+async def test_a_log_that_cannot_be_written_keeps_no_grant_alive(start, identity_provider, monkeypatch):
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+
+    def refuse(*_: Any) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process.broker.audit, "write", refuse)
+        assert "done" == await process.broker.grants.revoke("mail", ALICE)
+    assert "revoked" == (await ask(process)).reason
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
 
 
 @pytest.mark.case("53")

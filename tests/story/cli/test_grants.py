@@ -199,6 +199,7 @@ def test_a_provider_that_does_not_answer_is_told_later(connected: Desk, idp: Ide
     assert 3 == done.code
     assert "ended here; the provider did not answer, a running broker tells it as soon as it does" in done.out
     assert [("revoked", True)] == [(it["state"], it["providerToTell"]) for it in listed(connected, "--subject", ALICE)]
+    assert "revoked, provider to tell" in connected.type("grants", "list").out
 
 
 def test_a_provider_that_refuses_is_not_passed_off_as_told(connected: Desk, idp: IdentityProvider):
