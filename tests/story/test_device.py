@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Limits, Revocation
+from oauthbroker.apps import Limits, Owner, Revocation
 from oauthbroker.audit import line_of
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
@@ -354,3 +355,40 @@ async def test_a_device_app_has_no_callback(here: World):
     await ask(broker)
     page = await broker.browser().open(f"{BASE}/oauth/callback/tv?state={'s' * 65}&code=c")
     assert 404 == page.status
+
+
+async def test_a_call_that_waited_while_somebody_agreed_needs_no_code_any_more(here: World):
+    """It stood behind the poll that brought the grant: the provider is not asked for a second code."""
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.device_approve(prompt_of(asked).user_code)
+    hold = here.idp.script.poll.hang(after_work=True)
+    polling = asyncio.create_task(here.poll())
+    await hold.arrived()
+    calling = asyncio.create_task(answer(broker, instance="other thread"))
+    await asyncio.sleep(0.02)
+    assert not calling.done()
+    hold.release()
+    assert isinstance(await calling, Ready)
+    await polling
+    assert 1 == here.idp.count("device")
+
+
+@pytest.mark.rule("12.5.7")
+async def test_an_app_built_in_code_without_an_owner_check_gets_no_code(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+):
+    app = device_app(identity_provider, owner=Owner(binding="localOperator"))
+    here = world(identity_provider, test_clock, tmp_path, app)
+    refused = await answer(here.start())
+    assert isinstance(refused, Failed)
+    assert (Code.DEVICE_CODE_UNSUPPORTED, 0) == (refused.code, identity_provider.count("device"))
+
+
+async def test_a_direct_link_of_an_app_built_in_code_is_our_own_all_the_same(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+):
+    app = device_app(identity_provider)
+    app = replace(app, redirect=replace(app.redirect, link="direct"))
+    here = world(identity_provider, test_clock, tmp_path, app)
+    assert (await ask(here.start())).authorization_url.startswith(f"{BASE}/connect/")
