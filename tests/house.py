@@ -29,6 +29,7 @@ from oauthbroker.apps import (
 from oauthbroker.audit import AuditList, line_of
 from oauthbroker.broker import Broker
 from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.results import AuthorizationRequired, Ready
@@ -37,6 +38,7 @@ from oauthbroker.store.file import FileStore
 from oauthbroker.store.kek import FileKek
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Entry, Key, Room
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Client as Registration
@@ -254,6 +256,29 @@ async def running(
             look(log.getvalue(), "the broker's log")
             look("".join(line_of(entry, at) for at, entry in audit.lines), "the audit")
             look(repr(broker.metrics.counts), "the metrics")
+
+
+class UnwellStore(MemoryStore):
+    """A memory store whose disk takes nothing: the next `refuses` changes, or what they need room for, fail."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        self.refuses = 0
+
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+        self._ask_the_disk()
+        return await super().put(key, body, expect=expect, room=room)
+
+    @asynccontextmanager
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Room]:
+        self._ask_the_disk()
+        async with super().reserve(key, size) as room:
+            yield room
+
+    def _ask_the_disk(self) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise BrokerError(Code.STORE_UNAVAILABLE)
 
 
 def file_store(folder: Path, clock: Clock | None = None) -> FileStore:
