@@ -1,0 +1,357 @@
+"""Callers that leave, brokers that meet over one grant, clocks that are wrong: one renewal a generation all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.apps import Endpoints
+from oauthbroker.repository import KINDS, LEASES
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.provider.http import Answer, Reply
+from oauthbroker.testing.provider.misbehave import Hold, Work
+from oauthbroker.testing.stores import open_keyring
+from tests.house import ALICE, House, global_app, running, user_app
+
+HOUR, DAY = 3600, 86_400
+
+
+async def expired(house: House) -> Ready:
+    """A grant whose token has just ended."""
+    first = await house.connected()
+    house.clock.advance(HOUR)
+    return first
+
+
+def healthy(house: House) -> None:
+    """No generation of the one family was redeemed twice, and it lives."""
+    (family,) = house.idp.families("client-mail")
+    assert (set(), "") == (set(family.redeemed.values()) - {1}, family.ended_by)
+
+
+# callers that leave
+
+
+class WatchedStore(MemoryStore):
+    """Calls `reached` at every verb of the port, before and after it."""
+
+    def __init__(self, clock: TestClock) -> None:
+        super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        self.reached: Callable[[], None] = lambda: None
+
+    async def get(self, key: Key) -> Entry | None:
+        await self._pass()
+        return await super().get(key)
+
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+        await self._pass()
+        entry = await super().put(key, body, expect=expect, room=room)
+        await self._pass()
+        return entry
+
+    @asynccontextmanager
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Room]:
+        await self._pass()
+        async with super().reserve(key, size) as room:
+            yield room
+
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+        await self._pass()
+        async with super().lease(key, wait=wait):
+            await self._pass()
+            yield
+
+    async def _pass(self) -> None:
+        self.reached()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.case("50")
+async def test_a_caller_may_be_cancelled_at_any_step_and_the_renewal_is_stored(
+    identity_provider: IdentityProvider, test_clock: TestClock
+):
+    """One request for each token that ended, however early or late its caller left."""
+    store = WatchedStore(test_clock)
+    app, left = user_app(identity_provider), None
+    async with running(identity_provider, [app], clock=test_clock, store=store, background=False) as house:
+        await house.connected()
+        for number in range(100):
+            house.clock.advance(HOUR)
+            caller = asyncio.create_task(house.ask())
+            store.reached = cancel_after(number, caller)
+            (left,) = await asyncio.gather(caller, return_exceptions=True)
+            store.reached = lambda: None
+            answer = await house.ask()
+            grant = await house.grant()
+            assert isinstance(answer, Ready), number
+            assert grant is not None
+            assert grant.token is not None
+            assert (answer.access_token, None) == (grant.token.access_token, grant.renewal.intent)
+            assert house.idp.is_alive(answer.access_token)
+            assert number + 1 == house.idp.count("refresh_token")
+            if not isinstance(left, asyncio.CancelledError):
+                break
+        assert isinstance(left, Ready)
+        assert number > 10  # there is much to wait for
+        healthy(house)
+
+
+def cancel_after(number: int, caller: asyncio.Task[Any]) -> Callable[[], None]:
+    passed = 0
+
+    def reached() -> None:
+        nonlocal passed
+        passed += 1
+        if passed > number:
+            caller.cancel()
+
+    return reached
+
+
+@pytest.mark.case("50")
+@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
+async def test_callers_whose_patience_ends_leave_the_renewal_to_the_next_one(house: House, after_work: bool):
+    await expired(house)
+    hold = house.idp.script.refresh.hang(after_work=after_work)
+    callers = [asyncio.wait_for(house.ask(), timeout=0.05) for _ in range(5)]
+    left = await asyncio.gather(*callers, return_exceptions=True)
+    assert {TimeoutError} == {type(each) for each in left}
+    late = asyncio.create_task(house.ask())
+    await asyncio.sleep(0.01)
+    hold.release()
+    assert isinstance(await late, Ready)
+    assert 1 == house.idp.count("refresh_token")
+    healthy(house)
+
+
+@pytest.mark.case("50")
+async def test_a_broker_that_is_left_in_mid_renewal_stores_it_first(
+    identity_provider: IdentityProvider, test_clock: TestClock
+):
+    store = WatchedStore(test_clock)
+    app = user_app(identity_provider)
+    async with running(identity_provider, [app], clock=test_clock, store=store) as house:
+        await expired(house)
+        hold = house.idp.script.refresh.hang(after_work=True)
+        caller = asyncio.create_task(house.ask())
+        await hold.arrived()
+        caller.cancel()
+        asyncio.get_running_loop().call_later(0.05, hold.release)
+    store._closed = False  # a second look
+    grant = await house.grant()
+    assert grant is not None
+    assert grant.token is not None
+    assert grant.token.refresh_token is not None
+    assert (None, 2) == (grant.renewal.intent, house.idp.generation_of(grant.token.refresh_token))
+
+
+# brokers that meet
+
+
+class Lockless(FileStore):
+    """A store whose flight locks hold nobody back: a file system that lies, or a holder that was stopped and forgotten."""
+
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+        if key.kind == "flight":
+            yield
+            return
+        async with super().lease(key, wait=wait):
+            yield
+
+
+@dataclass(frozen=True)
+class HeldRefusal:
+    """The provider takes its time to say that it does not know this token."""
+
+    hold: Hold
+
+    async def play(self, work: Work) -> Reply:
+        await self.hold.wait()
+        return Answer(400, (("content-type", "application/json"),), b'{"error": "invalid_grant"}')
+
+
+@pytest.fixture
+async def two(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[tuple[House, House]]:
+    """Two brokers on one folder, and a grant whose token has just ended."""
+    kind, app, ring = getattr(request, "param", FileStore), user_app(identity_provider), open_keyring(tmp_path)
+    stores = [kind.open(tmp_path / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=test_clock) for _ in range(2)]
+    first, second = (
+        running(identity_provider, [app], clock=test_clock, store=store, background=False) for store in stores
+    )
+    async with first as one, second as other:
+        await expired(one)
+        yield one, other
+
+
+@pytest.mark.case("46", "51")
+async def test_whoever_waits_for_another_process_gets_what_that_one_got(two: tuple[House, House]):
+    one, other = two
+    hold = one.idp.script.refresh.hang(after_work=True)
+    asking = [asyncio.create_task(one.ask())]
+    await hold.arrived()
+    asking += [asyncio.create_task(house.ask()) for house in (one, other, other)]
+    await asyncio.sleep(0.05)
+    hold.release()
+    answers = await asyncio.gather(*asking)
+    assert 1 == len({answer.access_token.reveal() for answer in answers})
+    assert 1 == one.idp.count("refresh_token")
+    healthy(one)
+
+
+@pytest.mark.case("51")
+@pytest.mark.parametrize("two", [Lockless], indirect=True)
+async def test_a_no_to_the_old_token_counts_nothing_when_another_process_has_rotated_it(two: tuple[House, House]):
+    """Its no is late and about yesterday: the newer generation wins, and nobody has to agree again."""
+    one, other = two
+    hold = Hold()
+    one.idp.script.refresh._steps.add(HeldRefusal(hold), 1)
+    asking = asyncio.create_task(one.ask())
+    await hold.arrived()
+    one.clock.advance(2)  # what the first broker left open is made good by the second one
+    newer = await other.ask()
+    assert isinstance(newer, Ready)
+    hold.release()
+    told = await asking
+    assert isinstance(told, Ready)
+    assert newer.access_token == told.access_token == (await one.ask()).access_token
+    grant = await one.grant()
+    assert grant is not None
+    assert ("", None) == (grant.renewal.ended, grant.renewal.intent)
+    assert 2 == one.idp.count("refresh_token")
+    healthy(one)
+
+
+@pytest.mark.case("51")
+@pytest.mark.parametrize("two", [Lockless], indirect=True)
+@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
+async def test_a_zombie_whose_intent_was_superseded_commits_nothing(two: tuple[House, House], after_work: bool):
+    one, other = two
+    one.idp.change("client-mail", reuse_grace=60)
+    hold = one.idp.script.refresh.hang(after_work=after_work)
+    asking = asyncio.create_task(one.ask())
+    await hold.arrived()
+    one.clock.advance(2)
+    newer = await other.ask()
+    assert isinstance(newer, Ready)
+    before = await other.grant()
+    hold.release()
+    told = await asking
+    assert isinstance(told, Ready)
+    assert newer.access_token == told.access_token
+    assert before == await one.grant() == await other.grant()
+    assert 0 == one.idp.count("revoke")  # what came late may be of one family with what is kept
+
+
+# a revoke or a login before the intent is sealed
+
+
+@pytest.fixture
+async def looking(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    """A house whose app learns its endpoints from its provider, which takes time before anything is sealed."""
+    app = user_app(identity_provider)
+    app = replace(app, endpoints=Endpoints(issuer=app.endpoints.issuer, user_info_url=app.endpoints.user_info_url))
+    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
+        yield house
+
+
+async def about_to_begin(house: House) -> tuple[asyncio.Task[Any], Hold]:
+    """A tool that asks; its renewal has looked at the grant and waits for the provider's metadata."""
+    await house.connected()
+    house.clock.advance(DAY + 1)
+    hold = house.idp.script.discovery.hang()
+    asking = asyncio.create_task(house.ask())
+    await hold.arrived()
+    return asking, hold
+
+
+@pytest.mark.case("53")
+async def test_a_revoke_before_anything_is_sealed_leaves_nothing_to_renew(looking: House):
+    asking, hold = await about_to_begin(looking)
+    revoking = asyncio.create_task(looking.broker.revoke("mail", subject=ALICE))
+    while not (grant := await looking.grant()) or not grant.revoked:
+        await asyncio.sleep(0.002)
+    hold.release()
+    answer, was_alive = await asyncio.gather(asking, revoking)
+    assert isinstance(answer, AuthorizationRequired)
+    assert ("revoked", True) == (answer.reason, was_alive)
+    assert 0 == looking.idp.count("refresh_token")
+
+
+@pytest.mark.case("53")
+async def test_a_revoke_before_the_call_leaves_nothing_to_renew(house: House):
+    await expired(house)
+    await house.broker.revoke("mail", subject=ALICE)
+    answer = await house.ask()
+    assert isinstance(answer, AuthorizationRequired)
+    assert ("revoked", 0) == (answer.reason, house.idp.count("refresh_token"))
+
+
+# clocks
+
+
+@pytest.mark.case("59")
+async def test_a_lifetime_counts_from_when_its_request_was_sent(house: House):
+    await expired(house)
+    sent_at, hold = house.clock.now(), house.idp.script.refresh.hang(after_work=True)
+    asking = asyncio.create_task(house.ask())
+    await hold.arrived()
+    house.clock.advance(90)
+    hold.release()
+    answer = await asking
+    assert isinstance(answer, Ready)
+    assert sent_at + timedelta(seconds=HOUR) == answer.expires_at
+
+
+@pytest.mark.case("59")
+@pytest.mark.parametrize("jumps", [(DAY,), (-DAY,), (DAY, -DAY), (-DAY, DAY), (DAY, -2 * DAY, DAY)], ids=repr)
+async def test_a_wall_clock_that_jumps_costs_one_renewal_a_generation(house: House, jumps: tuple[int, ...]):
+    """Before and after each jump everybody asks often: nothing is renewed that was just renewed."""
+    await house.connected()
+    for jump in jumps:
+        await asyncio.gather(*(house.ask() for _ in range(5)))
+        before = house.idp.count("refresh_token")
+        house.clock.set(house.clock.now() + timedelta(seconds=jump))
+        for _ in range(3):
+            answers = await asyncio.gather(*(house.ask() for _ in range(5)))
+            assert {"ready"} == {answer.status for answer in answers}
+            assert 1 == len({answer.access_token.reveal() for answer in answers})
+        assert house.idp.count("refresh_token") <= before + 1
+        assert house.idp.is_alive(answers[0].access_token)
+        assert answers[0].expires_at <= house.clock.now() + timedelta(seconds=HOUR)
+    assert 1 <= house.idp.count("refresh_token")
+    healthy(house)
+
+
+@pytest.mark.case("59")
+@pytest.mark.parametrize("off", [600, -600], ids=["ten minutes ahead", "ten minutes behind"])
+async def test_a_provider_whose_clock_is_wrong_is_asked_once_a_token(test_clock: TestClock, canaries, off: int):
+    """Only its own tokens' lifetimes count, never a moment of its clock."""
+    theirs = TestClock(test_clock.now() + timedelta(seconds=off))
+    with IdentityProvider(clock=theirs, canaries=canaries) as idp:
+        app = global_app(idp, "mail", habits=user_app(idp, "mail").habits.__class__())
+        async with running(idp, [app], clock=test_clock, background=False) as house:
+            link = await house.ask_link()
+            assert 200 == (await house.connect(link)).status
+            for number in range(1, 4):
+                for clock in (test_clock, theirs):
+                    clock.advance(HOUR - 200)
+                answers = [await house.ask() for _ in range(4)]
+                assert {"ready"} == {answer.status for answer in answers}
+                assert test_clock.now() + timedelta(seconds=HOUR) == answers[-1].expires_at
+                assert number == idp.count("refresh_token")
+            healthy(house)
