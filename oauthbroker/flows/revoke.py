@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -74,7 +75,8 @@ class Revoke:
             held = None
         if held is None:
             await self.tokens(app, tokens)
-        else:
+            return
+        with suppress(BrokerError):  # they are in the tombstone: whoever comes next goes on
             await self._end(app, held.record)
 
     async def bury(self, name: str, subject: str) -> Held[Grant] | None:
@@ -101,6 +103,7 @@ class Revoke:
         held = await self.bury(name, subject)
         if held is None:
             return None
+        self.wake()
         told = await self.resume(app, held, wait=self.limits.provider_seconds)
         self.wake()
         return told
@@ -110,15 +113,17 @@ class Revoke:
 
         One caller at a time: whoever finds the flight taken for `wait` seconds leaves the work to the other.
         """
+        pair = (seen.record.app, seen.record.subject)
         try:
-            async with self.repository.flight(seen.record.app, seen.record.subject, wait=wait):
-                held = await self.repository.grant(seen.record.app, seen.record.subject)
+            async with self.repository.flight(*pair, wait=wait):
+                held = await self.repository.grant(*pair)
                 if held is not None and held.record.to_be_told:
                     return await self._end(app, held.record)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
                 raise
-        return "later"
+        held = await self.repository.grant(*pair)
+        return "later" if held is not None and held.record.to_be_told else "done"  # the other one was quicker
 
     async def _end(self, app: OAuthApp | None, grant: Grant) -> Told:
         """Tokens go to the provider that issued them, and to no other one that the app may name by now."""

@@ -387,6 +387,22 @@ async def test_a_provider_that_hangs_keeps_no_other_one_from_hearing(start, iden
     assert (0, 0) == tuple(identity_provider.living_tokens(f"client-{app}") for app in ("mail", "files"))
 
 
+async def test_two_brokers_tell_a_provider_once(start, identity_provider):
+    one, other = start([user_app(identity_provider)]), start([user_app(identity_provider)])
+    await connected(one, identity_provider)
+    await connected(one, identity_provider, account="bob", user=BOB)
+    for user in (ALICE, BOB):
+        assert await one.house.broker.grants._revoke.bury("mail", user) is not None
+    hold = identity_provider.script.revoke.hang(times=1)
+    telling = [asyncio.create_task(broker.house.relay.revocations()) for broker in (one, other)]
+    await hold.arrived()
+    hold.release()
+    await asyncio.gather(*telling)
+    await one.house.relay.revocations()
+    assert (4, 0) == (identity_provider.count("revoke"), identity_provider.living_tokens("client-mail"))
+    assert [0, 0] == [secret_count(await grant_of(one, subject=user)) for user in (ALICE, BOB)]
+
+
 async def test_retired_tokens_that_are_refused_for_a_week_are_forgotten(start, identity_provider):
     process = start([user_app(identity_provider)])
     await connected(process, identity_provider)
