@@ -217,8 +217,8 @@ MEANINGS: dict[Code, Meaning] = {
     Code.SCOPE_INSUFFICIENT: Meaning(
         403,
         _FINAL,
-        "The person granted fewer scopes than this call needs. Ask for less or ask the person again.",
-        "승인된 스코프가 이 호출에 필요한 것보다 적습니다. 더 적게 요청하거나 다시 승인을 요청하십시오.",
+        "Fewer scopes were granted than this call needs. Ask for less, or have the missing ones granted.",
+        "승인된 스코프가 이 호출에 필요한 것보다 적습니다. 더 적게 요청하거나 필요한 스코프를 승인받으십시오.",
     ),
     Code.SCOPE_EXCEEDED: Meaning(
         502,
@@ -337,8 +337,8 @@ MEANINGS: dict[Code, Meaning] = {
     Code.RATE_LIMITED: Meaning(
         429,
         _RETRY,
-        "Too many open requests for access. Finish or cancel one, or ask again later.",
-        "열려 있는 승인 요청이 너무 많습니다. 하나를 완료하거나 취소한 뒤 다시 요청하십시오.",
+        "Too many open requests for access, or reports of rejected tokens. Finish or cancel one, or ask again later.",
+        "열려 있는 승인 요청이나 거부된 토큰 신고가 너무 많습니다. 하나를 완료하거나 취소하고 나중에 다시 요청하십시오.",
     ),
     Code.HOST_NOT_ALLOWED: Meaning(
         421,

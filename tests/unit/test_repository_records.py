@@ -107,9 +107,9 @@ async def test_the_mark_comes_before_the_record(store: MemoryStore, monkeypatch)
     repository, order = Repository(store), []
     put = store.put
 
-    async def noting(key, body, *, expect):
+    async def noting(key, body, *, expect, room=None):
         order.append(key.kind)
-        return await put(key, body, expect=expect)
+        return await put(key, body, expect=expect, room=room)
 
     monkeypatch.setattr(store, "put", noting)
     await repository.save_grant(kit.grant(outbox=(kit.event(),)), expect=0)
