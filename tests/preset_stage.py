@@ -1,0 +1,178 @@
+"""A play from its beginning to its end: the loader's app, a broker, a person, and the provider that plays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from oauthbroker.apps import Client, OAuthApp
+from oauthbroker.config import load
+from oauthbroker.errors import Code
+from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.testing.browser import Page
+from oauthbroker.turn import Turn
+from tests.house import BASE, House, running, turn
+from tests.preset_player import CLIENT_ID, Player, playing
+from tests.preset_plays import Play, Refusal
+from tests.story.test_callback import assert_says
+
+LATER = 366 * 24 * 3600  # by then no token lives
+BUNDLE = {
+    "apiVersion": "agents.example.io/v1alpha1",
+    "kind": "Broker",
+    "metadata": {"name": "broker"},
+    "spec": {"publicBaseUrl": BASE, "weaken": ["plainHttpProvider"]},
+}
+
+
+@dataclass
+class Stage:
+    """What the plays of a test have in common. `change` is what the app is given beside its preset; nothing, mostly."""
+
+    folder: Path
+    clock: TestClock
+    canaries: Canaries
+    change: Callable[[OAuthApp], OAuthApp] = lambda app: app
+
+    async def connect(self, play: Play) -> None:
+        """A person agrees; the token, its scopes and its end are those of the play, and what is kept is kept."""
+        async with self._set(play) as (house, player):
+            page = await agree(house, player)
+            assert page is None or page.status in {200, 303}, (page.text, player.complaints)
+            expected = {"scopes": sorted(play.result.scopes), "lifetime": play.result.lifetime_seconds}
+            assert expected == told(play, await ask(house, play), player, "access")
+            grant = await house.grant("played", play.subject)
+            assert grant is not None
+            assert play.result.refreshable == (bool(grant.token and grant.token.refresh_token))
+            body = play.answers.token.body
+            kept = {name for name in play.preset.keeps if isinstance(body, dict) and name in body}
+            assert kept == set(grant.provider_data)
+
+    async def renew(self, play: Play) -> None:
+        """Twice: the second request shows which refresh token was kept."""
+        after = play.result.after_refresh
+        assert after is not None
+        async with self._set(play) as (house, player):
+            await agree(house, player)
+            for token in ("access2", "access3"):
+                self.clock.advance(LATER)
+                expected = {"scopes": sorted(after.scopes), "lifetime": after.lifetime_seconds}
+                assert expected == told(play, await ask(house, play), player, token)
+            assert 2 == player.calls.count("refresh")
+
+    async def refuse(self, play: Play, refusal: Refusal) -> None:
+        """The provider says no; the person, or the tool where there is none, is told our code for it."""
+        async with self._set(play) as (house, player):
+            if refusal.at == "refresh":
+                await agree(house, player)
+                self.clock.advance(LATER)
+            player.refusing[refusal.at] = refusal.answer
+            page = await agree(house, player) if refusal.at != "refresh" else None
+            if page is not None:
+                assert_says(page, Code(refusal.code))
+                return
+            result = await ask(house, play)
+            if refusal.code == "reauth":
+                assert isinstance(result, AuthorizationRequired), result
+            else:
+                assert isinstance(result, Failed), result
+                assert Code(refusal.code) is result.code
+
+    async def revoke(self, play: Play) -> None:
+        """The provider hears of the tokens that it takes."""
+        demand = play.expects.revoke
+        assert demand is not None
+        async with self._set(play) as (house, player):
+            await agree(house, player)
+            assert isinstance(await ask(house, play), Ready)
+            assert await house.broker.revoke("played", subject=play.subject)
+            await _until(lambda: bool(player.revoked or player.complaints), seconds=2)
+            both = {"access", "refresh"} if play.result.refreshable else {"access"}
+            assert (both if demand.token == "both" else {demand.token}) == set(player.revoked)
+
+    @asynccontextmanager
+    async def _set(self, play: Play) -> AsyncIterator[tuple[House, Player]]:
+        async with playing(play, app_of(play, self.folder, self.canaries), self.clock, self.canaries) as player:
+            nobody = cast("IdentityProvider", None)  # the player is the provider
+            async with running(nobody, [self.change(player.app)], clock=self.clock) as house:
+                yield house, player
+                assert [] == player.complaints
+
+
+def app_of(play: Play, folder: Path, canaries: Canaries) -> OAuthApp:
+    """The app as the loader makes it out of what the play's app says, with a fresh secret."""
+    said = play.app.model_dump(by_alias=True, exclude_unset=True)
+    method = said.pop("authMethod", "") or play.preset.auth_method
+    anybody = play.app.subject_mode == "global" and play.app.flow != "clientCredentials"  # where nobody is asked
+    owner = {**({"authorizers": "anyone"} if anybody else {}), **said.pop("owner", {})}
+    client: dict[str, Any] = {"clientId": CLIENT_ID, "authMethod": method}
+    if method != "none":
+        client["clientSecret"] = {"valueFrom": {"env": "PLAYED_SECRET"}}
+    spec = {"provider": play.provider, "flow": play.app.flow, "subjectMode": play.app.subject_mode, "client": client}
+    app = {**BUNDLE, "kind": "OAuthApp", "metadata": {"name": "played"}}
+    app["spec"] = {**spec, **said, **({"owner": owner} if owner else {})}
+    folder.joinpath("bundle.yaml").write_text(yaml.safe_dump_all([BUNDLE, app]), "utf-8")
+    loaded = load(folder).apps["played"].app
+    secret = None if method == "none" else canaries.mint("client secret")
+    return replace(loaded, client=Client(CLIENT_ID, secret, loaded.client.auth_method))
+
+
+def turn_of(play: Play) -> Turn:
+    is_user = play.app.subject_mode == "user"
+    return turn(user=play.subject if is_user else None, team=None if is_user else play.subject)
+
+
+async def ask(house: House, play: Play) -> Any:
+    return await house.ask("played", of=turn_of(play))
+
+
+async def agree(house: House, player: Player) -> Page | None:
+    """A person goes all the way; nobody does where the flow needs nobody."""
+    result = await ask(house, player.play)
+    if not isinstance(result, AuthorizationRequired):
+        return None
+    if result.device_code is not None:
+        await agree_elsewhere(house, player, result)
+        return None
+    browser = house.browser()
+    return await browser.follow(player.authorize(await house.to_provider(result, browser)))
+
+
+async def agree_elsewhere(house: House, player: Player, result: AuthorizationRequired) -> None:
+    """A person types the code into some other screen between our first poll and the second."""
+    said = player.play.answers.device
+    assert result.device_code is not None
+    assert said is not None
+    assert said.body["user_code"] == result.device_code.user_code
+    assert said.body.get("verification_uri", said.body.get("verification_url")) == result.device_code.verification_uri
+    polls = 1 if player.play.answers.pending is None else 2
+    async with asyncio.timeout(30):
+        while (heard := player.calls.count("token")) < polls and not player.complaints:
+            await asyncio.sleep(0.1)  # the last answer is read; the next poll counts from there
+            player.clock.advance(result.device_code.interval)
+            await _until(lambda before=heard: player.calls.count("token") > before, seconds=3)
+        if not player.complaints:
+            await house.broker.wait(result.auth_session_id, timeout=600)
+
+
+async def _until(met: Callable[[], bool], *, seconds: float) -> None:
+    """Looks often, in real time, and gives up quietly."""
+    for _ in range(int(seconds / 0.005)):
+        if met():
+            return
+        await asyncio.sleep(0.005)
+
+
+def told(play: Play, ready: Any, player: Player, token: str) -> dict[str, Any]:
+    """A result in the play's own words; the right token must be in it."""
+    assert isinstance(ready, Ready), (ready, player.complaints)
+    assert player.secrets[token] == ready.access_token.reveal()
+    left = None if ready.expires_at is None else round((ready.expires_at - player.clock.now()).total_seconds())
+    return {"scopes": sorted(ready.scopes), "lifetime": left}
