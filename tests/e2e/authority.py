@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from oauthbroker.secret import Secret
 from tests import machine
 
 _PATIENCE = 20.0  # seconds for a busy machine to start or stop a Node process
@@ -44,6 +45,10 @@ class Authority:
     async def be_late(self, seconds: float) -> None:
         """How long it keeps an answer with tokens to itself: who is gone meanwhile has lost it."""
         await self._order(json.dumps({"late": seconds * 1000}))
+
+    async def end(self, access_token: Secret) -> None:
+        """It takes this access token no more, and says so to nobody; the rest of its grant goes on."""
+        await self._order(json.dumps({"end": access_token.reveal()}))
 
     async def listen(self, lines: asyncio.StreamReader) -> None:
         """Notes what it tells, until its process ends."""

@@ -6,7 +6,8 @@
 // What became of grants is a line, too: {"event": "grant.success", "client": "...", "grant": "refresh_token", ...}.
 // Any further line on stdin comes back as {"echo": true}: all that was answered before has been told by then. One that
 // holds {"lifetime": 2} sets the seconds of the access tokens to come, {"late": 50} the milliseconds by which answers of
-// the token endpoint come later than what they tell has happened.
+// the token endpoint come later than what they tell has happened; {"end": "..."} ends one access token and nothing else
+// of its grant, as an administrator would (the revocation endpoint ends the refresh tokens as well).
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -91,8 +92,10 @@ const stop = () => {
 input.on('close', stop);
 process.on('SIGTERM', stop);
 process.on('SIGINT', stop);
-input.on('line', (order) => {
-  if (order) ({ lifetime = lifetime, late = late } = JSON.parse(order));
+input.on('line', async (order) => {
+  const { end, ...changes } = JSON.parse(order || '{}');
+  ({ lifetime = lifetime, late = late } = changes);
+  if (end) await (await provider.AccessToken.find(end)).destroy();
   say({ echo: true });
 });
 say({ issuer });
