@@ -179,9 +179,9 @@ def test_ctrl_c_leaves_tombstones_and_says_how_far_it_came(connected: Desk, idp:
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        asyncio.run(idp.wait_for("revoke"))
+        asyncio.run(idp.wait_for("revoke", timeout=30))
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=15)
+        out, _ = process.communicate(timeout=30)
     finally:
         process.kill()
         process.wait()
