@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -15,11 +16,13 @@ from oauthbroker.clock import Clock
 from oauthbroker.consent import Consent
 from oauthbroker.context import OAuthContext
 from oauthbroker.context import app_name as name_of
+from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import Grants, Secrets
 from oauthbroker.manager import Caller, OAuthManager
 from oauthbroker.metrics import Metrics
 from oauthbroker.pending import Pending
 from oauthbroker.queues import Delivery
+from oauthbroker.reload import Reload
 from oauthbroker.resume import Events, Outcomes, SessionOutcome
 from oauthbroker.secret import Secret
 from oauthbroker.turn import Turn
@@ -29,7 +32,7 @@ from oauthbroker.turn import Turn
 class Broker:
     """A running broker. Everything a runtime does goes through here; tools get `oauth(turn, tool=...)`."""
 
-    bundle: Bundle
+    in_use: InUse
     manager: OAuthManager
     consent: Consent
     events: Events
@@ -41,6 +44,13 @@ class Broker:
     audit: AuditWriter
     metrics: Metrics
     web: ASGIApp
+    reloading: Reload
+    checkup: Callable[[], Health]
+
+    @property
+    def bundle(self) -> Bundle:
+        """The configuration in use."""
+        return self.in_use.bundle
 
     def oauth(self, turn: Turn, tool: str | None = None) -> OAuthContext:
         """`ctx.oauth` for one turn. `tool` is `Tool/name` or `Tool/name:export` and narrows to what it declared;
@@ -72,6 +82,18 @@ class Broker:
     async def revoke(self, app: str, *, subject: str) -> bool:
         """Ends a grant: here at once, at the provider as soon as it answers. False when none was alive."""
         return await self.grants.revoke(name_of(app), subject) is not None
+
+    async def reload(self, config: str | Path | Bundle | None = None) -> frozenset[str]:
+        """Takes a new configuration, by default what the broker was opened with, read anew; the names of the apps
+        that are new, gone or different. What is under way finishes with the app it began with.
+
+        Raises ConfigRefused with every problem, or a store code: then the old one stays, and `health` is red.
+        """
+        return await self.reloading(config)
+
+    def health(self) -> Health:
+        """Whether an operator is needed: `ok`, or `red` with the codes of what is wrong."""
+        return self.checkup()
 
     def on_granted(
         self, agent: str, callback: Callable[[Delivery], Awaitable[None]]

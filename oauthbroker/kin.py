@@ -6,7 +6,7 @@ the same registration: two OAuthApps that share a client, or one global app that
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 
 from oauthbroker.apps import OAuthApp
@@ -28,7 +28,7 @@ class Kin:
     def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, OAuthApp] | None = None) -> None:
         self._repository = repository
         self._clock = clock
-        self._clients = Counter(app.registration for app in apps.values()) if apps is not None else None
+        self._apps = apps
         self._pairs: dict[Person, set[tuple[str, str]]] = {}
         self._scanned_at: float | None = None
 
@@ -50,7 +50,9 @@ class Kin:
     def _is_alone(self, app: OAuthApp) -> bool:
         """An account that is its own subject has one grant per app, and no other app has this client."""
         own_subject = app.subject_mode == "user" and app.owner.user_identity is not None
-        return own_subject and self._clients is not None and self._clients[app.registration] == 1
+        if not own_subject or self._apps is None:
+            return False
+        return not any(each.registration == app.registration for each in self._apps.values() if each.name != app.name)
 
     async def _scan(self) -> None:
         now = self._clock.monotonic()

@@ -42,7 +42,7 @@ class Pending:
         the connect page's in every case: no state, no provider URL.
         """
         items: list[dict[str, Any]] = []
-        for app in self._apps.values():
+        for app in list(self._apps.values()):  # they may be reloaded meanwhile
             try:
                 subject = resolve_subject(app, turn)
             except BrokerError:

@@ -30,6 +30,7 @@ from oauthbroker.flows.polling import Polling
 from oauthbroker.flows.refresh import Refresh
 from oauthbroker.flows.revoke import Revoke
 from oauthbroker.flows.sweep import Sweep
+from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
 from oauthbroker.kin import Kin
 from oauthbroker.manager import OAuthManager
@@ -42,6 +43,7 @@ from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.queues import Queues
 from oauthbroker.quota import OpenSessions
+from oauthbroker.reload import Read, Reload, Source
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.resume import Bell, Events, Outcomes, Relay
 from oauthbroker.revocations import Revocations
@@ -93,7 +95,14 @@ async def open_broker(
         stack.callback(audit.close)
         for name in _weakenings(bundle.settings, pages=background):
             log.warning("a check is off", weaken=name)
-        house = _build(bundle, repository, store, clock, audit, log, whole=only is None)
+
+        async def read(given: Source) -> Bundle:
+            given = config if given is None else given
+            if isinstance(given, Bundle):
+                return given
+            return await _resolved(await asyncio.to_thread(load, given), env, repository, only)
+
+        house = _build(bundle, repository, store, clock, audit, log, whole=only is None, read=read)
         stack.push_async_callback(house.close)
         await house.start(background=background)
         yield house.broker
@@ -174,6 +183,13 @@ def key_provider(settings: Settings, env: Mapping[str, str], log: FilteringBound
 def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
     """The settings with `key_file` filled in from the environment or the default."""
     return replace(settings, key_file=with_key_file(settings, env))
+
+
+async def _as_given(given: Source) -> Bundle:
+    """For a house that was built from a bundle and knows no folder."""
+    if not isinstance(given, Bundle):
+        raise BrokerError(Code.REQUEST_INVALID, note="nothing to read the configuration from")
+    return given
 
 
 async def _resolved(
@@ -289,8 +305,10 @@ def _build(
     log: FilteringBoundLogger,
     *,
     whole: bool = True,
+    read: Read | None = None,
 ) -> _House:
-    settings, limits, apps = bundle.settings, bundle.settings.limits, bundle.apps
+    in_use = InUse(bundle)
+    settings, limits, apps = bundle.settings, bundle.settings.limits, in_use.apps
     metrics, outbox, moved = Metrics(), Bell(), Bell()
     transport = Transport(plain_http_loopback="plainHttpProvider" in settings.weaken)
     discovery = Discovery(transport, clock, limits)
@@ -304,18 +322,19 @@ def _build(
     finish = Finish(repository, owners, clock, audit, metrics, wake)
     quota = OpenSessions(limits)
     kin = Kin(repository, clock, apps if whole else None)
-    revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, Circuits(clock), wake, log.warning)
+    circuits = {task: Circuits(clock) for task in ("revoke", "devices", "refresh")}
+    revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, circuits["revoke"], wake, log.warning)
     revocations = Revocations(repository, revoke, apps.get, clock)
     polling = Polling(
         repository, asker, discovery, finish, revoke.tokens, apps.get, quota.ended, clock, limits, log.warning,
         settings.expired_events,
     )  # fmt: skip
-    devices = DeviceCodes(asker, transport.check_url, discovery, Circuits(clock), clock, log.warning, polling.watch)
+    devices = DeviceCodes(asker, transport.check_url, discovery, circuits["devices"], clock, log.warning, polling.watch)
     connect = Connect(repository, asker, discovery, finish, quota, devices, clock, audit, limits)
     callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
     fetch = Fetch(repository, asker, discovery, clock)
     refresh = Refresh(
-        repository, discovery, Redeemer(asker, owners, clock), fetch, revoke.tokens, revoke.late, Circuits(clock),
+        repository, discovery, Redeemer(asker, owners, clock), fetch, revoke.tokens, revoke.late, circuits["refresh"],
         clock, audit, metrics, limits, log.warning,
     )  # fmt: skip
     upkeep = Upkeep(repository, refresh, apps.get, clock)
@@ -323,8 +342,24 @@ def _build(
     queues = Queues(repository, clock, limits, metrics)
     relay = Relay(repository, queues, revocations, moved)
     consent = Consent(apps, connect, callback, discovery, clock)
+
+    def health() -> Health:
+        unstored = Code.STORE_UNAVAILABLE if refresh.unstored else None
+        return Health(tuple(code.value for code in (in_use.trouble, unstored) if code is not None))
+
+    web, follow_routes = build_app(
+        consent, settings, lambda message: store.mac("csrf", message.hex()), clock, log, health
+    )
+
+    def follow(changed: Collection[str]) -> None:
+        """An app that was mended is asked for at once, whatever went wrong with it before."""
+        follow_routes()
+        for name in changed:
+            for each in circuits.values():
+                each.worked(name)
+
     broker = Broker(
-        bundle=bundle,
+        in_use=in_use,
         manager=OAuthManager(apps, repository, connect, refresh, upkeep.in_use, clock, audit, metrics, settings),
         consent=consent,
         events=Events(queues, clock, moved),
@@ -335,6 +370,8 @@ def _build(
         clock=clock,
         audit=audit,
         metrics=metrics,
-        web=build_app(consent, settings, lambda message: store.mac("csrf", message.hex()), clock, log),
+        web=web,
+        reloading=Reload(in_use, read or _as_given, follow, lambda: sweep.end_outdated(apps.get), log),
+        checkup=health,
     )
     return _House(broker, relay, sweep, upkeep, callback, polling, refresh, transport, outbox, log, [])

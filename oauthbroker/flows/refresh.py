@@ -99,6 +99,7 @@ class Refresh:
     tell: Tell
     _flights: SingleFlight[Renewed] = field(default_factory=SingleFlight)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
+    _unstored: set[str] = field(default_factory=set)
 
     async def renew(
         self, app: OAuthApp, subject: str, seen: Held[Grant] | None, *, rejected: Secret | None = None
@@ -113,6 +114,11 @@ class Refresh:
             lambda flight: self._answer(job, flight),
             lambda: Renewed(job.before, BrokerError(Code.STORE_UNAVAILABLE)),
         )
+
+    @property
+    def unstored(self) -> int:
+        """How many renewed tokens are in memory only, or were lost with it."""
+        return len(self._unstored)
 
     async def close(self) -> None:
         """Waits for what is under way; what could not be stored so far gets one more try."""
@@ -227,10 +233,14 @@ class Refresh:
         so that nobody sends the old one, and storing it is tried again."""
         for pause in (*KEEP_TRYING, 0.0):
             try:
-                return await self._store(job, begun, redeemed, room)
+                stored = await self._store(job, begun, redeemed, room)
             except (BrokerError, Conflict) as error:
                 code = error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
+            else:
+                self._unstored.discard(begun.id)
+                return stored
             room = None
+            self._unstored.add(begun.id)
             self.tell("a renewed token is not stored yet", app=begun.app, grant=begun.id[:15], code=code.value)
             self.metrics.add(Metric.RENEWALS_UNSTORED, begun.app)
             flight.land(Renewed(self._with(redeemed, begun), BrokerError(code)))

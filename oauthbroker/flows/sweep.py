@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import Limits
+from oauthbroker.apps import Limits, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError
 from oauthbroker.flows.finish import Finish
@@ -42,6 +42,19 @@ class Sweep:
         if failed is not None:
             raise failed
         return touched
+
+    async def end_outdated(self, apps: Callable[[str], OAuthApp | None]) -> int:
+        """Ends what was opened for an app that is gone, or is not the same any more; how many. What somebody is
+        finishing right now is finished."""
+        ended = 0
+        async for held in self.repository.sessions():
+            session, app = held.record, apps(held.record.app)
+            if not session.open or session.claim is not None:
+                continue
+            if app is None or app.digest() != session.config_digest:
+                self.ended(session.locator)
+                ended += await self.finish.lapse(held, event="auth.expired" if self.expired_events else None)
+        return ended
 
     async def _tend(self, held: Held[AuthSession]) -> bool:
         session, now = held.record, self.clock.now()

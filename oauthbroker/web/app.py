@@ -9,13 +9,14 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.apps import OAuthApp, Settings
 from oauthbroker.clock import Clock
 from oauthbroker.consent import Consent, Departure, Ending, Invitation
 from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.in_use import Health
 from oauthbroker.web import csrf, pages, problems
 from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.display import host_of
@@ -30,21 +31,33 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def build_app(
-    consent: Consent, settings: Settings, mac: csrf.Mac, clock: Clock, log: FilteringBoundLogger
-) -> Starlette:
-    """The ASGI application. It may be mounted below the path of `publicBaseUrl`."""
+    consent: Consent,
+    settings: Settings,
+    mac: csrf.Mac,
+    clock: Clock,
+    log: FilteringBoundLogger,
+    health: Callable[[], Health],
+) -> tuple[Starlette, Callable[[], None]]:
+    """The ASGI application, which may be mounted below the path of `publicBaseUrl`; and what to call once the apps have
+    changed, so that their callbacks are found. A callback under way goes on with the app it came for."""
     people = PeoplePages(consent, settings, mac, clock)
-    with_callback = [app for app in consent.apps.values() if app.has_callback]
-    routes = [
-        _route("/connect/{ticket}", people.show_connect, "GET"),
-        _route("/connect/{ticket}", people.answer_connect, "POST"),
-        _route("/connected/{app}", people.show_connected, "GET"),
-        _route("/declined/{app}", people.show_declined, "GET"),
-        _route("/healthz", health, "GET"),
-        *(_route(app.redirect.callback_path, people.callback_of(app), "GET") for app in with_callback),
-    ]
+
+    def routes() -> list[BaseRoute]:
+        with_callback = [app for app in consent.apps.values() if app.has_callback]
+        return [
+            _route("/connect/{ticket}", people.show_connect, "GET"),
+            _route("/connect/{ticket}", people.answer_connect, "POST"),
+            _route("/connected/{app}", people.show_connected, "GET"),
+            _route("/declined/{app}", people.show_declined, "GET"),
+            _route("/healthz", _health_page(health), "GET"),
+            *(_route(app.redirect.callback_path, people.callback_of(app), "GET") for app in with_callback),
+        ]
+
+    def follow() -> None:
+        app.router.routes[:] = routes()
+
     app = Starlette(
-        routes=routes,
+        routes=routes(),
         middleware=[
             Middleware(AccessLog, clock=clock, log=log),
             Middleware(Guard, hosts=allowed_hosts(settings.public_base_url), locale=settings.locale, log=log),
@@ -52,7 +65,7 @@ def build_app(
         exception_handlers=problems.handlers(settings.locale),
     )
     app.router.redirect_slashes = False
-    return app
+    return app, follow
 
 
 def _route(path: str, handler: Handler, method: str) -> Route:
@@ -62,9 +75,14 @@ def _route(path: str, handler: Handler, method: str) -> Route:
     return route
 
 
-async def health(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
-    """Alive: the process answers."""
-    return JSONResponse({"status": "ok"}, headers=security_headers())
+def _health_page(health: Callable[[], Health]) -> Handler:
+    """Always 200: the process answers and serves tokens. Whoever restarts on another status would end a broker that
+    works, and with a broken configuration it would not come up again. What is wrong is in the body."""
+
+    async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
+        return JSONResponse(health().to_json(), headers=security_headers())
+
+    return answer
 
 
 class PeoplePages:

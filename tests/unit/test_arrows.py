@@ -34,9 +34,10 @@ FLOORS = {
         "upkeep",
         "consent",
         "inventory",
+        "in_use",
     },
     "rooms": {"tools", "gateway", "flowgraph", "mcp"},
-    "edges": {"web", "cli", "config", "wiring", "broker", "client", "__init__", "__main__"},
+    "edges": {"web", "cli", "config", "wiring", "broker", "reload", "client", "__init__", "__main__"},
     "testing": {"testing"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

@@ -1,0 +1,46 @@
+"""The configuration in use, for every room that looks an app up, and whether all is well.
+
+`apps` is one object for the life of a broker and changes in place, between two steps of the event loop: whoever looks
+an app up gets the newest, and whoever holds one finishes with what it began with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from oauthbroker.apps import Bundle, OAuthApp
+from oauthbroker.errors import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether an operator is needed. `problems` are codes of docs/errors.md; tokens are served all the same."""
+
+    problems: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Literal["ok", "red"]:
+        return "red" if self.problems else "ok"
+
+    def to_json(self) -> dict[str, str | list[str]]:
+        return {"status": self.status, "problems": list(self.problems)} if self.problems else {"status": "ok"}
+
+
+class InUse:
+    """`trouble` is why the newest configuration is not the one in use; None while it is."""
+
+    __slots__ = ("apps", "bundle", "trouble")
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.apps: dict[str, OAuthApp] = dict(bundle.apps)
+        self.trouble: Code | None = None
+
+    def take(self, bundle: Bundle) -> frozenset[str]:
+        """From now on this one; the names of the apps that are new, gone or different."""
+        before = dict(self.apps)
+        self.bundle, self.trouble = bundle, None
+        self.apps.clear()
+        self.apps.update(bundle.apps)
+        return frozenset(name for name in {*before, *self.apps} if before.get(name) != self.apps.get(name))
