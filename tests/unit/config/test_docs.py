@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker.apps import Limits, Settings
+from oauthbroker.apps import Binding, Limits, Settings
 from oauthbroker.config import files, load
+from oauthbroker.config.checks_owner import BINDINGS
 from oauthbroker.config.resources import SPECS, LimitsSpec, models_in
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.config.yaml_reader import MAX_DEPTH
+from oauthbroker.providers import presets
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS.joinpath("configuration.md").read_text("utf-8")
@@ -48,8 +50,10 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code():
     assert f"`{KEY_FILE_ENV}`" in PAGE
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("flow-*.md")), ids=lambda page: str(page.stem))
-def test_the_apps_on_a_page_about_a_flow_load(page: Path, tmp_path: Any):
+@pytest.mark.parametrize(
+    "page", [*sorted(DOCS.glob("flow-*.md")), DOCS / "subjects-and-owners.md"], ids=lambda page: str(page.stem)
+)
+def test_the_apps_on_a_page_about_a_flow_or_owners_load(page: Path, tmp_path: Any):
     for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)):
         tmp_path.joinpath(f"{number}.yaml").write_text(block, "utf-8")
         assert load(tmp_path).apps
@@ -61,3 +65,29 @@ def test_what_the_page_shows_loads(tmp_path: Any):
     loaded = load(tmp_path)
     assert {"slack-bot", "company-sso", "billing", "acme"} == set(loaded.apps)
     assert {"Tool/slack", "Tool/slack:post"} == set(loaded.tools)
+
+
+def test_the_page_on_subjects_spells_accounts_as_the_presets_do():
+    rows = _table_of_owners("| preset | `identity.global` | `identity.user` |")
+    assert len(rows) > 5
+    for name, *cells in rows:
+        known = presets()[name.strip("`")].identity
+        for cell, rule in zip(cells, (known.global_, known.user), strict=True):
+            assert cell == (f"`{rule.template}`" if rule is not None and rule.template else "write one"), name
+
+
+def test_the_page_on_subjects_promises_the_bindings_that_exist_and_names_the_others():
+    rows = _table_of_owners("| `owner.binding` | what vouches | for |")
+    assert BINDINGS == {row[0].split("`")[1] for row in rows}
+    for name in set(get_args(Binding)) - BINDINGS:
+        assert f"`{name}`" in SUBJECTS
+
+
+SUBJECTS = DOCS.joinpath("subjects-and-owners.md").read_text("utf-8")
+
+
+def _table_of_owners(head: str) -> list[list[str]]:
+    _, found, rest = SUBJECTS.partition(head)
+    assert found, head
+    lines = rest.partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
