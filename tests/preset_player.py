@@ -13,34 +13,22 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from email.utils import format_datetime
 from typing import Any
-from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
 from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.protocol.discovery import relies_on_discovery
 from oauthbroker.testing import Canaries, TestClock
+from tests.preset_demands import CLIENT_ID, Call, Inspector
 from tests.preset_plays import Asked, Demand, Play, Said
 from tests.unit.protocol.kit import RawServer, raw_answer
 
-CLIENT_ID = "client-of-the-play"
 CODE = "code-of-the-play"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _MOMENT = re.compile(r"\{(epoch|epochMs|iso)([+-][0-9]+)\}")
 _SECRETS = ("access", "refresh", "access2", "refresh2", "access3", "refresh3", "device")  # 3: renewed once more
-_AUTH_PARAMS = {"post": {"client_id", "client_secret"}, "none": {"client_id"}, "jwt": {"client_id", "client_assertion"}}
-
-
-@dataclass
-class Call:
-    """One request as it came in."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: bytes
-    members: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -51,30 +39,38 @@ class Player:
     play: Play
     app: OAuthApp
     clock: TestClock
-    canaries: Canaries
-    secrets: dict[str, str]
-    client_secret: str
-    base: str = ""
+    secrets: Mapping[str, str]
+    key: Any
     refusing: dict[str, Said] = field(default_factory=dict)
-    complaints: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     asked: dict[str, str] = field(default_factory=dict)
     renewals: int = 0
     revoked: list[str] = field(default_factory=list)
+    inspector: Inspector = field(init=False)
+    server: RawServer = field(init=False)
+
+    def __post_init__(self) -> None:
+        secret = self.app.client.client_secret
+        self.inspector = Inspector(secret.reveal() if secret else "", self._filled)
+        self.server = RawServer(self.handle)
+
+    @property
+    def complaints(self) -> list[str]:
+        return self.inspector.complaints
 
     # --- what a browser sees
 
     def authorize(self, url: str) -> str:
         """A person agrees at `url`. Returns the callback's address."""
         found = self.routes.get(urlsplit(url).path)
-        self._must(found == "authorization_url", f"the browser was sent to {urlsplit(url).path}")
+        self.inspector.must(found == "authorization_url", f"the browser was sent to {urlsplit(url).path}")
         pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True)
         self.asked = dict(pairs)
-        self._must(len(pairs) == len(self.asked), "a parameter came twice")
-        self._meets(self.play.expects.authorize, self.asked, "authorize")
+        self.inspector.must(len(pairs) == len(self.asked), "a parameter came twice")
+        self.inspector.meets(self.play.expects.authorize, self.asked, "authorize")
         standard = {"response_type": "code", "client_id": CLIENT_ID, "redirect_uri": self.app.redirect.uri,
                     "code_challenge_method": "S256"}  # fmt: skip
-        self._meets(standard, self.asked, "authorize")
+        self.inspector.meets(standard, self.asked, "authorize")
         back = {"code": CODE, "state": self.asked["state"]}
         if self.app.habits.issuer_promised:
             back["iss"] = self.app.endpoints.issuer
@@ -83,7 +79,7 @@ class Player:
     # --- what the broker asks
 
     async def handle(self, _: StreamReader, writer: StreamWriter) -> None:
-        call = _parsed(self.server.requests[-1])
+        call = Call.parsed(self.server.requests[-1])
         kind = self.routes.get(call.path, "")
         said = self._answer(kind, call)
         body = said.body if isinstance(said.body, str) else json.dumps(said.body)
@@ -105,16 +101,16 @@ class Player:
                 return self._revoke(call)
             case "metadata":
                 return Said(body=self.metadata())
-        self._must(False, f"{call.method} {call.path} is no endpoint")
+        self.inspector.must(False, f"{call.method} {call.path} is no endpoint")
         return Said(status=404, body={})
 
     def _token(self, kind: str, call: Call) -> Said:
-        again = _members(call).get("grant_type") == "refresh_token"
+        again = call.members.get("grant_type") == "refresh_token"
         step = "refresh" if again else "token"
         self.calls.append(step)
         demand = self.play.expects.refresh if again else self.play.expects.token
         if demand is None or (kind == "refresh_url") != (again and bool(self.app.endpoints.refresh_url)):
-            self._must(False, f"{step} at {call.path} was not expected")
+            self.inspector.must(False, f"{step} at {call.path} was not expected")
             return Said(status=400, body={"error": "unsupported_grant_type"})
         wanted: dict[str, str | None]
         if again:
@@ -125,13 +121,12 @@ class Player:
             wanted = {"grant_type": DEVICE_GRANT, "device_code": self.secrets["device"]}
         else:
             wanted = {"grant_type": "authorization_code", "code": CODE, "redirect_uri": self.app.redirect.uri}
-        before = len(self.complaints)
-        self._demands(demand, wanted, call, step)
+        fine = self.inspector.approves(demand, wanted, call, step)
         if not again and self.play.app.flow == "authorizationCode":
             digest = hashlib.sha256(call.members.get("code_verifier", "").encode()).digest()
             challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-            self._must(challenge == self.asked.get("code_challenge"), f"{step}: the verifier does not fit")
-        if len(self.complaints) > before:
+            self.inspector.must(challenge == self.asked.get("code_challenge"), f"{step}: the verifier does not fit")
+        if not fine:
             return Said(status=400, body={"error": "invalid_request"})
         if self.play.app.flow == "deviceCode" and self.play.answers.pending and self.calls.count("token") == 1:
             return self.play.answers.pending
@@ -141,8 +136,6 @@ class Player:
             return self.play.answers.token
         assert self.play.answers.refresh is not None, "the play has no answer to a refresh"
         self.renewals += 1
-        if self.renewals > 1:  # no provider issues a token that has ended
-            self.secrets["access2"] = self.canaries.mint("access2 of the play").reveal()
         return self.play.answers.refresh
 
     @property
@@ -154,10 +147,10 @@ class Player:
         self.calls.append("device")
         demand, said = self.play.expects.device, self.play.answers.device
         if demand is None or said is None:
-            self._must(False, "a device code was not expected")
+            self.inspector.must(False, "a device code was not expected")
             return Said(status=400, body={"error": "unauthorized_client"})
-        self._demands(demand, {}, call, "device")
-        return said
+        approved = self.inspector.approves(demand, {}, call, "device")
+        return said if approved else Said(status=400, body={"error": "invalid_request"})
 
     def _userinfo(self, call: Call) -> Said:
         self.calls.append("userInfo")
@@ -165,64 +158,25 @@ class Player:
         headers = dict(demand.headers)
         if not any("{access}" in (value or "") for value in headers.values()):
             headers["Authorization"] = "Bearer {access}"
-        before = len(self.complaints)
         shown = Demand(
             method=demand.method,
             body="none" if demand.body is None else "json",
             headers=headers,
             params=dict(demand.body or {}),
         )
-        self._demands(shown, {}, call, "userInfo")
-        if len(self.complaints) > before or self.play.answers.user_info is None:
+        if not self.inspector.approves(shown, {}, call, "userInfo") or self.play.answers.user_info is None:
             return Said(status=401, body={"error": "invalid_token"})
         return self.refusing.get("userInfo", self.play.answers.user_info)
 
     def _revoke(self, call: Call) -> Said:
         demand = self.play.expects.revoke
         if demand is None:
-            self._must(False, "a revocation was not expected")
+            self.inspector.must(False, "a revocation was not expected")
             return Said(status=400, body={})
-        self._demands(demand, {}, call, "revoke")
+        self.inspector.approves(demand, {}, call, "revoke")
         carried = [*call.members.values(), call.headers.get("authorization", "")]
         self.revoked += [name for name in _SECRETS if any(self.secrets[name] in text.split() for text in carried)]
         return self.play.answers.revoke
-
-    # --- demands
-
-    def _demands(self, demand: Demand, wanted: Mapping[str, str | None], call: Call, step: str) -> None:
-        self._must(call.method == demand.method, f"{step}: a {call.method}")
-        kinds = {"form": "application/x-www-form-urlencoded", "json": "application/json", "none": ""}
-        said = call.headers.get("content-type", "").partition(";")[0]
-        self._must(said == kinds[demand.body], f"{step}: the body is {said or 'absent'}")
-        self._must(demand.body != "none" or not call.body, f"{step}: a body that is not wanted")
-        call.members = _members(call)
-        headers = {name.lower(): value for name, value in demand.headers.items()}
-        self._meets(headers, call.headers, f"{step} header")
-        self._meets({**wanted, **demand.params, **dict.fromkeys(demand.absent)}, call.members, step)
-        self._authenticated(demand, call, step)
-
-    def _authenticated(self, demand: Demand, call: Call, step: str) -> None:
-        if step == "userInfo":
-            return
-        basic = "Basic " + base64.b64encode(f"{CLIENT_ID}:{self.client_secret}".encode()).decode()
-        header = unquote_plus(call.headers.get("authorization", ""))
-        if demand.auth == "bearer":
-            self._must(header == f"Bearer {self.secrets['access']}", f"{step}: no bearer token")
-            return
-        self._must((header == basic) == (demand.auth == "basic"), f"{step}: HTTP Basic")
-        proofs = {"client_id", "client_secret", "client_assertion"} & set(call.members)
-        self._must(proofs == _AUTH_PARAMS.get(demand.auth, set()), f"{step}: the client is shown by {sorted(proofs)}")
-        if demand.auth == "post":
-            self._must(call.members["client_secret"] == self.client_secret, f"{step}: the secret")
-
-    def _meets(self, wanted: Mapping[str, str | None], found: Mapping[str, str], step: str) -> None:
-        for name, value in wanted.items():
-            expected = None if value is None else self._filled(value).decode()
-            self._must(found.get(name) == expected, f"{step}: {name} is not {value!r}")
-
-    def _must(self, met: bool, complaint: str) -> None:
-        if not met:
-            self.complaints.append(complaint)
 
     # --- what it says
 
@@ -283,28 +237,19 @@ class Player:
         found = {urlsplit(getattr(ends, slot).replace("{client_id}", CLIENT_ID)).path: slot for slot in slots}
         return found | {urlsplit(ends.issuer).path.rstrip("/") + "/.well-known/openid-configuration": "metadata"}
 
-    server: RawServer = field(init=False)
-    key: Any = field(init=False)
-
 
 @asynccontextmanager
 async def playing(play: Play, app: OAuthApp, clock: TestClock, canaries: Canaries) -> AsyncIterator[Player]:
     """The play's provider at work. Its `app` is the one that a broker must be given: its endpoints lead here."""
     secrets = {name: canaries.mint(f"{name} of the play").reveal() for name in _SECRETS}
-    secret = app.client.client_secret.reveal() if app.client.client_secret else ""
-    player = Player(play, app, clock, canaries, secrets, secret)
-    player.key = _key(app.habits.id_token_algorithms[0])
-    player.server = RawServer(player.handle)
+    player = Player(play, app, clock, secrets, _key(app.habits.id_token_algorithms[0]))
     async with player.server:
-        player.base = player.server.url
-        player.app = replace(app, endpoints=_moved(app, player.base))
+        player.app = replace(app, endpoints=_moved(app, player.server.url))
         yield player
 
 
 def _moved(app: OAuthApp, base: str) -> Endpoints:
     """Every address on the player's server. An issuer is only a name, and stays, unless discovery has to ask it."""
-    from oauthbroker.protocol.discovery import relies_on_discovery
-
     ends = {slot: getattr(app.endpoints, slot) for slot in Endpoints.__slots__}
     stays = set() if relies_on_discovery(app) else {"issuer"}
     return Endpoints(
@@ -318,20 +263,3 @@ def _key(algorithm: str) -> Any:
     if algorithm.startswith("ES"):
         return ECKey.generate_key({"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}[algorithm], {"kid": "k1"})
     return RSAKey.generate_key(2048, {"kid": "k1"})
-
-
-def _parsed(raw: bytes) -> Call:
-    head, _, body = raw.partition(b"\r\n\r\n")
-    first, *lines = head.decode("ascii").split("\r\n")
-    method, target, _ = first.split(" ")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return Call(method, urlsplit(target).path, dict(parse_qsl(urlsplit(target).query)), headers, body)
-
-
-def _members(call: Call) -> dict[str, str]:
-    """What the body says, in whatever form it is."""
-    if not call.body:
-        return {}
-    if call.headers.get("content-type", "").startswith("application/json"):
-        return {name: str(value) for name, value in json.loads(call.body).items()}
-    return dict(parse_qsl(call.body.decode("ascii"), keep_blank_values=True))

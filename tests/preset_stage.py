@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,8 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.turn import Turn
 from tests.house import BASE, House, running, turn
-from tests.preset_player import CLIENT_ID, Player, playing
+from tests.preset_demands import CLIENT_ID
+from tests.preset_player import Player, playing
 from tests.preset_plays import Play, Refusal
 from tests.story.test_callback import assert_says
 
@@ -157,9 +159,13 @@ async def agree_elsewhere(house: House, player: Player, result: AuthorizationReq
         while (heard := player.calls.count("token")) < polls and not player.complaints:
             await asyncio.sleep(0.1)  # the last answer is read; the next poll counts from there
             player.clock.advance(result.device_code.interval)
-            await _until(lambda before=heard: player.calls.count("token") > before, seconds=3)
+            await _until(partial(_has_polled, player, heard), seconds=3)
         if not player.complaints:
             await house.broker.wait(result.auth_session_id, timeout=600)
+
+
+def _has_polled(player: Player, before: int) -> bool:
+    return player.calls.count("token") > before
 
 
 async def _until(met: Callable[[], bool], *, seconds: float) -> None:

@@ -1,0 +1,83 @@
+"""What a played provider wants of a request: its method, body, headers, parameters, and the client's proof."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.preset_plays import Demand
+
+CLIENT_ID = "client-of-the-play"
+_TYPES = {"form": "application/x-www-form-urlencoded", "json": "application/json", "none": ""}
+_PROOFS = {"post": {"client_id", "client_secret"}, "none": {"client_id"}, "jwt": {"client_id", "client_assertion"}}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request as it came in. `members` is what its body says, in whatever form."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @classmethod
+    def parsed(cls, raw: bytes) -> Call:
+        head, _, body = raw.partition(b"\r\n\r\n")
+        first, *lines = head.decode("ascii").split("\r\n")
+        method, target, _ = first.split(" ")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        return cls(method, urlsplit(target).path, headers, body)
+
+    @property
+    def members(self) -> dict[str, str]:
+        if not self.body:
+            return {}
+        if self.headers.get("content-type", "").startswith(_TYPES["json"]):
+            return {name: str(value) for name, value in json.loads(self.body).items()}
+        return dict(parse_qsl(self.body.decode("ascii"), keep_blank_values=True))
+
+
+@dataclass
+class Inspector:
+    """Holds requests against demands. `complaints` is what they did not meet; `filled` replaces placeholders."""
+
+    client_secret: str
+    filled: Callable[[str], bytes]
+    complaints: list[str] = field(default_factory=list)
+
+    def approves(self, demand: Demand, wanted: Mapping[str, str | None], call: Call, step: str) -> bool:
+        """Whether the request meets the demand and carries exactly what is `wanted` beside it (None for absent)."""
+        before = len(self.complaints)
+        self.must(call.method == demand.method, f"{step}: a {call.method}")
+        said = call.headers.get("content-type", "").partition(";")[0]
+        self.must(said == _TYPES[demand.body], f"{step}: the body is {said or 'absent'}")
+        self.must(demand.body != "none" or not call.body, f"{step}: a body that is not wanted")
+        self.meets({name.lower(): it for name, it in demand.headers.items()}, call.headers, f"{step} header")
+        self.meets({**wanted, **demand.params, **dict.fromkeys(demand.absent)}, call.members, step)
+        if step != "userInfo":
+            self._proves(demand, call, step)
+        return len(self.complaints) == before
+
+    def meets(self, wanted: Mapping[str, str | None], found: Mapping[str, str], step: str) -> None:
+        for name, value in wanted.items():
+            expected = None if value is None else self.filled(value).decode()
+            self.must(found.get(name) == expected, f"{step}: {name} is not {value!r}")
+
+    def must(self, met: bool, complaint: str) -> None:
+        if not met:
+            self.complaints.append(complaint)
+
+    def _proves(self, demand: Demand, call: Call, step: str) -> None:
+        """Which client it is, in the one way that is wanted and in no other."""
+        header, members = call.headers.get("authorization", ""), call.members
+        basic = "Basic " + base64.b64encode(f"{CLIENT_ID}:{self.client_secret}".encode()).decode()
+        bearer = b"Bearer " + self.filled("{access}")
+        expected = {"basic": basic, "bearer": bearer.decode()}.get(demand.auth, "")
+        self.must(header == expected, f"{step}: the Authorization header")
+        shown = {"client_id", "client_secret", "client_assertion"} & set(members)
+        self.must(shown == _PROOFS.get(demand.auth, set()), f"{step}: the client is shown by {sorted(shown)}")
+        self.must(members.get("client_secret", self.client_secret) == self.client_secret, f"{step}: the secret")
