@@ -17,6 +17,7 @@ from oauthbroker.flows.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.records import Grant
 from oauthbroker.repository import Repository
 from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.secret import Secret
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.testing.stores import open_keyring
@@ -119,6 +120,21 @@ async def test_a_token_that_is_dead_already_is_no_trouble(start, identity_provid
     identity_provider.revoke_all("client-mail", "alice")
     assert "done" == await process.broker.grants.revoke("mail", ALICE)
     assert 0 == secret_count(await grant_of(process))
+
+
+@pytest.mark.parametrize("taken, told", [(0, "none"), (1, "done")], ids=["neither", "the refresh token"])
+async def test_a_provider_that_takes_no_such_tokens_is_told_of_what_lives_longest_or_of_nothing(
+    start, identity_provider, taken, told
+):
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+    for number in range(2):
+        if number < taken:
+            identity_provider.script.revoke.answer(200)
+        else:
+            identity_provider.script.revoke.answer(400, {"error": "unsupported_token_type"})
+    assert told == await process.broker.grants.revoke("mail", ALICE)
+    assert (2, 0) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
 
 
 async def test_a_no_with_status_200_is_a_no(start, identity_provider):
@@ -494,6 +510,17 @@ async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_
     await process.house.relay.revocations()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(process))
+
+
+@pytest.mark.case("53")
+async def test_late_tokens_below_a_living_grant_are_left_alone(start, identity_provider):
+    """The new login came after the renewal looked, and before it said what it had got."""
+    process = start([user_app(identity_provider)])
+    ready = await connected(process, identity_provider)
+    app, late = process.broker.bundle.apps["mail"], (Secret("late-refresh"), Secret("late-access"))
+    await process.house.broker.grants._revoke.late(app, ALICE, late)
+    assert (0, 2) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
+    assert identity_provider.is_alive(ready.access_token)
 
 
 async def test_a_log_that_cannot_be_written_keeps_no_grant_alive(start, identity_provider, monkeypatch):
