@@ -141,7 +141,8 @@ class OAuthManager:
             grant = held.record if held is not None else None
             decision = self._decide(call, grant)
             if isinstance(decision, Renew):
-                renewed = await self.refresh.renew(app, subject, held, rejected=call.rejected)
+                rejected = call.rejected if self._is_rejected(call, grant) else None
+                renewed = await self.refresh.renew(app, subject, held, rejected=rejected)
                 grant, decision = renewed.grant, settle(renewed, call.need, self.clock.now())
                 if isinstance(decision, Use) and self._is_rejected(call, grant):
                     decision = self._decide(call, grant)
@@ -199,10 +200,10 @@ class OAuthManager:
         if session is None:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
-        message = invitation(session.reason, app.display_name, self.settings.locale)
+        message = invitation(reason, app.display_name, self.settings.locale)
         link = await self._link(app, session)
         prompt = session.device.prompt if session.device is not None else None
-        return AuthorizationRequired(session.id, link, session.expires_at, message, session.reason, prompt)
+        return AuthorizationRequired(session.id, link, session.expires_at, message, reason, prompt)
 
     async def _link(self, app: OAuthApp, session: AuthSession) -> str:
         """The connect page's link, which is safe in a chat; the provider's own only where the app says `direct`."""

@@ -90,7 +90,7 @@ class World:
     intents: list[int] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
-    last: Secret | None = None
+    given: list[Secret] = field(default_factory=list)
     revoked: bool = False
     requests: int = 0
     process: Process = field(init=False)
@@ -107,8 +107,10 @@ class World:
         await self._judged(self._call())
 
     async def report(self) -> None:
-        if self.last is not None:
-            await self._judged(self.process.broker.oauth(turn()).report_rejected("mail", self.last))
+        """Of the token it got last, or of one long past."""
+        if self.given:
+            token = self.dice.choice(self.given[-3:])
+            await self._judged(self.process.broker.oauth(turn()).report_rejected("mail", token))
 
     async def wait(self) -> None:
         self.clock.advance(self.dice.choice([1, 3, 20, 400, 3500, 4000]))
@@ -185,19 +187,20 @@ class World:
         self.seen[word_of(result)] += 1
         self._check_requests()
         if isinstance(result, Ready):
-            self.last = result.access_token
             assert not self.revoked, "a token of what was revoked"
-            assert self.idp.is_alive(result.access_token) or self._has_ended(), "a dead token"
+            assert self.idp.is_alive(result.access_token) or self._has_ended(result.access_token), "a dead token"
+            if result.access_token not in self.given:
+                self.given.append(result.access_token)
         if isinstance(result, Failed):
             assert result.code.value in CODES, result
             assert result.retryable
         if isinstance(result, AuthorizationRequired):
             self._check_reason(result.reason)
 
-    def _has_ended(self) -> bool:
-        """The family has ended since the provider issued it, which is not just now."""
-        ended = bool(self.idp.families("client-mail")[-1].ended_by)
-        return ended and self.requests == self.idp.count("refresh_token")
+    def _has_ended(self, token: Secret) -> bool:
+        """Its family has ended since the provider issued it, which was not just now."""
+        is_old = token in self.given or self.requests == self.idp.count("refresh_token")
+        return is_old and bool(self.idp.families("client-mail")[-1].ended_by)
 
     def _check_reason(self, reason: str) -> None:
         families = self.idp.families("client-mail")

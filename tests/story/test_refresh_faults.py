@@ -22,7 +22,7 @@ from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.http import Answer, Reply
 from oauthbroker.testing.provider.misbehave import Hold, Work
 from oauthbroker.testing.stores import open_keyring
-from tests.house import ALICE, House, global_app, running, user_app
+from tests.house import ALICE, House, global_app, running, turn, user_app
 
 HOUR, DAY = 3600, 86_400
 
@@ -155,6 +155,33 @@ async def test_a_broker_that_is_left_in_mid_renewal_stores_it_first(
     assert grant.token is not None
     assert grant.token.refresh_token is not None
     assert (None, 2) == (grant.renewal.intent, house.idp.generation_of(grant.token.refresh_token))
+
+
+# what is said late
+
+
+@pytest.mark.case("61")
+async def test_a_late_report_of_an_older_token_renews_the_one_that_has_ended_since(house: House):
+    first = await expired(house)
+    assert isinstance(await house.ask(), Ready)
+    house.clock.advance(HOUR)
+    answer = await house.broker.oauth(turn()).report_rejected("mail", first.access_token)
+    assert isinstance(answer, Ready)
+    assert house.idp.is_alive(answer.access_token)
+    assert 2 == house.idp.count("refresh_token")
+
+
+@pytest.mark.case("48", "53")
+async def test_the_reason_is_that_of_now_even_where_a_link_of_before_still_leads_there(house: House):
+    await expired(house)
+    house.idp.script.refresh.close_after_accept(after_work=True)
+    assert "error" == (await house.ask()).status
+    house.clock.advance(2)
+    uncertain = await house.ask_link()
+    await house.broker.revoke("mail", subject=ALICE)
+    revoked = await house.ask_link()
+    assert ("refreshUncertain", "revoked") == (uncertain.reason, revoked.reason)
+    assert uncertain.authorization_url == revoked.authorization_url
 
 
 # brokers that meet
