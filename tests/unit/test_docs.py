@@ -23,6 +23,7 @@ from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.errors import Code
 from oauthbroker.metrics import Metric
 from oauthbroker.records import EventType
+from oauthbroker.records.renewal import Ended
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import MESSAGES
 from oauthbroker.store.memory import MemoryStore
@@ -111,6 +112,11 @@ async def test_the_runtime_of_the_embedding_page_lives_the_whole_story(house: Ho
     assert [] == await page["context_blocks"](broker, turn)
     assert {"status": "ok", "sent": "hello"} == await page["post_message"](oauth, "hello")
     assert [("hello", True)] == [(said, house.idp.is_alive(token)) for token, said in page["sent"]]
+    refused = await oauth.get_access_token("slack-bot")
+    assert isinstance(refused, oauthbroker.Ready)
+    assert {"status": "ok", "sent": "again"} == await page["post_again"](oauth, refused, "again")
+    assert refused.access_token.reveal() != page["sent"][-1][0]
+    assert house.idp.is_alive(page["sent"][-1][0])
     assert await page["disconnect"](broker, turn)
     assert not await page["disconnect"](broker, turn)
 
@@ -252,13 +258,22 @@ def test_the_operations_page_names_commands_variables_and_counters_that_exist() 
         assert set(command) & set(COMMANDS), command
     for word in (KEY_ENV, KEY_FILE_ENV, CREDENTIAL):
         assert word in page
-    named = set(re.findall(r"oauthbroker_\w+_total", page))
-    assert named
-    assert named <= {metric.value for metric in Metric}
+    assert {metric.value for metric in Metric} == set(re.findall(r"oauthbroker_\w+_total", page))
+
+
+def test_the_operations_page_has_every_line_that_renewals_write_into_the_log() -> None:
+    """Also the tasks that tend them, and every way in which a grant remembers that its renewals have ended."""
+    page, source = text("docs/operations.md"), text("oauthbroker/flows/refresh.py")
+    lines = re.findall(r'tell\(\s*"([^":]+)', source)
+    assert len(lines) > 5
+    tasks = re.findall(r'_try\("(renewals [^"]+)"', text("oauthbroker/wiring.py"))
+    assert 2 == len(tasks)
+    assert set() == {line for line in (*lines, *tasks) if f"`{line}`" not in page}
+    assert set(get_args(Ended)) - {""} == set(re.findall(r"`ended: (\w+)`", page))
 
 
 def test_the_pages_name_codes_and_reasons_that_exist() -> None:
-    for name in ("docs/operations.md", "docs/divergences.md", "docs/embedding.md", "docs/configuration.md"):
+    for name in (str(page.relative_to(ROOT)) for page in DOCS if page.stem != "providers"):
         said = set(re.findall(r"`([a-z]+(?:[A-Z][a-z]+)+)`", text(name)))
         looks_like_a_code = {word for word in said if _ENDS.search(word)}
         assert looks_like_a_code <= {code.value for code in Code} | set(MESSAGES["en"]) | _NOT_CODES, name
