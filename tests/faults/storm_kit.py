@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from oauthbroker.broker import Broker
-from oauthbroker.clock import SystemClock
 from oauthbroker.results import AuthorizationRequired, TokenResult
 from oauthbroker.testing import Browser, Canaries, connect_through
-from tests.faults.storm_worker import World, ask, broker_on
+from tests.faults.storm_worker import World, ask, broker_on, telling_store
 from tests.house import BASE, file_store
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60
+Hear = Callable[[list[str]], None]
 
 
 async def _start(module: str) -> asyncio.subprocess.Process:
@@ -75,7 +75,7 @@ async def _exchange(process: asyncio.subprocess.Process, line: Any) -> Any:
 class Nursery:
     """The process that forks brokers. `hear` gets every line they say, in words, as it comes."""
 
-    def __init__(self, process: asyncio.subprocess.Process, hear: Callable[[list[str]], None]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, hear: Hear) -> None:
         self._process, self._hear = process, hear
         self.alive: set[int] = set()
         self.up: set[int] = set()
@@ -84,7 +84,7 @@ class Nursery:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, orders: dict[str, Any], hear: Callable[[list[str]], None]) -> AsyncIterator[Self]:
+    async def open(cls, orders: dict[str, Any], hear: Hear) -> AsyncIterator[Self]:
         nursery = cls(await _start("tests.faults.storm_worker"), hear)
         try:
             nursery.order(json.dumps(orders))
@@ -122,16 +122,22 @@ class Nursery:
 
 
 class People:
-    """They have a broker of their own on the same store, which nobody kills, and agree whenever they are asked to."""
+    """They have a broker of their own on the same store, which nobody kills, and agree whenever they are asked to.
+
+    `hear` gets the lines that its store says.
+    """
 
     def __init__(self, broker: Broker, world: World) -> None:
         self._broker, self._world = broker, world
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, folder: Path, world: World) -> AsyncIterator[Self]:
+    async def open(cls, folder: Path, world: World, hear: Hear = lambda _: None) -> AsyncIterator[Self]:
+        await file_store(folder).close()
+        store = telling_store(folder)
+        store.tell = lambda *words: hear([*map(str, words)])
         Canaries.active().outside.add(world.base_url)  # its pages are not ours to keep clean
-        async with broker_on(file_store(folder, SystemClock()), world.apps(), background=False) as broker:
+        async with broker_on(store, world.apps(), background=False) as broker:
             yield cls(broker, world)
 
     async def ask(self, app: str, person: int) -> TokenResult:

@@ -16,7 +16,7 @@ import random
 import select
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -39,7 +39,7 @@ from oauthbroker.web.access_log import json_log
 from tests.faults.broker_worker import Elsewhere, say, subject_of
 from tests.house import BASE, turn, user_app
 
-PACE = (0.05, 0.3)  # seconds between two questions of one task
+PACE = (0.1, 0.6)  # seconds between two questions of one task
 
 
 class World(Elsewhere):
@@ -59,23 +59,27 @@ class World(Elsewhere):
 
 
 class TellingStore(FileStore):
-    """Says what was sealed about renewals, once it is durable: before an intent's token can have been sent."""
+    """Tells what was sealed about renewals, once it is durable: before an intent's token can have been sent."""
+
+    tell: Callable[..., None] = staticmethod(say)
 
     async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
         entry = await super().put(key, body, expect=expect, room=room)
         if key.kind == "grants":
             grant = Grant.from_plaintext(body)
             if (intent := grant.renewal.intent) is not None:
-                say("intent", os.getpid(), grant.app, intent.lost)
+                self.tell("intent", os.getpid(), grant.app, intent.lost)
             if grant.renewal.ended:
-                say("ended", os.getpid(), grant.app, grant.renewal.ended)
+                self.tell("ended", os.getpid(), grant.app, grant.renewal.ended)
         return entry
 
 
-def telling_store(folder: Path) -> FileStore:
+def telling_store(folder: Path) -> TellingStore:
     """The store that `tests.house.file_store` made."""
     ring = Keyring.load(folder / "store" / "data" / "keyring", FileKek.open(folder / "kek"))
-    return TellingStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+    store = TellingStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+    assert isinstance(store, TellingStore)
+    return store
 
 
 @asynccontextmanager
