@@ -434,6 +434,13 @@ async def reported_without_refresh_token(house: House) -> list[TokenResult]:
     return [await report(house, await without_refresh_token(house, left=HOUR))]
 
 
+@shows("a token is reported, and its refresh token is dead too")
+async def reported_with_dead_refresh_token(house: House) -> list[TokenResult]:
+    first = await house.connected()
+    house.idp.script.refresh.refuse("invalid_grant")
+    return [await report(house, first)]
+
+
 @shows("the machine's clock was set back, so that nobody knows when the token ends")
 async def clock_set_back(house: House) -> list[TokenResult]:
     first = await house.connected()
