@@ -68,6 +68,13 @@ class Fact:
     def is_sure(self) -> bool:
         return not self.unverified
 
+    @property
+    def mark(self) -> str:
+        """What to say beside the text: nothing, `unverified`, or which parts are."""
+        if self.is_sure or self.source.startswith("unverified"):
+            return "" if self.is_sure else "unverified"
+        return f"unverified: {', '.join(self.unverified)}"
+
 
 def facts(preset: Preset) -> list[Fact]:
     """Everything that is set, grouped so that it can be read: an endpoint, an identity, a note, or a field each."""

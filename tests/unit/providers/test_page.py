@@ -111,7 +111,7 @@ def _section(preset: Preset) -> Iterator[str]:
 def _rows(told: list[Fact]) -> Iterator[tuple[str, ...]]:
     yield "what", "", "learnt from"
     for fact in told:
-        mark = "" if fact.is_sure else " (unverified)"
+        mark = f" ({fact.mark})" if fact.mark else ""
         yield fact.label, f"{_text(fact)}{mark}", fact.source.replace("unverified (", "**unverified** (")
 
 
@@ -120,7 +120,7 @@ def _text(fact: Fact) -> str:
     return (
         f"`{fact.text}`"
         if fact.path.startswith("endpoints.")
-        else re.sub(r"\S*\{[^{}]+\}\S*\b\}?", r"`\g<0>`", fact.text)
+        else re.sub(r"[^\s,;=]*\{[^{}]+\}[^\s,;=]*", r"`\g<0>`", fact.text)
     )
 
 
@@ -154,7 +154,7 @@ def test_no_unverified_fact_looks_sure():
     for row in rows:
         if row.startswith("| [`"):
             continue
-        assert ("**unverified**" in row) == (" (unverified) |" in row), row
+        assert ("**unverified**" in row) == bool(re.search(r" \(unverified(: [^)]+)?\) \|", row)), row
 
 
 def test_every_preset_has_its_section_and_its_anchor():
