@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import pytest
 
+from oauthbroker.apps import OAuthApp
 from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.stores import open_keyring
+from tests.faults.broker_kit import Process
 from tests.house import House, file_store, global_app, running, user_app
+from tests.story.revocation_kit import Start
 
 
 @pytest.fixture
@@ -24,3 +28,18 @@ async def filed(identity_provider: IdentityProvider, test_clock: TestClock, tmp_
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
     async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
         yield house
+
+
+@pytest.fixture
+async def start(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts a broker on the same files; its relay runs when the test says so."""
+    ring, started = open_keyring(tmp_path), list[Process]()
+
+    def one(apps: Iterable[OAuthApp]) -> Process:
+        process = Process.start(tmp_path / "store", ring, apps, identity_provider.clock.now())
+        started.append(process)
+        return process
+
+    yield one
+    for process in started:
+        await process.die()

@@ -1,80 +1,20 @@
-"""Ending grants: at once here, in its own way and at its own pace at the provider, and never one that nobody meant."""
+"""Ending a grant: at once here, in its own way at the provider, and never one that nobody meant."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oauthbroker.apps import OAuthApp, Revocation
-from oauthbroker.audit import GrantEnded, GrantRevoked
+from oauthbroker.audit import GrantEnded
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.revoke import ASK_AGAIN, KEEP_TELLING
-from oauthbroker.records import Grant
-from oauthbroker.repository import Repository
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.secret import Secret
+from oauthbroker.results import Ready
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.testing.provider import FOREVER
-from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, BOB, TEAM, global_app, turn, user_app
-from tests.story.test_recovery import comes_back
-
-Start = Callable[[Iterable[OAuthApp]], Process]
-
-
-@pytest.fixture
-async def start(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts a broker on the same files; its relay runs when the test says so."""
-    ring, started = open_keyring(tmp_path), list[Process]()
-
-    def one(apps: Iterable[OAuthApp]) -> Process:
-        process = Process.start(tmp_path / "store", ring, apps, identity_provider.clock.now())
-        started.append(process)
-        return process
-
-    yield one
-    for process in started:
-        await process.die()
-
-
-async def ask(process: Process, app: str = "mail", user: str = ALICE, team: str = TEAM) -> Any:
-    return await process.broker.oauth(turn(user, team)).get_access_token(app)
-
-
-async def connected(
-    process: Process, idp: IdentityProvider, app: str = "mail", account: str = "alice", **who: Any
-) -> Ready:
-    asked = await ask(process, app, **who)
-    assert isinstance(asked, AuthorizationRequired), asked
-    assert 200 == await comes_back(process, idp, asked, account)
-    ready = await ask(process, app, **who)
-    assert isinstance(ready, Ready), ready
-    return ready
-
-
-async def grant_of(process: Process, app: str = "mail", subject: str = ALICE) -> Grant:
-    grant = await process.grant(app, subject)
-    assert grant is not None
-    return grant
-
-
-def secret_count(grant: Grant) -> int:
-    """How many tokens the record still holds."""
-    ended = grant.ended
-    own = 0 if grant.token is None or grant.revoked else 1 + (grant.token.refresh_token is not None)
-    return own + (len(ended.refresh) + len(ended.access) if ended is not None else 0)
-
-
-def audited(process: Process) -> list[str]:
-    entries: Any = process.broker.audit
-    return [entry.provider for entry in entries.entries if isinstance(entry, GrantRevoked)]
-
+from tests.house import ALICE, BOB, TEAM, global_app, user_app
+from tests.story.revocation_kit import ask, audited, connected, grant_of, secret_count
 
 # the provider's own way
 
@@ -229,6 +169,20 @@ async def test_a_login_that_comes_while_the_provider_is_being_told_is_not_ended_
     assert (False, 2) == (grant.revoked, secret_count(grant))
 
 
+async def test_a_log_that_cannot_be_written_keeps_no_grant_alive(start, identity_provider, monkeypatch):
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+
+    def refuse(*_: Any) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process.broker.audit, "write", refuse)
+        assert "done" == await process.broker.grants.revoke("mail", ALICE)
+    assert "revoked" == (await ask(process)).reason
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
+
+
 # never a grant that nobody asked to end
 
 
@@ -291,293 +245,3 @@ async def test_one_who_connected_an_app_for_everybody_keeps_what_he_connected_fo
     mine = await connected(process, identity_provider, "own")
     assert "shared" == await process.broker.grants.revoke("team", TEAM)
     assert identity_provider.is_alive(mine.access_token)
-
-
-# many at once, and providers that are busy
-
-
-async def test_all_have_ended_here_before_the_first_provider_hears_of_it(start, identity_provider):
-    process = start([user_app(identity_provider), user_app(identity_provider, "files")])
-    await connected(process, identity_provider)
-    await connected(process, identity_provider, account="bob", user=BOB)
-    await connected(process, identity_provider, "files")
-    hold = identity_provider.script.revoke.hang()
-    ending = asyncio.create_task(process.broker.grants.revoke_all(app="mail"))
-    await hold.arrived()
-    assert ["revoked", "revoked"] == [(await ask(process, user=user)).reason for user in (ALICE, BOB)]
-    assert isinstance(await ask(process, "files"), Ready), "nobody asked for that one"
-    hold.release()
-    figures = await ending
-    assert (2, 2, 2, 0) == (figures.chosen, figures.ended, figures.count("done"), figures.left)
-    assert 0 == identity_provider.living_tokens("client-mail")
-
-
-async def test_a_busy_provider_is_left_in_peace_as_long_as_it_said_and_the_other_ones_are_told(
-    start, identity_provider
-):
-    apps = [user_app(identity_provider), user_app(identity_provider, "files")]
-    process = start(apps)
-    for app in ("mail", "files"):
-        await connected(process, identity_provider, app)
-        await connected(process, identity_provider, app, "bob", user=BOB)
-    identity_provider.script.revoke.answer(429, headers={"retry-after": "120"})
-    figures = await process.broker.grants.revoke_all()
-    busy = "mail" if identity_provider.living_tokens("client-mail") else "files"
-    assert (4, 2, 2) == (figures.ended, figures.count("done"), figures.left)
-    assert 2 == identity_provider.living_tokens(f"client-{busy}")
-    asked = identity_provider.count("revoke")
-    process.clock.advance(119)
-    await process.house.relay.revocations()
-    assert asked == identity_provider.count("revoke")
-    process.clock.advance(1)
-    await process.house.relay.revocations()
-    assert 0 == identity_provider.living_tokens(f"client-{busy}")
-
-
-async def test_whoever_has_patience_waits_for_it(start, identity_provider):
-    process = start([user_app(identity_provider)])
-    await connected(process, identity_provider)
-    await connected(process, identity_provider, account="bob", user=BOB)
-    identity_provider.script.revoke.answer(429, headers={"retry-after": "120"}, times=2)
-    before = process.clock.monotonic()
-    figures = await process.broker.grants.revoke_all(app="mail", patience=300)
-    assert (2, 0) == (figures.count("done"), figures.left)
-    assert 240 <= process.clock.monotonic() - before < 260
-    assert 0 == identity_provider.living_tokens("client-mail")
-
-
-async def test_what_was_left_is_gone_on_with_by_whoever_comes_next(start, identity_provider):
-    """The first run was stopped after its tombstones; the second one, in another process, finds and tells them."""
-    first = start([user_app(identity_provider)])
-    await connected(first, identity_provider)
-    identity_provider.script.revoke.answer(503, times=2)
-    assert 1 == (await first.broker.grants.revoke_all(app="mail")).left
-    second = start([user_app(identity_provider)])
-    figures = await second.broker.grants.revoke_all(app="mail", patience=60)
-    assert (1, 0, 1) == (figures.chosen, figures.ended, figures.count("done"))
-    assert 0 == (await second.broker.grants.revoke_all(app="mail")).chosen
-    await second.tend()
-    assert 0 == await second.store.count("due")
-
-
-async def test_a_client_that_is_refused_is_not_refused_for_everybody(start, identity_provider, monkeypatch):
-    monkeypatch.setattr("oauthbroker.revocations.REFUSALS_IN_A_ROW", 1)
-    process = start([user_app(identity_provider)])
-    await connected(process, identity_provider)
-    await connected(process, identity_provider, account="bob", user=BOB)
-    identity_provider.script.revoke.answer(401, {"error": "invalid_client"}, times=FOREVER)
-    figures = await process.broker.grants.revoke_all(app="mail", patience=60)
-    assert (2, 1, 1) == (figures.ended, figures.count("refused"), figures.count("later"))
-    assert 1 == identity_provider.count("revoke")
-
-
-async def test_a_refusal_is_remembered_by_the_next_process_too(start, identity_provider):
-    first = start([user_app(identity_provider)])
-    await connected(first, identity_provider)
-    identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
-    assert "refused" == await first.broker.grants.revoke("mail", ALICE)
-    second = start([user_app(identity_provider)])
-    await second.house.relay.revocations()
-    assert 1 == identity_provider.count("revoke"), "only an operator can mend that"
-    second.clock.advance(ASK_AGAIN.total_seconds())
-    await second.house.relay.revocations()
-    assert 0 == secret_count(await grant_of(second))
-    assert 0 == identity_provider.living_tokens("client-mail")
-
-
-async def test_a_provider_that_hangs_keeps_no_other_one_from_hearing(start, identity_provider):
-    process = start([user_app(identity_provider), user_app(identity_provider, "files")])
-    for app in ("mail", "files"):
-        await connected(process, identity_provider, app)
-    identity_provider.script.revoke.answer(503, times=2)
-    assert 2 == (await process.broker.grants.revoke_all()).left
-    process.clock.advance(60)
-    hold = identity_provider.script.revoke.hang()
-    telling = asyncio.create_task(process.house.relay.revocations())
-    await hold.arrived()
-    async with asyncio.timeout(5):
-        while identity_provider.living_tokens("client-mail") and identity_provider.living_tokens("client-files"):
-            await asyncio.sleep(0.01)
-    hold.release()
-    await telling
-    assert (0, 0) == tuple(identity_provider.living_tokens(f"client-{app}") for app in ("mail", "files"))
-
-
-async def test_two_brokers_tell_a_provider_once(start, identity_provider):
-    one, other = start([user_app(identity_provider)]), start([user_app(identity_provider)])
-    await connected(one, identity_provider)
-    await connected(one, identity_provider, account="bob", user=BOB)
-    for user in (ALICE, BOB):
-        assert await one.house.broker.grants._revoke.bury("mail", user) is not None
-    hold = identity_provider.script.revoke.hang(times=1)
-    telling = [asyncio.create_task(broker.house.relay.revocations()) for broker in (one, other)]
-    await hold.arrived()
-    hold.release()
-    await asyncio.gather(*telling)
-    await one.house.relay.revocations()
-    assert (4, 0) == (identity_provider.count("revoke"), identity_provider.living_tokens("client-mail"))
-    assert [0, 0] == [secret_count(await grant_of(one, subject=user)) for user in (ALICE, BOB)]
-
-
-async def test_retired_tokens_that_are_refused_for_a_week_are_forgotten(start, identity_provider):
-    process = start([user_app(identity_provider)])
-    await connected(process, identity_provider)
-    identity_provider.script.revoke.answer(401, {"error": "invalid_client"}, times=FOREVER)
-    assert "refused" == await process.broker.grants.revoke("mail", ALICE)
-    await connected(process, identity_provider)
-    await process.house.relay.revocations()
-    assert 4 == secret_count(await grant_of(process))
-    process.clock.advance(KEEP_TELLING.total_seconds() + 1)
-    await process.house.relay.revocations()
-    assert 2 == secret_count(await grant_of(process))
-
-
-# a renewal under way
-
-
-async def renewing(process: Process, idp: IdentityProvider, **hang: Any) -> tuple[asyncio.Task[Any], Any]:
-    """A grant whose token has just ended, a tool that asks for it, and the provider taking its time."""
-    await connected(process, idp)
-    for clock in (process.clock, idp.clock):
-        clock.advance(3600)  # type: ignore[attr-defined]
-    hold = idp.script.refresh.hang(**hang)
-    asking = asyncio.create_task(ask(process))
-    await hold.arrived()
-    return asking, hold
-
-
-async def ended(process: Process, told: asyncio.Task[Any] | None = None) -> None:
-    """Until the tombstone is written."""
-    async with asyncio.timeout(5):
-        while not (await grant_of(process)).revoked:
-            await asyncio.sleep(0.01)
-    assert told is None or not told.done()
-
-
-@pytest.mark.case("53")
-@pytest.mark.parametrize("reach", ["token", "grant"])
-@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
-async def test_a_revoke_during_a_renewal_ends_what_comes_of_it(start, identity_provider, after_work, reach):
-    process = start([user_app(identity_provider, revocation=Revocation(reach=reach))])
-    identity_provider.change("client-mail", revoke_reach=reach)
-    asking, hold = await renewing(process, identity_provider, after_work=after_work)
-    revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
-    await ended(process)
-    hold.release()
-    assert "revoked" == (await asking).reason
-    assert await revoking in {"done", "later"}, "whoever holds the flight tells for both"
-    assert 0 == identity_provider.living_tokens("client-mail", "alice")
-    assert [False] == [family.is_alive for family in identity_provider.families("client-mail")]
-    assert 0 == secret_count(await grant_of(process))
-
-
-@pytest.mark.case("53")
-async def test_a_late_token_outlives_neither_a_busy_provider_nor_the_process_that_got_it(start, identity_provider):
-    """Nobody but this process ever had it: lost, it would live on over there with nobody to end it."""
-    process = start([user_app(identity_provider)])
-    identity_provider.change("client-mail", revoke_reach="only")
-    asking, hold = await renewing(process, identity_provider, after_work=True)
-    identity_provider.script.revoke.answer(503, times=2)
-    revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
-    await ended(process)
-    hold.release()
-    assert ("revoked", "later") == ((await asking).reason, await revoking)
-    assert 4 == secret_count(await grant_of(process))
-    assert 1 == identity_provider.living_tokens("client-mail", "alice")
-    second = start([user_app(identity_provider)])
-    await second.house.relay.revocations()
-    assert 0 == identity_provider.living_tokens("client-mail", "alice")
-    assert 0 == secret_count(await grant_of(second))
-
-
-@pytest.mark.case("53")
-async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_provider, monkeypatch):
-    process = start([user_app(identity_provider)])
-    identity_provider.change("client-mail", revoke_reach="only")
-    asking, hold = await renewing(process, identity_provider, after_work=True)
-    save = Repository.save_grant
-
-    async def full(self: Repository, grant: Grant, **more: Any) -> Any:
-        if grant.retired is not None:
-            raise BrokerError(Code.STORE_UNAVAILABLE)
-        return await save(self, grant, **more)
-
-    monkeypatch.setattr(Repository, "save_grant", full)
-    revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
-    await ended(process)
-    hold.release()
-    await asyncio.gather(asking, revoking)
-    await process.house.relay.revocations()
-    assert 0 == identity_provider.living_tokens("client-mail", "alice")
-    assert 0 == secret_count(await grant_of(process))
-
-
-@pytest.mark.case("53")
-async def test_late_tokens_below_a_living_grant_are_left_alone(start, identity_provider):
-    """The new login came after the renewal looked, and before it said what it had got."""
-    process = start([user_app(identity_provider)])
-    ready = await connected(process, identity_provider)
-    app, late = process.broker.bundle.apps["mail"], (Secret("late-refresh"), Secret("late-access"))
-    await process.house.broker.grants._revoke.late(app, ALICE, late)
-    assert (0, 2) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
-    assert identity_provider.is_alive(ready.access_token)
-
-
-async def test_a_log_that_cannot_be_written_keeps_no_grant_alive(start, identity_provider, monkeypatch):
-    process = start([user_app(identity_provider)])
-    await connected(process, identity_provider)
-
-    def refuse(*_: Any) -> None:
-        raise BrokerError(Code.STORE_UNAVAILABLE)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(process.broker.audit, "write", refuse)
-        assert "done" == await process.broker.grants.revoke("mail", ALICE)
-    assert "revoked" == (await ask(process)).reason
-    assert 0 == identity_provider.living_tokens("client-mail", "alice")
-
-
-@pytest.mark.case("53")
-async def test_while_a_provider_is_told_of_an_end_nobody_renews_what_has_ended(start, identity_provider):
-    process, other = start([user_app(identity_provider)]), start([user_app(identity_provider)])
-    await connected(process, identity_provider)
-    for broker in (process, other):
-        broker.clock.advance(3600)
-    hold = identity_provider.script.revoke.hang()
-    revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
-    await hold.arrived()
-    assert ["revoked", "revoked"] == [(await ask(broker)).reason for broker in (process, other)]
-    hold.release()
-    assert "done" == await revoking
-    assert 0 == identity_provider.count("refresh_token")
-
-
-@pytest.mark.case("53")
-@pytest.mark.parametrize("revoked_first", [False, True], ids=["a new login", "a revoke and a new login"])
-@pytest.mark.parametrize("reach", ["token", "grant"])
-async def test_a_new_login_during_a_renewal_wins_and_late_tokens_are_left_alone(
-    start, identity_provider, reach, revoked_first
-):
-    """They may share the grant of the new login: telling the provider could end that."""
-    process = start([user_app(identity_provider, revocation=Revocation(reach=reach))])
-    identity_provider.change("client-mail", revoke_reach=reach)
-    asking, hold = await renewing(process, identity_provider, after_work=True)
-    if revoked_first:
-        identity_provider.script.revoke.answer(503, times=FOREVER)
-        assert await process.house.broker.grants._revoke.bury("mail", ALICE) is not None
-    again = await process.broker.oauth(turn()).get_access_token("mail", switch_account=True)
-    assert isinstance(again, AuthorizationRequired)
-    assert 200 == await comes_back(process, identity_provider, again)
-    new = (await grant_of(process)).token
-    hold.release()
-    answer = await asking
-    assert isinstance(answer, Ready)
-    assert new is not None
-    assert new.access_token == answer.access_token
-    assert identity_provider.is_alive(new.access_token)
-    assert 0 == identity_provider.count("revoke")
-    identity_provider.script.revoke.reset()
-    await process.house.relay.revocations()
-    assert identity_provider.is_alive(new.access_token)
-    grant = await grant_of(process)
-    assert (False, 2) == (grant.revoked, secret_count(grant))

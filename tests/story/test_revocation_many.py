@@ -1,0 +1,147 @@
+"""Ending many grants: all here before anybody else hears of it, then each provider at its own pace, whoever goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from oauthbroker.flows.revoke import ASK_AGAIN, KEEP_TELLING
+from oauthbroker.results import Ready
+from oauthbroker.testing.provider import FOREVER
+from tests.house import ALICE, BOB, user_app
+from tests.story.revocation_kit import ask, connected, grant_of, secret_count
+
+
+async def test_all_have_ended_here_before_the_first_provider_hears_of_it(start, identity_provider):
+    process = start([user_app(identity_provider), user_app(identity_provider, "files")])
+    await connected(process, identity_provider)
+    await connected(process, identity_provider, account="bob", user=BOB)
+    await connected(process, identity_provider, "files")
+    hold = identity_provider.script.revoke.hang()
+    ending = asyncio.create_task(process.broker.grants.revoke_all(app="mail"))
+    await hold.arrived()
+    assert ["revoked", "revoked"] == [(await ask(process, user=user)).reason for user in (ALICE, BOB)]
+    assert isinstance(await ask(process, "files"), Ready), "nobody asked for that one"
+    hold.release()
+    figures = await ending
+    assert (2, 2, 2, 0) == (figures.chosen, figures.ended, figures.count("done"), figures.left)
+    assert 0 == identity_provider.living_tokens("client-mail")
+
+
+async def test_a_busy_provider_is_left_in_peace_as_long_as_it_said_and_the_other_ones_are_told(
+    start, identity_provider
+):
+    apps = [user_app(identity_provider), user_app(identity_provider, "files")]
+    process = start(apps)
+    for app in ("mail", "files"):
+        await connected(process, identity_provider, app)
+        await connected(process, identity_provider, app, "bob", user=BOB)
+    identity_provider.script.revoke.answer(429, headers={"retry-after": "120"})
+    figures = await process.broker.grants.revoke_all()
+    busy = "mail" if identity_provider.living_tokens("client-mail") else "files"
+    assert (4, 2, 2) == (figures.ended, figures.count("done"), figures.left)
+    assert 2 == identity_provider.living_tokens(f"client-{busy}")
+    asked = identity_provider.count("revoke")
+    process.clock.advance(119)
+    await process.house.relay.revocations()
+    assert asked == identity_provider.count("revoke")
+    process.clock.advance(1)
+    await process.house.relay.revocations()
+    assert 0 == identity_provider.living_tokens(f"client-{busy}")
+
+
+async def test_whoever_has_patience_waits_for_it(start, identity_provider):
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+    await connected(process, identity_provider, account="bob", user=BOB)
+    identity_provider.script.revoke.answer(429, headers={"retry-after": "120"}, times=2)
+    before = process.clock.monotonic()
+    figures = await process.broker.grants.revoke_all(app="mail", patience=300)
+    assert (2, 0) == (figures.count("done"), figures.left)
+    assert 240 <= process.clock.monotonic() - before < 260
+    assert 0 == identity_provider.living_tokens("client-mail")
+
+
+async def test_what_was_left_is_gone_on_with_by_whoever_comes_next(start, identity_provider):
+    """The first run was stopped after its tombstones; the second one, in another process, finds and tells them."""
+    first = start([user_app(identity_provider)])
+    await connected(first, identity_provider)
+    identity_provider.script.revoke.answer(503, times=2)
+    assert 1 == (await first.broker.grants.revoke_all(app="mail")).left
+    second = start([user_app(identity_provider)])
+    figures = await second.broker.grants.revoke_all(app="mail", patience=60)
+    assert (1, 0, 1) == (figures.chosen, figures.ended, figures.count("done"))
+    assert 0 == (await second.broker.grants.revoke_all(app="mail")).chosen
+    await second.tend()
+    assert 0 == await second.store.count("due")
+
+
+async def test_a_client_that_is_refused_is_not_refused_for_everybody(start, identity_provider, monkeypatch):
+    monkeypatch.setattr("oauthbroker.revocations.REFUSALS_IN_A_ROW", 1)
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+    await connected(process, identity_provider, account="bob", user=BOB)
+    identity_provider.script.revoke.answer(401, {"error": "invalid_client"}, times=FOREVER)
+    figures = await process.broker.grants.revoke_all(app="mail", patience=60)
+    assert (2, 1, 1) == (figures.ended, figures.count("refused"), figures.count("later"))
+    assert 1 == identity_provider.count("revoke")
+
+
+async def test_a_refusal_is_remembered_by_the_next_process_too(start, identity_provider):
+    first = start([user_app(identity_provider)])
+    await connected(first, identity_provider)
+    identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
+    assert "refused" == await first.broker.grants.revoke("mail", ALICE)
+    second = start([user_app(identity_provider)])
+    await second.house.relay.revocations()
+    assert 1 == identity_provider.count("revoke"), "only an operator can mend that"
+    second.clock.advance(ASK_AGAIN.total_seconds())
+    await second.house.relay.revocations()
+    assert 0 == secret_count(await grant_of(second))
+    assert 0 == identity_provider.living_tokens("client-mail")
+
+
+async def test_a_provider_that_hangs_keeps_no_other_one_from_hearing(start, identity_provider):
+    process = start([user_app(identity_provider), user_app(identity_provider, "files")])
+    for app in ("mail", "files"):
+        await connected(process, identity_provider, app)
+    identity_provider.script.revoke.answer(503, times=2)
+    assert 2 == (await process.broker.grants.revoke_all()).left
+    process.clock.advance(60)
+    hold = identity_provider.script.revoke.hang()
+    telling = asyncio.create_task(process.house.relay.revocations())
+    await hold.arrived()
+    async with asyncio.timeout(5):
+        while identity_provider.living_tokens("client-mail") and identity_provider.living_tokens("client-files"):
+            await asyncio.sleep(0.01)
+    hold.release()
+    await telling
+    assert (0, 0) == tuple(identity_provider.living_tokens(f"client-{app}") for app in ("mail", "files"))
+
+
+async def test_two_brokers_tell_a_provider_once(start, identity_provider):
+    one, other = start([user_app(identity_provider)]), start([user_app(identity_provider)])
+    await connected(one, identity_provider)
+    await connected(one, identity_provider, account="bob", user=BOB)
+    for user in (ALICE, BOB):
+        assert await one.house.broker.grants._revoke.bury("mail", user) is not None
+    hold = identity_provider.script.revoke.hang(times=1)
+    telling = [asyncio.create_task(broker.house.relay.revocations()) for broker in (one, other)]
+    await hold.arrived()
+    hold.release()
+    await asyncio.gather(*telling)
+    await one.house.relay.revocations()
+    assert (4, 0) == (identity_provider.count("revoke"), identity_provider.living_tokens("client-mail"))
+    assert [0, 0] == [secret_count(await grant_of(one, subject=user)) for user in (ALICE, BOB)]
+
+
+async def test_retired_tokens_that_are_refused_for_a_week_are_forgotten(start, identity_provider):
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+    identity_provider.script.revoke.answer(401, {"error": "invalid_client"}, times=FOREVER)
+    assert "refused" == await process.broker.grants.revoke("mail", ALICE)
+    await connected(process, identity_provider)
+    await process.house.relay.revocations()
+    assert 4 == secret_count(await grant_of(process))
+    process.clock.advance(KEEP_TELLING.total_seconds() + 1)
+    await process.house.relay.revocations()
+    assert 2 == secret_count(await grant_of(process))
