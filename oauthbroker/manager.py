@@ -12,7 +12,8 @@ from oauthbroker.audit import AuditWriter, TokenIssued, TokenRejected
 from oauthbroker.clock import Clock
 from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, settle
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.connect import Connect, Wish
+from oauthbroker.flows.connect import Connect
+from oauthbroker.flows.opening import Opening, Wish
 from oauthbroker.flows.refresh import Refresh
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.records import AuthSession, Grant, grant_id
@@ -67,6 +68,7 @@ class OAuthManager:
 
     apps: Mapping[str, OAuthApp]
     repository: Repository
+    opening: Opening
     connect: Connect
     refresh: Refresh
     in_use: Callable[[OAuthApp, Grant], None]
@@ -196,7 +198,7 @@ class OAuthManager:
         target = _checked_target(call.caller.turn.resume_target)
         scopes = _step_up(app, call.asked, grant, reason)
         wish = Wish(call.subject, scopes, target, reason, call.switch_account)
-        session = await self.connect.open(app, wish, lambda there: isinstance(self._decide(call, there), Ask))
+        session = await self.opening.open(app, wish, lambda there: isinstance(self._decide(call, there), Ask))
         if session is None:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)

@@ -26,6 +26,7 @@ from oauthbroker.flows.connect import Connect
 from oauthbroker.flows.device import DeviceCodes
 from oauthbroker.flows.fetch import Fetch
 from oauthbroker.flows.finish import Finish
+from oauthbroker.flows.opening import Opening
 from oauthbroker.flows.polling import Polling
 from oauthbroker.flows.refresh import Refresh
 from oauthbroker.flows.revoke import Revoke
@@ -330,7 +331,8 @@ def _build(
         settings.expired_events,
     )  # fmt: skip
     devices = DeviceCodes(asker, transport.check_url, discovery, circuits["devices"], clock, log.warning, polling.watch)
-    connect = Connect(repository, asker, discovery, finish, quota, devices, clock, audit, limits)
+    opening = Opening(repository, finish, quota, devices, clock, audit, limits)
+    connect = Connect(repository, asker, discovery, finish, quota, clock, audit)
     callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
     fetch = Fetch(repository, asker, discovery, clock)
     refresh = Refresh(
@@ -360,7 +362,9 @@ def _build(
 
     broker = Broker(
         in_use=in_use,
-        manager=OAuthManager(apps, repository, connect, refresh, upkeep.in_use, clock, audit, metrics, settings),
+        manager=OAuthManager(
+            apps, repository, opening, connect, refresh, upkeep.in_use, clock, audit, metrics, settings
+        ),
         consent=consent,
         events=Events(queues, clock, moved),
         grants=Grants(apps, repository, revoke, revocations),

@@ -9,8 +9,11 @@ from authlib.common.urls import add_params_to_uri
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.callback import cookie_hash
 from oauthbroker.protocol.messages import Value, pairs_of
+from oauthbroker.records import Attempt
 from oauthbroker.secret import Secret
 
 # Ours alone: neither an app's options nor a query that an endpoint already has may name them. The last
@@ -24,6 +27,18 @@ RESERVED = frozenset({
 def code_challenge(verifier: Secret) -> str:
     """RFC 7636 section 4.2, S256 only."""
     return str(create_s256_code_challenge(verifier.reveal()))
+
+
+def new_attempt(clock: Clock, locator: str, *, cookie: Secret | None) -> Attempt:
+    """RFC 7636 section 4.1: 256 bits of verifier, S256; a state and a nonce of their own for every browser."""
+    verifier = Secret(random_text(clock, 256))
+    return Attempt(
+        state=Secret(locator + random_text(clock, 256)),
+        challenge=code_challenge(verifier),
+        verifier=verifier,
+        nonce=Secret(random_text(clock, 256)),
+        cookie=cookie_hash(cookie.reveal()) if cookie is not None else None,
+    )
 
 
 def authorization_url(
