@@ -130,8 +130,10 @@ async def test_no_other_answer_is_asked_for_twice(refusal: Answer) -> None:
 async def test_the_ways_to_say_that_a_client_is_unknown(refusal: Answer) -> None:
     """RFC 6749's, and a provider's own words where its preset says what they mean."""
     desk = Desk(refusal, TOKENS)
-    words = {"incorrect_client_credentials": "invalid_client", "bad_client_secret": "invalid_client"}
-    assert TOKENS is await desk.ask(app_with("one", "two", habits=Habits(error_words=words)))
+    habits = Habits(
+        error_words={"incorrect_client_credentials": "invalid_client", "bad_client_secret": "invalid_client"}
+    )
+    assert TOKENS is await desk.ask(app_with("one", "two", habits=habits))
 
 
 def test_a_form_says_it_too_where_forms_are_agreed() -> None:

@@ -80,7 +80,7 @@ def test_headers_of_the_providers_own_are_added_and_ours_stay_ours(build: Any):
 
 
 def test_extra_parameters_go_where_they_were_meant_and_never_over_ours():
-    habits = {
+    habits: dict[str, Any] = {
         "token_params": {"a": "1", "code": "evil"},
         "refresh_params": {"b": "2", "refresh_token": "evil", "scope": "evil"},
     }
@@ -208,8 +208,8 @@ def test_a_lifetime_that_cannot_be_counted_is_refused_with_what_may_be_revoked(f
 
 
 def test_an_answer_may_separate_scopes_otherwise_than_a_request():
-    app = {"scope_separator": " ", "answer_scope_separator": ","}
-    assert ("repo", "gist") == judged({**GOOD, "scope": "repo,gist"}, **app).scopes
+    told = judged({**GOOD, "scope": "repo,gist"}, scope_separator=" ", answer_scope_separator=",")
+    assert ("repo", "gist") == told.scopes
     assert ("repo", "gist") == judged({**GOOD, "scope": "repo gist"}, scope_separator=" ").scopes
 
 
