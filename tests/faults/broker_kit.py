@@ -18,6 +18,7 @@ from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.fs import Fs
 from oauthbroker.store.keys import Keyring
+from oauthbroker.tending import House
 from oauthbroker.testing import Browser, TestClock
 from oauthbroker.web.access_log import json_log
 from tests.house import BASE
@@ -42,7 +43,7 @@ class Heard:
 class Process:
     """One broker process, played in this one: `die` leaves everything as it lies."""
 
-    house: wiring._House
+    house: House
     store: FileStore
     clock: TestClock
     heard: Heard = field(default_factory=Heard)
