@@ -13,7 +13,7 @@ from oauthbroker.cli.text import columns, counted, shown
 from oauthbroker.config.shape import nearest
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.skeleton import app_yaml
-from oauthbroker.providers.words import Fact, account, facts, own_facts
+from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
 
 DOUBT = "?"  # beside whatever is unverified
 
@@ -50,12 +50,11 @@ def show_command(name: Name, as_json: AsJson = False) -> None:
 
 def _row(preset: Preset) -> tuple[str, ...]:
     unverified = preset.unverified()
-    accounts = (account(preset, "user"), account(preset, "global"))
+    doubtful = (account(preset, "user"), account(preset, "global"), flows(preset))
     return (
         preset.name,
         preset.title,
-        *(text if sure else f"{text} {DOUBT}" for text, sure in accounts),
-        " ".join(preset.flows),
+        *(text if sure else f"{text} {DOUBT}" for text, sure in doubtful),
         counted(len(unverified), "fact") if unverified else "-",
     )
 

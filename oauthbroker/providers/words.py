@@ -100,6 +100,11 @@ def account(preset: Preset, mode: Literal["user", "global"]) -> tuple[str, bool]
     return identity.template or f"{identity.source}, write a template", sure
 
 
+def flows(preset: Preset) -> tuple[str, bool]:
+    """The flows known to work there, and whether that is sure."""
+    return " ".join(preset.flows), "flows" not in preset.unverified()
+
+
 def _unit(path: str) -> str:
     steps = path.split(".")
     return ".".join(steps[: 2 if steps[0] in {"endpoints", "identity", "notes", "params"} else 1])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oauthbroker.config import load
 from oauthbroker.providers import Preset, presets
-from oauthbroker.providers.words import Fact, account, facts, own_facts
+from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
 
 PAGE = Path(__file__).parents[3] / "docs" / "providers.md"
 INTRO = """\
@@ -86,9 +86,9 @@ def _overview(known: list[Preset]) -> Iterator[tuple[str, ...]]:
     for preset in known:
         yield (
             f"[`{preset.name}`](#{_anchor(preset)})",
-            _account(*account(preset, "user")),
-            _account(*account(preset, "global")),
-            " ".join(preset.flows),
+            _doubted(*account(preset, "user")),
+            _doubted(*account(preset, "global")),
+            _doubted(*flows(preset)),
             str(len(preset.unverified()) or "none"),
         )
 
@@ -124,7 +124,7 @@ def _text(fact: Fact) -> str:
     )
 
 
-def _account(text: str, sure: bool) -> str:
+def _doubted(text: str, sure: bool) -> str:
     return (f"`{text}`" if "{" in text else text) + ("" if sure else " (unverified)")
 
 

@@ -12,7 +12,7 @@ import yaml
 from oauthbroker.config import load
 from oauthbroker.providers import Param, Preset, presets
 from oauthbroker.providers.skeleton import app_yaml, example
-from oauthbroker.providers.words import _WORDS, account, facts, own_facts
+from oauthbroker.providers.words import _WORDS, account, facts, flows, own_facts
 
 MODES = [
     pytest.param(preset, mode, id=f"{preset.name} {mode}".strip())
@@ -111,3 +111,9 @@ def test_an_account_that_nobody_verified_does_not_look_sure():
     assert ("acme:user:{id}", False) == account(found, "user")
     assert ("idToken, write a template", True) == account(found, "global")
     assert ("write one", True) == account(preset(), "user")
+
+
+def test_flows_that_nobody_verified_do_not_look_sure():
+    said = {"flows": ["authorizationCode", "deviceCode"], "evidence": {"flows": "unverified (a)"}}
+    assert ("authorizationCode deviceCode", False) == flows(preset(**said))
+    assert ("authorizationCode", True) == flows(preset())
