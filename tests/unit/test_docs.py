@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -22,19 +23,22 @@ from oauthbroker.cli import COMMANDS
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.errors import Code
 from oauthbroker.metrics import Metric
-from oauthbroker.records import EventType
-from oauthbroker.records.renewal import Ended
+from oauthbroker.records import Attempt, EventType, Renewal, Retired
+from oauthbroker.records.renewal import Ended, Intent
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import MESSAGES
+from oauthbroker.secret import Secret
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.wiring import CREDENTIAL, KEY_ENV, open_broker
 from tests.house import BASE, House, global_app, running
 from tests.matrix import RULES
+from tests.unit import records_kit as kit
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*DOCS, ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", ROOT / "store" / "README.md"]
+ROOMS = sorted((ROOT / "oauthbroker").glob("*.py"))
 AWAITING = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 TOOLS: dict[str, tuple[ToolAuth, ...]] = {"Tool/slack": (ToolAuth("slack-bot", ("chat:write",)),)}
 
@@ -266,7 +270,7 @@ def test_the_operations_page_has_every_line_that_renewals_write_into_the_log() -
     page, source = text("docs/operations.md"), text("oauthbroker/flows/refresh.py")
     lines = re.findall(r'tell\(\s*"([^":]+)', source)
     assert len(lines) > 5
-    tasks = re.findall(r'_try\("(renewals [^"]+)"', text("oauthbroker/wiring.py"))
+    tasks = re.findall(r'_try\("(renewals [^"]+)"', "".join(path.read_text("utf-8") for path in ROOMS))
     assert 2 == len(tasks)
     assert set() == {line for line in (*lines, *tasks) if f"`{line}`" not in page}
     assert set(get_args(Ended)) - {""} == set(re.findall(r"`ended: (\w+)`", page))
@@ -310,3 +314,26 @@ def test_a_page_keeps_to_a_width_that_can_be_reviewed(page: Path) -> None:
     """Prose may run on where it stands in a table or in one paragraph a line; code may not."""
     for block in re.findall(r"```(?:python|sh|yaml)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
         assert all(len(line) <= 130 for line in block.splitlines()), block
+
+
+def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
+    """Each is there once it has something in it: a grant with all it may remember, a session of either flow."""
+    now = kit.CREATED
+    renewal = Renewal(Intent("a", now), Secret("spare"), "dead", 1, ("read",), (now,))
+    remembered = Retired(now, (Secret("refresh"),), (Secret("access"),))
+    full = kit.grant(renewal=renewal, retired=remembered, tell_after=now, token_binding="x")
+    records = (full, kit.session(), kit.session(device=kit.device(), attempt=Attempt.none()))
+    prose = re.sub(r"```.*?```", "", text("store/README.md"), flags=re.DOTALL)
+    named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
+    printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5
+    for record in records:
+        missing = {*_members(json.loads(record.to_plaintext()))} - named
+        assert missing <= printed, type(record)
+
+
+def _members(value: Any) -> Iterator[str]:
+    """Every member's name; what is in `resume` is the runtime's."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _members(inner) if name != "resume" else ()
