@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.apps import Bundle, Settings
 from oauthbroker.config.problems import ConfigRefused, Place, Problems
-from oauthbroker.errors import BrokerError
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.in_use import InUse
 
 Source = str | Path | Bundle | None
@@ -59,6 +59,8 @@ class Reload:
                 _check_settings(self._in_use.bundle.settings, bundle.settings, config)
             except BrokerError as error:
                 refused = error.with_traceback(None)  # the frames in which values lay would come along
+            except Exception as error:  # noqa: BLE001  (a reader that breaks must not take the broker along)
+                refused = BrokerError(Code.CONFIG_INVALID, note=type(error).__name__)
             else:
                 return await self._take(bundle)
             self._in_use.trouble = refused.code

@@ -17,6 +17,7 @@ from oauthbroker.cli.refusals import Refused
 from oauthbroker.web.access_log import uvicorn_options
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
+AGAIN = signal.SIGHUP
 GRACE_SECONDS = 15  # longer than one exchange with a provider may take
 
 
@@ -59,13 +60,14 @@ async def served(web: ASGIApp, door: socket.socket) -> AsyncIterator[Server]:
 
 
 @contextlib.contextmanager
-def on_signals(react: Callable[[], object]) -> Iterator[None]:
-    """SIGTERM and SIGINT call `react` in the running loop, instead of what they do otherwise."""
+def on_signals(end: Callable[[], object], again: Callable[[], object] | None = None) -> Iterator[None]:
+    """SIGTERM and SIGINT call `end` in the running loop, and SIGHUP `again`, instead of what they do otherwise."""
     loop = asyncio.get_running_loop()
-    for each in ENDS:
+    reactions = dict.fromkeys(ENDS, end) | ({AGAIN: again} if again is not None else {})
+    for each, react in reactions.items():
         loop.add_signal_handler(each, react)
     try:
         yield
     finally:
-        for each in ENDS:
+        for each in reactions:
             loop.remove_signal_handler(each)

@@ -49,7 +49,7 @@ def build_app(
             _route("/connect/{ticket}", people.answer_connect, "POST"),
             _route("/connected/{app}", people.show_connected, "GET"),
             _route("/declined/{app}", people.show_declined, "GET"),
-            _route("/healthz", _health_page(health), "GET"),
+            _route("/healthz", health_page(health), "GET"),
             *(_route(app.redirect.callback_path, people.callback_of(app), "GET") for app in with_callback),
         ]
 
@@ -75,7 +75,7 @@ def _route(path: str, handler: Handler, method: str) -> Route:
     return route
 
 
-def _health_page(health: Callable[[], Health]) -> Handler:
+def health_page(health: Callable[[], Health]) -> Handler:
     """Always 200: the process answers and serves tokens. Whoever restarts on another status would end a broker that
     works, and with a broken configuration it would not come up again. What is wrong is in the body."""
 

@@ -161,11 +161,13 @@ def test_a_crash_in_a_page_is_told_without_its_words(ready: Desk):
     secret = ready.canaries.mint("code").reveal()
     prelude = (
         "import oauthbroker.web.app as app\n"
-        "sound = app.health\n"
-        "async def health(request):\n"
-        "    if 'x-planted' in request.headers: raise RuntimeError(request.headers['x-planted'])\n"
-        "    return await sound(request)\n"
-        "app.health = health\n"
+        "sound = app.health_page\n"
+        "def health_page(health):\n"
+        "    async def answer(request):\n"
+        "        if 'x-planted' in request.headers: raise RuntimeError(request.headers['x-planted'])\n"
+        "        return await sound(health)(request)\n"
+        "    return answer\n"
+        "app.health_page = health_page\n"
     )
     with serving(ready, prelude=prelude):
         answer = raw(
