@@ -147,9 +147,7 @@ class OAuthManager:
                 renewed = await self.refresh.renew(app, subject, held, rejected=rejected)
                 grant, decision = renewed.grant, settle(renewed, call.need, self.clock.now())
                 if isinstance(decision, Use) and self._is_rejected(call, grant):
-                    decision = self._decide(call, grant)
-                    if not isinstance(decision, Ask):
-                        raise renewed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
+                    raise renewed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
             match decision:
                 case Refuse(code, seconds):
                     raise BrokerError(code, retry_after_seconds=seconds)
@@ -168,7 +166,7 @@ class OAuthManager:
         if grant is None or not isinstance(decision, Use) or not self._is_rejected(call, grant):
             return decision
         if not grant.refresh_tokens and not call.need.alone:
-            return Ask("refreshUncertain" if grant.renewal.ended == "uncertain" else "revoked")
+            return Ask("revoked")
         now, hour = self.clock.now(), timedelta(hours=1)
         forced = grant.renewal.forced_since(now - hour)
         if len(forced) >= self.settings.limits.rejections_per_hour:

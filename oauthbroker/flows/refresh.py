@@ -224,7 +224,7 @@ class Refresh:
         else:
             self.circuits.worked(job.app.name)
             return await self._commit(job, flight, begun, redeemed, room)
-        return await self._refused(job.app, begun, refused)
+        return await self._refused(job, begun, refused)
 
     async def _commit(
         self, job: _Job, flight: Flight[Renewed], begun: Grant, redeemed: Redeemed, room: Room | None
@@ -275,8 +275,9 @@ class Refresh:
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
         return grant.renewed(redeemed.token, redeemed.scopes, self.clock.now())
 
-    async def _refused(self, app: OAuthApp, begun: Grant, refused: RenewalRefused) -> Renewed:
+    async def _refused(self, job: _Job, begun: Grant, refused: RenewalRefused) -> Renewed:
         """What a refusal means for the grant, written down; a revoke or a login that came meanwhile wins."""
+        app = job.app
         self._count(app, refused)
         came = refused.spare is not None or bool(refused.unwanted)
         renewal = begun.renewal.after(
@@ -290,7 +291,7 @@ class Refresh:
                 "a renewal was refused",
                 app=begun.app, grant=begun.id[:15], code=trouble.code.value, note=refused.note, ended=renewal.ended,
             )  # fmt: skip
-        grant = await self._write_down(begun, renewal)
+        grant = await self._write_down(begun, renewal, rejected=job.rejected is not None)
         spare = (refused.spare,) if refused.spare is not None else ()
         if grant is not None and grant.revoked:
             if came:
@@ -299,17 +300,15 @@ class Refresh:
             await self.drop(app, (*spare, *refused.unwanted) if renewal.ended else refused.unwanted)
         return Renewed(grant, trouble)
 
-    async def _write_down(self, begun: Grant, renewal: Renewal) -> Grant | None:
+    async def _write_down(self, begun: Grant, renewal: Renewal, *, rejected: bool) -> Grant | None:
         with suppress(BrokerError, Conflict):  # an intent that stays says no more than that the token may be spent
             async with self.repository.pair(begun.app, begun.subject):
                 held = await self.repository.grant(begun.app, begun.subject)
                 if held is None or not held.record.is_attempted_as(begun):
                     return held.record if held is not None else None
-                held = await self.repository.save_grant(
-                    replace(held.record, renewal=renewal, updated_at=self.clock.now()), expect=held.generation
-                )
-                return held.record
-        return replace(begun, renewal=renewal)
+                after = held.record.refused(renewal, self.clock.now(), rejected=rejected)
+                return (await self.repository.save_grant(after, expect=held.generation)).record
+        return begun.refused(renewal, self.clock.now(), rejected=rejected)
 
     def _count(self, app: OAuthApp, error: BrokerError) -> None:
         if self.circuits.failed(app.name, error):

@@ -128,6 +128,14 @@ class Grant:
         renewal = Renewal(asked=self.renewal.asked, forced=self.renewal.forced)
         return replace(self, token=token, scopes=scopes, renewal=renewal, updated_at=at)
 
+    def refused(self, renewal: Renewal, at: datetime, *, rejected: bool) -> Grant:
+        """With what a refused renewal left to remember. A token that its API has `rejected` is of no use to anybody
+        once no other can come."""
+        token = self.token
+        if rejected and renewal.ended and token is not None:
+            token = replace(token, expires_at=at)
+        return replace(self, token=token, renewal=renewal, updated_at=at)
+
     def is_attempted_as(self, begun: Grant) -> bool:
         """Whether the renewal that wrote its intent as `begun` may still commit: no revoke, no new login, no other
         attempt came in between."""

@@ -111,7 +111,7 @@ async def test_a_refresh_token_that_somebody_uses_again_ends_the_grant_and_a_per
         assert 401 == (await stage.use(token))[0]
 
         for _ in range(3):
-            assert "revoked" == asked(await stage.report("public", token)).reason
+            assert "expired" == asked(await stage.report("public", token)).reason
         assert 2 == len(await stage.provider.events("grant.error", client="public")), "the thief's and one of ours"
         await stage.agree(asked(await stage.report("public", token)))
         assert (200, "alice") == who(await stage.use(await stage.token("public")))

@@ -129,7 +129,7 @@ async def test_a_rejected_token_whose_refresh_token_is_dead_too_needs_a_person_a
     for _ in range(3):
         answer = await house.broker.oauth(turn()).report_rejected("mail", first.access_token)
         assert isinstance(answer, AuthorizationRequired)
-        assert "revoked" == answer.reason
+        assert "expired" == answer.reason
     assert 1 == house.idp.count("refresh_token")
 
 
@@ -184,3 +184,14 @@ async def test_a_revoke_during_a_refresh_wins_and_the_fresh_token_dies_too(house
     hanging.release()
     assert ("authorization_required", True) == ((await caller).status, await revoke)
     assert 0 == house.idp.living_tokens("client-mail", "alice")
+
+
+@pytest.mark.case("61")
+async def test_a_rejected_token_that_cannot_be_replaced_is_handed_out_to_nobody_any_more(house: House):
+    """Its hour is not over, but the API has refused it and the provider has refused a new one."""
+    first = await connected(house)
+    house.idp.revoke_all("client-mail", "alice")
+    reported = await house.broker.oauth(turn()).report_rejected("mail", first.access_token)
+    assert isinstance(reported, AuthorizationRequired)
+    assert isinstance(await house.ask("mail"), AuthorizationRequired)
+    assert 1 == house.idp.count("refresh_token")
