@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oauthbroker import upkeep
 from oauthbroker.apps import Limits
+from oauthbroker.circuit import Circuits
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.flows.refresh import KEEP_TRYING, PROVIDER_CALLS
+from oauthbroker.records import Intent
 from oauthbroker.repository import Repository
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.house import ALICE, House, UnwellStore, running, turn, user_app
 
-PAGE = Path(__file__).parents[2].joinpath("docs", "refresh.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS.joinpath("refresh.md").read_text("utf-8")
+NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 HOUR, SHORT = 3600.0, 200.0  # a token's life, and what is left of it when the page says that it lives
 LIMITS = Limits(provider_seconds=0.5)
 Words = tuple[str, ...]
@@ -199,6 +206,13 @@ for each in ("slow", "gone", "500", "503", "busy", "client", "junk"):
     shows(TROUBLE)(served_meanwhile(each))
 
 
+@shows("the same, and the call named a minimum that the token does not reach")
+async def a_minimum_of_its_own(house: House) -> list[TokenResult]:
+    await lives(house)
+    troubled(house, "500")
+    return [await house.ask(min_ttl_seconds=int(SHORT))]
+
+
 DOWN = "it is down or does not answer in time; the token has ended"
 
 
@@ -215,7 +229,7 @@ for each in ("slow", "gone", "500", "503"):
     shows(DOWN)(down(each))
 
 
-@shows("the same, so often that it is left alone for a while")
+@shows("it is down, so often that it is left alone for a while")
 async def left_alone(house: House) -> list[TokenResult]:
     await ended(house)
     troubled(house, "503", times=FOREVER)
@@ -429,6 +443,13 @@ async def reported_too_often(house: House) -> list[TokenResult]:
     return [answer]
 
 
+@shows("a token is reported, and the provider is down")
+async def reported_while_it_is_down(house: House) -> list[TokenResult]:
+    first = await house.connected()
+    troubled(house, "gone")
+    return [await report(house, first)]
+
+
 @shows("a token is reported, and there is no refresh token")
 async def reported_without_refresh_token(house: House) -> list[TokenResult]:
     return [await report(house, await without_refresh_token(house, left=HOUR))]
@@ -519,6 +540,35 @@ async def test_a_row_of_the_table_is_what_happens(house: House, row: str, scenar
     assert (person == "nothing") is not asked
     waiting = [held.record.id async for held in house.repository.sessions() if held.record.status == "pending"]
     assert len(waiting) == (1 if asked else 0)
+
+
+def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
+    limits, operations = Limits(), DOCS.joinpath("operations.md").read_text("utf-8")
+    first, longest = (Intent("", NOON, lost).retry_at.timestamp() - NOON.timestamp() for lost in (0, 100))
+    assert (1, 300) == (first, longest)
+    assert "1 s, then twice as long each time, up to 5 min" in PAGE
+    assert (4, "four times `limits.providerSeconds`" in PAGE) == (PROVIDER_CALLS, True)
+    assert f"`limits.rejectionsPerHour` times ({limits.rejections_per_hour})" in PAGE
+    assert f"or {limits.default_min_ttl_seconds} s if it says nothing" in PAGE
+    assert (10, 30) == (sum(KEEP_TRYING) // 60, max(KEEP_TRYING))
+    assert "for ten minutes, the longest pause being half a minute" in operations
+    assert (4, "At most four are renewed at once" in PAGE) == (upkeep.AT_ONCE, True)
+
+
+async def test_a_refused_client_and_three_failures_open_the_circuit_for_as_long_as_the_page_says() -> None:
+    clock = TestClock(seed=1)
+    circuits = Circuits(clock)
+    circuits.failed("mail", BrokerError(Code.APP_MISCONFIGURED))
+    assert 30 == circuits.pause("mail")
+    assert "a refused client for 30 s, three failures in a row for 1 s" in PAGE
+    for _ in range(2):
+        circuits.failed("files", BrokerError(Code.PROVIDER_UNREACHABLE))
+    assert 0 == circuits.pause("files")
+    circuits.failed("files", BrokerError(Code.PROVIDER_UNREACHABLE))
+    assert 0 < circuits.pause("files") <= 1
+    for _ in range(20):
+        circuits.failed("files", BrokerError(Code.PROVIDER_UNREACHABLE))
+    assert 30 <= circuits.pause("files") <= 60
 
 
 async def test_the_tool_of_the_page_does_what_its_test_on_the_page_says(house: House) -> None:
