@@ -202,6 +202,17 @@ async def test_a_configuration_that_is_refused_stops_the_application_with_every_
             pass
 
 
+@pytest.mark.case("98")
+async def test_an_operator_is_told_what_a_reload_came_to(house: House, page: dict[str, Any]) -> None:
+    assert ["nothing changed"] == await page["on_config_change"](house.broker)
+    bundle = house.broker.bundle
+    house.broker.in_use.take(replace(bundle, apps={}))
+    assert [f"changed: {name}" for name in sorted(bundle.apps)] == await page["on_config_change"](house.broker)
+    house.broker.in_use.take(replace(bundle, settings=replace(bundle.settings, listen_port=1)))
+    [problem] = await page["on_config_change"](house.broker)
+    assert "spec.listen.port: cannot change while the broker runs" in problem
+
+
 @pytest.mark.parametrize("connected", [True, False])
 async def test_the_first_screen_of_the_readme_runs(
     house: House, page: dict[str, Any], connected: bool, monkeypatch: pytest.MonkeyPatch
@@ -247,7 +258,7 @@ def test_every_parameter_of_open_broker_is_on_the_embedding_page() -> None:
 
 
 def test_everything_a_broker_can_do_is_on_the_embedding_page() -> None:
-    inside = {"bundle", "manager", "consent", "outcomes", "waiting", "clock", "audit"}
+    inside = {"bundle", "manager", "consent", "outcomes", "waiting", "clock", "audit", "in_use", "reloading", "checkup"}
     names = {name for name in dir(oauthbroker.Broker) if not name.startswith("_")} - inside
     assert set() == {name for name in names if not re.search(rf"broker\.{name}\b", text("docs/embedding.md"))}
 
