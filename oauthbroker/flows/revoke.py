@@ -16,7 +16,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.kin import Kin
 from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.messages import Answer
+from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
 from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
 from oauthbroker.protocol.token import TokenResponse
@@ -201,7 +201,7 @@ class Revoke:
         if refresh is None:
             return grant
         try:
-            fresh = await self._renewed(app, refresh)
+            fresh = await self._renewed(app, refresh, grant.scopes)
         except RenewalRefused as refused:
             failed = refused
         else:
@@ -216,11 +216,13 @@ class Revoke:
             return None
         raise failed
 
-    async def _renewed(self, app: OAuthApp, refresh: Secret) -> TokenResponse:
+    async def _renewed(self, app: OAuthApp, refresh: Secret, scopes: tuple[str, ...]) -> TokenResponse:
         endpoints = await self.discovery.endpoints(app)
-        return refresh_response(
-            app, await self.asker.ask(app, lambda known: refresh_request(known, endpoints, refresh, clock=self.clock))
-        )
+
+        def build(known: OAuthApp) -> Request:
+            return refresh_request(known, endpoints, refresh, clock=self.clock, scopes=scopes)
+
+        return refresh_response(app, await self.asker.ask(app, build))
 
     async def _stands(self, grant: Grant) -> bool:
         """A new login meanwhile may share what would die with these tokens."""

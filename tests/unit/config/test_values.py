@@ -132,7 +132,7 @@ def test_a_key_that_cannot_sign_is_told_at_start_and_not_quoted(material: str, t
 
 def test_several_secrets_are_read_in_their_order(tmp_path: Any):
     loaded = load(write(tmp_path / "b", app=edited(APP, SEVERAL)))
-    assert ({"NEW"}, {("acme", "old")}) == (loaded.env_names, loaded.secret_keys)
+    assert (frozenset({"NEW"}), frozenset({("acme", "old")})) == (loaded.env_names, loaded.secret_keys)
     client = resolve(loaded, {"NEW": "second"}, {("acme", "old"): Secret("first")}).apps["acme"].client
     assert ("second", "first") == tuple(secret.reveal() for secret in client.secrets)
     assert client.client_secret == client.secrets[0]

@@ -39,7 +39,7 @@ def pushed(app: OAuthApp) -> Request:
 
 
 def with_method(method: Any, secret: str | None = "s") -> OAuthApp:
-    client = dataclasses.replace(APP.client, auth_method=method, client_secret=secret and Secret(secret))
+    client = dataclasses.replace(APP.client, auth_method=method, client_secret=Secret(secret) if secret else None)
     return pushing(client=client)
 
 

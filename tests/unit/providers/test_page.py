@@ -61,6 +61,16 @@ spec:
 The account must be something that never changes and is never given to somebody else: a number or an id, not an e-mail
 address and not a name.
 
+## Looked at, and left out
+
+| provider | why |
+|---|---|
+| Fitbit | its Web API and its OAuth endpoints were to end in November 2026, says Google's page on the Google Health API; use `google` with that API's scopes |
+| TikTok | says `client_key` where RFC 6749 says `client_id` |
+| Instagram | hands out tokens for an hour, and longer ones only in exchange at another host |
+| Snapchat, Typeform, SurveyMonkey, Gong | a well-kept client switches PKCE off for them, and nothing was found that says PKCE does no harm there |
+| Trello | OAuth 1 |
+
 ## A preset more
 
 1. `oauthbroker/providers/<name>.yaml`, in the words of the [quirks](configuration.md#quirks). Every field that is set has an
