@@ -7,15 +7,18 @@ import asyncio
 import errno
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from oauthbroker.errors import Code
 from oauthbroker.metrics import Metric
+from oauthbroker.records import Grant
 from oauthbroker.results import Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.crashfs import HookedFs
 from tests.faults.refresh_kit import Expired, FailFrom, Moment, asked, grant_in, is_live
 from tests.faults.test_broker_crash import FailAtChange
 
@@ -127,6 +130,7 @@ async def test_a_disk_that_fails_after_the_answer_costs_nobody_the_token(
         assert served.access_token == again.access_token
         assert 1 == house.log.getvalue().count(UNSTORED)
         assert 1 == house.broker.metrics.value(Metric.RENEWALS_UNSTORED, "mail")
+        assert ("storeUnavailable",) == house.broker.health().problems
 
         elsewhere = await other.ask("mail")
         assert isinstance(elsewhere, Failed)
@@ -138,9 +142,44 @@ async def test_a_disk_that_fails_after_the_answer_costs_nobody_the_token(
         fs.mend()
         clock.advance(10)
         await until(lambda: house.broker.metrics.value(Metric.RENEWALS, "mail") == 1)
+        assert "ok" == house.broker.health().status
         found = await other.ask("mail")
         assert isinstance(found, Ready)
         assert (served.access_token, before + 1) == (found.access_token, story.requests)
+
+
+class FullFromNowOn(HookedFs):
+    """No new file finds room any more; what was taken before is there to be written to."""
+
+    is_full = False
+
+    def _step(self, call: str, _args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        if self.is_full and call == "create_file":
+            raise OSError(errno.ENOSPC, "a full disk")
+        return run()
+
+
+@pytest.mark.case("49")
+async def test_a_disk_that_fills_up_while_the_provider_thinks_has_room_for_its_answer(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+):
+    story, fs = await Expired.prepare(tmp_path, identity_provider, test_clock), FullFromNowOn()
+    async with story.running(story.folder / "store", fs) as house:
+        hold = story.idp.script.refresh.hang(after_work=True)
+        asking = asyncio.create_task(house.ask("mail"))
+        await hold.arrived()
+        fs.is_full = True
+        hold.release()
+        served = await asking
+        assert is_live(story, served)
+        assert UNSTORED not in house.log.getvalue()
+        assert (None, served.access_token) == stored(await house.grant())
+
+
+def stored(grant: Grant | None) -> tuple[object, object]:
+    assert grant is not None
+    assert grant.token is not None
+    return grant.renewal.intent, grant.token.access_token
 
 
 @pytest.mark.slow

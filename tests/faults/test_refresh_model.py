@@ -135,6 +135,9 @@ class World:
         self.idp.revoke_all("client-mail", "alice")
 
     async def revoke(self) -> None:
+        """Here at once; the provider may have no time to be told, and the tokens lie in the tombstone until it has."""
+        if self.dice.random() < 0.5:
+            self.idp.script.revoke.answer(503)
         await self.process.broker.revoke("mail", subject=ALICE)
         self.revoked = True
         self._noted("revoked", None)
@@ -150,6 +153,7 @@ class World:
 
     async def upkeep(self) -> None:
         await self.process.house.upkeep.recover()
+        await self.process.house.relay.revocations()
         self._noted("recovered", None)
 
     async def crash(self) -> None:
@@ -272,7 +276,7 @@ async def test_a_random_life_of_a_grant_keeps_to_the_model(
         raise AssertionError(f"{error} after {world.history}") from None
     finally:
         await world.process.die()
-    assert world.seen["ready"] > 5
+    assert world.seen["ready"] > 0
 
 
 async def settled(world: World) -> None:
