@@ -16,7 +16,7 @@ from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.authorize import RESERVED, requested_scopes
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.token import TokenResponse, token_request, token_response
-from oauthbroker.protocol.token_fields import body_members, error_word
+from oauthbroker.protocol.token_fields import body_members, error_word, token_members
 from oauthbroker.secret import Secret
 from oauthbroker.turn import Json
 
@@ -113,8 +113,9 @@ def device_token_request(app: OAuthApp, endpoints: Endpoints, device_code: Secre
 def device_token_response(app: OAuthApp, answer: Answer) -> TokenResponse | Waiting:
     """RFC 8628 section 3.5: still waiting, over, or an answer that is judged like every token response.
 
-    The four words of that section count with any 4xx, or in a 200 as some providers send them. Raises
-    `providerDenied`, `stateExpired`, and what `token_response` raises.
+    The four words of that section count with any 4xx, or in a 200 as some providers send them. What is neither
+    tokens nor an error says nothing about the code, and somebody may be typing it: `providerUnreachable`. Raises
+    `providerDenied`, `stateExpired`, and what else `token_response` raises.
     """
     match _error_word(app, answer):
         case "authorization_pending":
@@ -125,7 +126,22 @@ def device_token_response(app: OAuthApp, answer: Answer) -> TokenResponse | Wait
             raise BrokerError(Code.STATE_EXPIRED, note="the device code has expired")
         case word if word in _DENIED:
             raise BrokerError(Code.PROVIDER_DENIED)
-    return token_response(app, answer)
+    try:
+        return token_response(app, answer)
+    except BrokerError as error:
+        refused = error.with_traceback(None)
+    if refused.code is Code.TOKEN_RESPONSE_INVALID and not _brings_token(app, answer):
+        raise BrokerError(Code.PROVIDER_UNREACHABLE, note=refused.note)
+    raise refused
+
+
+def _brings_token(app: OAuthApp, answer: Answer) -> bool:
+    """Whether an answer that is refused holds an access token all the same, or what should be one: the code is used."""
+    try:
+        found = token_members(app, body_members(app, answer, any_label=True))
+    except BrokerError:
+        return False
+    return found.get("access_token") not in (None, "")
 
 
 def _error_word(app: OAuthApp, answer: Answer) -> str:

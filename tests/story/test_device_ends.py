@@ -61,16 +61,64 @@ async def test_any_other_error_ends_the_polling(here: World, said: dict[str, Any
     assert polled == here.idp.count(POLLS)
 
 
-@pytest.mark.parametrize(
-    "junk", [b"", b"<h1>hello</h1>", b"[]", b"{}", b'{"access_token": 7, "token_type": "Bearer"}'], ids=repr
-)
-async def test_junk_instead_of_tokens_ends_the_session(here: World, junk: bytes):
+async def test_a_token_that_is_none_ends_the_session(here: World):
     broker = here.start()
     asked = await ask(broker)
-    here.idp.script.poll.answer(200, junk, {"content-type": "application/json"})
+    here.idp.script.poll.answer(200, {"access_token": 7, "token_type": "Bearer"})
     await here.poll()
     assert ("failed", Code.TOKEN_RESPONSE_INVALID) == await outcome(broker, asked)
     assert await broker.grant("tv", ALICE) is None
+
+
+NEITHER: dict[str, tuple[int, bytes, str]] = {
+    "nothing": (200, b"", "application/json"),
+    "a list": (200, b"[]", "application/json"),
+    "no member": (200, b"{}", "application/json"),
+    "no word": (403, b'{"message": "Forbidden"}', "application/json"),
+    **{f"a page with {status}": (status, b"<h1>hello</h1>", "text/html") for status in (200, 302, 400, 403, 404, 408)},
+}
+
+
+@pytest.mark.parametrize(("status", "body", "label"), NEITHER.values(), ids=NEITHER)
+async def test_an_answer_that_is_neither_tokens_nor_an_error_only_slows_the_polling_down(
+    here: World, status: int, body: bytes, label: str
+):
+    """A gateway's page while somebody is typing: the code is as good as before."""
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.script.poll.answer(status, body, {"content-type": label}, times=2)
+    await here.poll()
+    await here.poll(after=2 * INTERVAL)
+    assert ("pending", None) == await outcome(broker, asked)
+    here.idp.device_approve(prompt_of(asked).user_code)
+    await here.poll(after=4 * INTERVAL - 1)
+    assert ("pending", None) == await outcome(broker, asked)
+    await here.poll(after=1)
+    assert ("completed", None) == await outcome(broker, asked)
+
+
+async def test_a_code_that_only_ever_got_such_answers_ends_when_it_expires(here: World):
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.script.poll.answer(403, b"<h1>hello</h1>", {"content-type": "text/html"}, times=FOREVER)
+    life = int((asked.expires_at - here.clock.now()).total_seconds())
+    for _ in range(life // 60):
+        await here.poll(after=60)
+    await broker.tend()
+    assert ("expired", None) == await outcome(broker, asked)
+    assert here.idp.count(POLLS) <= 3 + life // 60
+
+
+@pytest.mark.case("36")
+async def test_a_code_that_is_dead_after_such_an_answer_may_have_been_used_by_it(here: World):
+    """The tokens may have been behind the page."""
+    broker = here.start()
+    asked = await ask(broker)
+    here.idp.script.poll.answer(200, b"<h1>hello</h1>", {"content-type": "text/html"})
+    await here.poll()
+    here.idp.script.poll.refuse("invalid_grant")
+    await here.poll(after=2 * INTERVAL)
+    assert ("failed", Code.EXCHANGE_UNCERTAIN) == await outcome(broker, asked)
 
 
 async def test_tokens_that_are_refused_are_revoked(here: World):

@@ -297,11 +297,16 @@ ENDS: dict[str, tuple[Answer, Code]] = {
     "too busy": (answer({}, 429, retry_after=7), Code.PROVIDER_RATE_LIMITED),
     "a redirect in a word that means waiting": (
         answer({"error": "authorization_pending"}, 302),
-        Code.TOKEN_RESPONSE_INVALID,
+        Code.PROVIDER_UNREACHABLE,
     ),
-    "nothing": (answer({}), Code.TOKEN_RESPONSE_INVALID),
-    "a page": (answer(b"<h1>hello</h1>", 200, "text/html"), Code.TOKEN_RESPONSE_INVALID),
-    "an error that is no text": (answer({"error": ["authorization_pending"]}, 400), Code.TOKEN_RESPONSE_INVALID),
+    "nothing": (answer({}), Code.PROVIDER_UNREACHABLE),
+    "a page": (answer(b"<h1>hello</h1>", 200, "text/html"), Code.PROVIDER_UNREACHABLE),
+    "a gateway's page": (answer(b"<h1>hello</h1>", 403, "text/html"), Code.PROVIDER_UNREACHABLE),
+    "an error that is no text": (answer({"error": ["authorization_pending"]}, 400), Code.PROVIDER_UNREACHABLE),
+    "a page, and a 401": (answer(b"<h1>hello</h1>", 401, "text/html"), Code.APP_MISCONFIGURED),
+    "a token that is none": (answer({"access_token": 7, "token_type": "Bearer"}), Code.TOKEN_RESPONSE_INVALID),
+    "tokens with another label": (answer(TOKENS, 200, "text/html"), Code.TOKEN_RESPONSE_INVALID),
+    "tokens with another status": (answer(TOKENS, 201), Code.TOKEN_RESPONSE_INVALID),
 }
 
 
