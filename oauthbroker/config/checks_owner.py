@@ -96,8 +96,8 @@ def template_flaw(template: str) -> tuple[str, str] | None:
         return "not a template", "write words and {path.to.claim}, such as slack:user:{team.id}:{authed_user.id}"
     if not names:
         return "a template without a {claim} fits everybody", "name the claim that tells accounts apart"
-    if "}{" in template:
-        return "two claims without a separator", "write a : between them"
+    if re.search(r"\}[^:{}]*\{", template):
+        return "two claims without a : between them", "write one: it is what no claim can hold"
     if "{*" in template and (len(names) > 1 or not template.endswith("}")):
         return "a {*claim} beside something else", "it may hold colons, so it has to be the only claim and the end"
     if not re.match(r"[A-Za-z0-9]", template):

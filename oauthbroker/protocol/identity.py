@@ -25,6 +25,7 @@ __all__ = ["OwnerFacts", "OwnerReader", "render", "userinfo_request", "userinfo_
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _WITH_COLONS = re.compile(r"[^{}]*\{\*[^{}]+\}")  # one fact, and nothing after it
+_RUN_TOGETHER = re.compile(r"\}[^:{}]*\{")  # only a colon is in no fact: with a `-`, (a, b-c) would be (a-b, c)
 _MAX_PART = 512
 
 
@@ -35,12 +36,14 @@ def render(template: str, facts: Json | Mapping[str, Json]) -> str:
     unprintable raises `subjectUnverifiable`: it could pass for another account. A number looks into a list,
     `{accounts.0.id}`. A claim whose own name is a URL is written as it is, `{https://slack.com/team_id}`.
     Ids that do hold colons are `{*account_id}`, the template's only fact and its end: nothing to mix up then.
-    A template that names no fact would make everybody one account: `appMisconfigured`, as is a `*` elsewhere.
+    A template that names no fact would make everybody one account, and two facts without a `:` between them could be
+    divided in two ways: `appMisconfigured`, as is a `*` elsewhere.
     """
     names = _PLACEHOLDER.findall(template)
     if not names:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the identity template names no fact")
-    if any(name.startswith("*") for name in names) and not _WITH_COLONS.fullmatch(template):
+    starred = any(name.startswith("*") for name in names)
+    if _RUN_TOGETHER.search(template) or (starred and not _WITH_COLONS.fullmatch(template)):
         raise BrokerError(Code.APP_MISCONFIGURED, note="the identity template could not tell accounts apart")
     parts = {name: _part(_lookup(facts, name.lstrip("*")), colons=name.startswith("*")) for name in names}
     return _PLACEHOLDER.sub(lambda match: parts[match[1]], template)

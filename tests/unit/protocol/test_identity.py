@@ -49,7 +49,8 @@ FACTS: dict[str, Any] = {
         ("github:user:{id}", "github:user:42"),
         ("n:{zero}", "n:0"),
         ("x:{https://x.example/team_id}", "x:T9"),
-        ("{id}{id}", "4242"),
+        ("{id}:{id}", "42:42"),
+        ("x:{id}.a:b-{zero}", "x:42.a:b-0"),
         ("mail:{email}", "mail:A@x.example"),
     ],
 )
@@ -81,6 +82,14 @@ def test_an_id_with_colons_needs_a_template_that_can_hold_nothing_else():
 @pytest.mark.parametrize("template", ["slack:team:T1", "", "{}", "a{"])
 def test_a_template_that_names_no_fact_would_make_everybody_one_person(template):
     assert Code.APP_MISCONFIGURED == code_of(lambda: render(template, FACTS))
+
+
+@pytest.mark.case("45")
+@pytest.mark.parametrize("between", ["", "-", ".", "_", "/", "@", "+", "user"])
+def test_two_facts_without_a_colon_between_them_could_be_somebody_elses(between: str):
+    """Who may choose his own id, `b-c`, would otherwise be `c` of another team, `a-b`."""
+    assert Code.APP_MISCONFIGURED == code_of(partial(render, f"x:{{team.id}}{between}{{id}}", FACTS))
+    assert Code.APP_MISCONFIGURED == code_of(partial(render, f"x:{{zero}}:{{team.id}}{between}{{id}}", FACTS))
 
 
 @pytest.mark.case("39", "45")
