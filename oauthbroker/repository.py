@@ -103,6 +103,10 @@ class Repository:
         """Disk space for the grant's next version, whatever a provider's answer may add to it."""
         return self._store.reserve(self.grant_key(grant.app, grant.subject), len(grant.to_plaintext()) + ANSWER_BYTES)
 
+    def room_for_first(self, app: str, subject: str) -> AbstractAsyncContextManager[Room]:
+        """The same for a pair that has no grant yet."""
+        return self._store.reserve(self.grant_key(app, subject), ANSWER_BYTES)
+
     async def save_grant(self, grant: Grant, *, expect: int, room: Room | None = None) -> Held[Grant]:
         """Writes durably, under the pair's lease. A grant with something left to do is marked due first."""
         key = self.grant_key(grant.app, grant.subject)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.asker import Asker
@@ -13,7 +14,7 @@ from oauthbroker.protocol.client_credentials import client_credentials_request, 
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import Grant, Renewal, Token
-from oauthbroker.repository import Held, Repository
+from oauthbroker.repository import Conflict, Held, Repository, Room
 from oauthbroker.scope import granted_scopes
 from oauthbroker.secret import Secret
 
@@ -32,36 +33,72 @@ class Fetch:
     ) -> Grant | None:
         """Replaces the grant that is `held`; the newer one where somebody changed it meanwhile.
 
+        (1) room on disk, so that no token is asked for in vain (2) a report is counted, whatever the answer will be
+        (3) the provider (4) the new grant.
+
         Raises what the provider's answer means (`client_credentials_response`), `scopeExceeded`, and store codes.
         """
-        endpoints, sent_at = await self.discovery.endpoints(app), self.clock.now()
+        endpoints = await self.discovery.endpoints(app)
+        async with self._room(app, subject, held) as room:  # (1)
+            if rejected is not None and held is not None:
+                counted = await self._counted(held)  # (2)
+                if counted is None:
+                    return await self._latest(app.name, subject)
+                held = counted
+            old = held.record if held is not None else None
+            grant = await self._ask(app, endpoints, subject, old, rejected)  # (3)
+            return await self._store(grant, held, room)  # (4)
+
+    def _room(self, app: OAuthApp, subject: str, held: Held[Grant] | None) -> AbstractAsyncContextManager[Room]:
+        if held is None:
+            return self.repository.room_for_first(app.name, subject)
+        return self.repository.room_for(held.record)
+
+    async def _counted(self, held: Held[Grant]) -> Held[Grant] | None:
+        """Notes that a rejected token is about to be replaced: a provider that gives the same one again, or none, is
+        not asked more often than one that gives another. None when somebody changed the grant meanwhile."""
+        grant = held.record
+        noted = replace(grant, renewal=grant.renewal.forced_at(self.clock.now()))
+        async with self.repository.pair(grant.app, grant.subject):
+            with suppress(Conflict):
+                return await self.repository.save_grant(noted, expect=held.generation)
+        return None
+
+    async def _latest(self, app: str, subject: str) -> Grant | None:
+        there = await self.repository.grant(app, subject)
+        return there.record if there is not None else None
+
+    async def _ask(
+        self, app: OAuthApp, endpoints: Endpoints, subject: str, old: Grant | None, rejected: Secret | None
+    ) -> Grant:
+        sent_at = self.clock.now()
         answer = await self.asker.ask(
             app, lambda known: client_credentials_request(known, endpoints, app.scopes, clock=self.clock)
         )
         tokens = client_credentials_response(app, answer)
         scopes, _ = granted_scopes(app, app.scopes, tokens.scopes)
-        old = held.record if held is not None else None
-        if old is not None and old.token is not None and rejected == tokens.access_token:
+        if rejected == tokens.access_token:
             raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="the rejected token came back")
-        lifetime = tokens.lifetime_seconds
-        grant = self._grant(app, subject, tokens, scopes, old)
-        if lifetime is not None and grant.token is not None:
-            grant = replace(grant, token=replace(grant.token, expires_at=sent_at + timedelta(seconds=lifetime)))
-        if rejected is not None:
-            grant = replace(grant, renewal=grant.renewal.forced_at(sent_at))
-        return await self._store(grant, held)
+        return self._grant(app, subject, tokens, scopes, old, sent_at)
 
     def _grant(
-        self, app: OAuthApp, subject: str, tokens: TokenResponse, scopes: tuple[str, ...], old: Grant | None
+        self,
+        app: OAuthApp,
+        subject: str,
+        tokens: TokenResponse,
+        scopes: tuple[str, ...],
+        old: Grant | None,
+        sent_at: datetime,
     ) -> Grant:
-        now = self.clock.now()
+        now, lifetime = self.clock.now(), tokens.lifetime_seconds
+        expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
         grant = Grant(
             app=app.name,
             provider=app.provider,
             subject=subject,
             flow="client_credentials",
             scopes=scopes,
-            token=Token(tokens.access_token, tokens.token_type, lifetime_seconds=tokens.lifetime_seconds),
+            token=Token(tokens.access_token, tokens.token_type, None, expires, lifetime),
             created_at=old.created_at if old is not None and not old.revoked else now,
             updated_at=now,
             registration=app.registration,
@@ -74,10 +111,10 @@ class Fetch:
             grant = grant.retiring(None, old.token.access_token, now)  # with a wider reach it might end this one too
         return grant
 
-    async def _store(self, grant: Grant, held: Held[Grant] | None) -> Grant | None:
+    async def _store(self, grant: Grant, held: Held[Grant] | None, room: Room) -> Grant | None:
         async with self.repository.pair(grant.app, grant.subject):
             there = await self.repository.grant(grant.app, grant.subject)
             before = held.generation if held is not None else 0
             if (there.generation if there is not None else 0) != before:
                 return there.record if there is not None else None
-            return (await self.repository.save_grant(grant, expect=before)).record
+            return (await self.repository.save_grant(grant, expect=before, room=room)).record

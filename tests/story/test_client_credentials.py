@@ -17,7 +17,7 @@ from oauthbroker.results import Failed, Ready
 from oauthbroker.secret import Secret
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
-from tests.house import BASE, BOB, SCOPES, TEAM, House, file_store, running, turn, user_app
+from tests.house import BASE, BOB, SCOPES, TEAM, House, UnwellStore, file_store, running, turn, user_app
 
 APP = "machine"
 TOOLS = {"Tool/reader": (ToolAuth(APP, ("read",)),), "Tool/all": (ToolAuth(APP),)}
@@ -281,6 +281,53 @@ async def test_a_token_that_the_api_refuses_is_replaced_once_for_all_who_say_so(
         newer = await asyncio.gather(*(tool.report_rejected(APP, first.access_token) for tool in tools))
         assert 2 == asked(identity_provider)
         assert 1 == len({each.access_token.reveal() for each in newer if isinstance(each, Ready)})
+
+
+@pytest.mark.case("61")
+@pytest.mark.parametrize("again", ["the same token", "an error", "silence"])
+async def test_a_report_counts_whatever_comes_of_it(
+    identity_provider: IdentityProvider, test_clock: TestClock, again: str
+) -> None:
+    """A provider that keeps its tokens for as long as they live gives the same one again, report or no report."""
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        first = await ready(house)
+        token = identity_provider.script.token
+        if again == "the same token":
+            token.fields(access_token=first.access_token.reveal(), times=FOREVER)
+        elif again == "an error":
+            token.answer(200, {"expires_in": 3600}, times=FOREVER)
+        else:
+            token.close_after_accept(times=FOREVER)
+        tool = house.broker.oauth(nobody())
+        for _ in range(40):
+            test_clock.advance(61)
+            reported = await tool.report_rejected(APP, first.access_token)
+        assert isinstance(reported, Failed)
+        assert Code.RATE_LIMITED is reported.code
+        assert 1 + house.broker.bundle.settings.limits.rejections_per_hour == asked(identity_provider)
+        assert first.access_token == (await ready(house)).access_token
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first one", "a later one"])
+async def test_while_the_disk_is_full_nothing_is_asked_for_that_could_not_be_kept(
+    identity_provider: IdentityProvider, test_clock: TestClock, *, first: bool
+) -> None:
+    store = UnwellStore(test_clock)
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock, store=store) as house:
+        if not first:
+            await ready(house)
+            test_clock.advance(3600)
+        before, store.refuses = asked(identity_provider), 1000
+        for _ in range(10):
+            failed = await refused(house)
+            assert (Code.STORE_UNAVAILABLE, True) == (failed.code, failed.retryable)
+        assert before == asked(identity_provider)
+        store.refuses = 0
+        got = await ready(house)
+        grant = await house.grant(APP, TEAM)
+        assert grant is not None
+        assert grant.token is not None
+        assert (before + 1, got.access_token) == (asked(identity_provider), grant.token.access_token)
 
 
 async def test_a_revoked_one_is_told_to_the_provider_and_fetched_anew_when_needed(
