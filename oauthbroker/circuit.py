@@ -1,11 +1,14 @@
-"""A circuit per app: while its provider is down, too busy or refuses our client, nobody waits to be told so again."""
+"""Circuits: while a provider is down, too busy or refuses our client, nobody waits to be told so again.
+
+One per app, and one per grant for trouble that is that grant's own: one person's account must not stop everybody's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
@@ -13,29 +16,36 @@ from oauthbroker.errors import BrokerError, Code
 _COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, Code.PROVIDER_UNREACHABLE}
 _AT_ONCE = 32  # calls of one app; half of what one provider may have open, so that no app fills the row of another
 _FAILURES = 3  # in a row, before it opens without having been asked to
+_GRANTS = 2  # that have failed since the last success, before what may be one grant's own trouble is the app's
 _LONGEST = 60.0
 _MISCONFIGURED = 30.0
 _PROBE = 30.0  # the longest that one trial call keeps the others waiting
+_MOST_OWN = 10_000
 
 
 @dataclass(slots=True)
 class _Circuit:
     failures: int = 0
+    grants: set[str] = field(default_factory=set)
     code: Code | None = None
     until: float = 0.0
     trial_until: float = 0.0
 
 
 class Circuits:
-    """The circuits of one process. Times are the clock's monotonic seconds; pauses are spread by jitter."""
+    """The circuits of one process. Times are the clock's monotonic seconds; pauses are spread by jitter.
+
+    `grant` is a grant's id; left out for calls that are about none.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._circuits: dict[str, _Circuit] = {}
+        self._own: dict[tuple[str, str], _Circuit] = {}
         self._rows: dict[str, asyncio.Semaphore] = {}
 
     @asynccontextmanager
-    async def turn(self, app: str, *, wait: float) -> AsyncIterator[None]:
+    async def turn(self, app: str, grant: str = "", *, wait: float) -> AsyncIterator[None]:
         """One of the calls that an app may have under way. Raises what `check` raises, looked at when it is our turn,
         and `providerUnreachable` after `wait` seconds in the row."""
         row = self._rows.setdefault(app, asyncio.Semaphore(_AT_ONCE))
@@ -48,49 +58,77 @@ class Circuits:
         if not ours:
             raise BrokerError(Code.PROVIDER_UNREACHABLE, note="too many wait for this provider", retry_after_seconds=1)
         try:
-            self.check(app)
+            self.check(app, grant)
             yield
         finally:
             row.release()
+            circuit = self._circuits.get(app)
+            if circuit is not None:  # a trial that never reached the provider has told nothing
+                circuit.trial_until = 0.0
 
-    def pause(self, app: str) -> float:
+    def pause(self, app: str, grant: str = "") -> float:
         """Seconds until somebody may ask again; 0 for now."""
-        circuit = self._circuits.get(app)
-        if circuit is None or circuit.code is None:
-            return 0.0
-        return max(0.0, max(circuit.until, circuit.trial_until) - self._clock.monotonic())
+        circuit = self._closed_way(app, grant)
+        return 0.0 if circuit is None else max(circuit.until, circuit.trial_until) - self._clock.monotonic()
 
-    def check(self, app: str) -> None:
+    def check(self, app: str, grant: str = "") -> None:
         """Raises the code that opened the circuit, with the seconds left. Once they are over, one call at a time may
         try again."""
-        circuit, left = self._circuits.get(app), self.pause(app)
-        if circuit is None or circuit.code is None:
-            return
-        if left > 0:
+        circuit = self._closed_way(app, grant)
+        if circuit is not None and circuit.code is not None:
+            left = max(circuit.until, circuit.trial_until) - self._clock.monotonic()
             raise BrokerError(circuit.code, note="not asked again yet", retry_after_seconds=max(1, round(left)))
-        circuit.trial_until = self._clock.monotonic() + _PROBE
+        common = self._circuits.get(app)
+        if common is not None and common.code is not None:
+            common.trial_until = self._clock.monotonic() + _PROBE
 
-    def worked(self, app: str) -> None:
+    def worked(self, app: str, grant: str = "") -> None:
         """The provider answered as it should."""
         self._circuits.pop(app, None)
+        self._own.pop((app, grant), None)
 
-    def failed(self, app: str, error: BrokerError) -> bool:
-        """Notes a failure; whether it opened the circuit, which is worth one line in the log.
+    def failed(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> bool:
+        """Notes a failure; whether it opened the app's circuit, which is worth one line in the log.
 
         429 and an asked-for pause open it at once and for as long as the provider said, a refused client for 30 s,
-        other failures after three in a row for 1 s, then twice as long each time up to a minute.
+        other failures after three in a row for 1 s, then twice as long each time up to a minute. What may be one
+        grant's `own` trouble pauses that grant, and counts for the app once another grant has met it too.
         """
         if error.code not in _COUNTED:  # it answered, and spoke of one grant
-            self.worked(app)
+            self._circuits.pop(app, None)
             return False
         circuit = self._circuits.setdefault(app, _Circuit())
         circuit.failures += 1
+        circuit.grants.add(grant)
+        if own and len(circuit.grants) < _GRANTS:
+            self.pause_one(app, grant, error)
+            return False
         pause = self._pause(circuit, error)
         if pause is None:
             return False
         news = circuit.code is not error.code
         circuit.code, circuit.until, circuit.trial_until = error.code, self._clock.monotonic() + pause, 0.0
         return news
+
+    def pause_one(self, app: str, grant: str, error: BrokerError) -> None:
+        """Nobody asks for this grant for a while: 1 s, then twice as long each time up to a minute."""
+        now = self._clock.monotonic()
+        if len(self._own) >= _MOST_OWN:
+            self._own = {pair: circuit for pair, circuit in self._own.items() if circuit.until > now}
+        circuit = self._own.setdefault((app, grant), _Circuit())
+        circuit.failures += 1
+        circuit.code = error.code
+        circuit.until = now + self._spread(circuit.failures)
+
+    def _closed_way(self, app: str, grant: str) -> _Circuit | None:
+        """What stands in the way right now, if anything: the longer of the app's and the grant's own."""
+        now = self._clock.monotonic()
+        found = [
+            circuit
+            for circuit in (self._circuits.get(app), self._own.get((app, grant)))
+            if circuit is not None and circuit.code is not None and max(circuit.until, circuit.trial_until) > now
+        ]
+        return max(found, key=lambda circuit: max(circuit.until, circuit.trial_until), default=None)
 
     def _pause(self, circuit: _Circuit, error: BrokerError) -> float | None:
         match error.code:

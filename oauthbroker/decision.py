@@ -102,8 +102,8 @@ def settle(renewed: Renewed, need: Need, now: datetime) -> Decision:
     """Lines 8 to 11, once a renewal was tried: a token that still lives is better than none, and a passing trouble is
     nobody's reason to bother a person."""
     grant, trouble = renewed.grant, renewed.trouble
-    if trouble is not None and trouble.code is Code.SUBJECT_MISMATCH:
-        return Refuse(trouble.code)
+    if trouble is not None and (grant is None or trouble.code is Code.SUBJECT_MISMATCH):
+        return Refuse(trouble.code, trouble.retry_after_seconds)
     decision = decide(grant, need, now)
     if not isinstance(decision, Renew):
         return decision
@@ -113,4 +113,8 @@ def settle(renewed: Renewed, need: Need, now: datetime) -> Decision:
         return Use(degraded=True)
     if trouble is not None:
         return Refuse(trouble.code, trouble.retry_after_seconds)
-    return Refuse(Code.MIN_TTL_UNSATISFIABLE if alive else Code.TOKEN_RESPONSE_INVALID)
+    if alive:
+        return Refuse(Code.MIN_TTL_UNSATISFIABLE)
+    if token is not None and token.lifetime_seconds:  # it lived, and its answer took longer than that
+        return Refuse(Code.PROVIDER_UNREACHABLE, 1)
+    return Refuse(Code.TOKEN_RESPONSE_INVALID)

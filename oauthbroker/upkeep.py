@@ -15,6 +15,7 @@ from oauthbroker.records import Grant
 from oauthbroker.repository import Due, Held, Repository
 
 AT_ONCE = 4
+BREATH = 64  # records that are opened before others may run
 MOST_WATCHED = 10_000
 
 
@@ -58,7 +59,12 @@ class Upkeep:
     async def recover(self) -> int:
         """Settles every intent whose attempt is over; how many. Soon after a crash, because a provider may forgive a
         refresh token that comes twice only for seconds. One that is under way elsewhere is waited for, not repeated."""
-        left = [held for due in await self._repository.due() if (held := await self._open(due)) is not None]
+        left = []
+        for number, due in enumerate(await self._repository.due(), start=1):
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
+            if (held := await self._open(due)) is not None:
+                left.append(held)
         return sum(await asyncio.gather(*(self._renew(held) for held in left)))
 
     async def _open(self, due: Due) -> Held[Grant] | None:

@@ -33,6 +33,7 @@ from oauthbroker.flows.revoke import Revoke
 from oauthbroker.flows.sweep import Sweep
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
+from oauthbroker.keeper import Keeper
 from oauthbroker.kin import Kin
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
@@ -242,9 +243,9 @@ def _build(
         outbox.ring()
         moved.ring()
 
-    finish = Finish(repository, owners, clock, audit, metrics, wake)
-    quota = OpenSessions(limits)
     kin = Kin(repository, clock, apps if whole else None)
+    finish = Finish(repository, owners, clock, audit, metrics, kin.learn, wake)
+    quota = OpenSessions(limits)
     circuits = {task: Circuits(clock) for task in ("revoke", "devices", "refresh")}
     revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, circuits["revoke"], wake, log.warning)
     revocations = Revocations(repository, revoke, apps.get, clock)
@@ -257,9 +258,10 @@ def _build(
     connect = Connect(repository, asker, discovery, finish, quota, clock, audit)
     callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
     fetch = Fetch(repository, asker, discovery, clock)
+    keeper = Keeper(clock, metrics, log.warning)
     refresh = Refresh(
         repository, discovery, Redeemer(asker, owners, clock), fetch, revoke.tokens, revoke.late, circuits["refresh"],
-        clock, audit, metrics, limits, log.warning,
+        keeper, clock, audit, metrics, limits, log.warning,
     )  # fmt: skip
     upkeep = Upkeep(repository, refresh, apps.get, clock)
     sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events, polling.watch)
@@ -268,7 +270,7 @@ def _build(
     consent = Consent(apps, connect, callback, discovery, clock)
 
     def health() -> Health:
-        unstored = Code.STORE_UNAVAILABLE if refresh.unstored else None
+        unstored = Code.STORE_UNAVAILABLE if keeper.unstored else None
         return Health(tuple(code.value for code in (in_use.trouble, unstored) if code is not None))
 
     web, follow_routes = build_app(

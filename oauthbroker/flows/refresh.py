@@ -7,8 +7,6 @@ says so. What is written is fenced by the intent: a revoke or a new login that c
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,18 +18,17 @@ from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Revoker
+from oauthbroker.keeper import Keeper, Tell, Write
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.redeem import Redeemed, Redeemer
-from oauthbroker.protocol.refresh import RenewalRefused
+from oauthbroker.protocol.refresh import CLIENT_UNKNOWN, RenewalRefused
 from oauthbroker.records import Grant, Renewal, grant_id
 from oauthbroker.repository import Conflict, Held, Repository, Room
 from oauthbroker.secret import Secret
 from oauthbroker.single_flight import Flight, SingleFlight
 
 PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a flight may last, and so how long to wait for one
-KEEP_TRYING = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 20)  # seconds between tries to store a renewed token
-Tell = Callable[..., None]
 
 
 class Fetcher(Protocol):
@@ -43,9 +40,9 @@ class Fetcher(Protocol):
 
 
 class Later(Protocol):
-    """Ends tokens that came, the refresh token first, for a grant of this subject that was revoked meanwhile."""
+    """Ends tokens that came for a grant of this subject that was revoked meanwhile."""
 
-    async def __call__(self, app: OAuthApp, subject: str, tokens: tuple[Secret, ...]) -> None: ...
+    async def __call__(self, app: OAuthApp, subject: str, *, refresh: Secret | None, access: Secret | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +89,13 @@ class Refresh:
     drop: Revoker
     late: Later
     circuits: Circuits
+    keeper: Keeper
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
     limits: Limits
     tell: Tell
     _flights: SingleFlight[Renewed] = field(default_factory=SingleFlight)
-    _closing: asyncio.Event = field(default_factory=asyncio.Event)
-    _unstored: set[str] = field(default_factory=set)
 
     async def renew(
         self, app: OAuthApp, subject: str, seen: Held[Grant] | None, *, rejected: Secret | None = None
@@ -112,26 +108,30 @@ class Refresh:
         return await self._flights.join(
             (app.name, subject),
             lambda flight: self._answer(job, flight),
-            lambda: Renewed(job.before, BrokerError(Code.STORE_UNAVAILABLE)),
+            lambda: Renewed(None, BrokerError(Code.STORE_UNAVAILABLE)),
         )
-
-    @property
-    def unstored(self) -> int:
-        """How many renewed tokens are in memory only, or were lost with it."""
-        return len(self._unstored)
 
     async def close(self) -> None:
         """Waits for what is under way; what could not be stored so far gets one more try."""
-        self._closing.set()
+        self.keeper.close()
         await self._flights.close()
 
     async def _answer(self, job: _Job, flight: Flight[Renewed]) -> Renewed:
         try:
             return await self._transaction(job, flight)
         except BrokerError as error:
-            return Renewed(job.before, error.with_traceback(None))
+            trouble = error.with_traceback(None)
         except Conflict:
-            return Renewed(job.before, BrokerError(Code.STORE_LOCKED))
+            trouble = BrokerError(Code.STORE_LOCKED)
+        return Renewed(await self._as_it_is(job), trouble)
+
+    async def _as_it_is(self, job: _Job) -> Grant | None:
+        """The grant now: it may have been revoked while we waited for something that failed. None when nobody knows."""
+        try:
+            held = await self.repository.grant(job.app.name, job.subject)
+        except BrokerError:
+            return None
+        return held.record if held is not None else None
 
     async def _transaction(self, job: _Job, flight: Flight[Renewed]) -> Renewed:
         wait, entered = PROVIDER_CALLS * self.limits.provider_seconds, False
@@ -158,7 +158,7 @@ class Refresh:
         if held is None or grant is None or not grant.refresh_tokens or grant.registration != app.registration:
             return Renewed(grant)
         self._check_pause(grant)
-        async with self.circuits.turn(app.name, wait=self.limits.provider_seconds):
+        async with self.circuits.turn(app.name, grant.id, wait=self.limits.provider_seconds):
             endpoints = await self._endpoints(app)
             async with self.repository.room_for(grant) as room:
                 begun = await self._begin(job, held)
@@ -173,7 +173,7 @@ class Refresh:
             try:
                 grant = await self.fetch(app, job.subject, held, job.rejected)
             except BrokerError as error:
-                self._count(app, error)
+                self._count(app.name, error)
                 self._not_fetched(job, error)
                 raise
         self.circuits.worked(app.name)
@@ -199,7 +199,7 @@ class Refresh:
         try:
             return await self.discovery.endpoints(app)
         except BrokerError as error:
-            self._count(app, error)
+            self._count(app.name, error)
             raise
 
     async def _begin(self, job: _Job, looked: Held[Grant]) -> Held[Grant] | None:
@@ -222,44 +222,37 @@ class Refresh:
         except RenewalRefused as error:
             refused = error
         else:
-            self.circuits.worked(job.app.name)
+            self._worked(begun, redeemed)
             return await self._commit(job, flight, begun, redeemed, room)
-        return await self._refused(job, begun, refused)
+        return await self._refused(job, flight, begun, refused, room)
+
+    def _worked(self, begun: Grant, redeemed: Redeemed) -> None:
+        self.circuits.worked(begun.app, begun.id)
+        if not redeemed.token.lives(0, self.clock.now()):  # or every call would ask for another one like it
+            self.circuits.pause_one(begun.app, begun.id, BrokerError(Code.TOKEN_RESPONSE_INVALID))
 
     async def _commit(
-        self, job: _Job, flight: Flight[Renewed], begun: Grant, redeemed: Redeemed, room: Room | None
+        self, job: _Job, flight: Flight[Renewed], begun: Grant, redeemed: Redeemed, room: Room
     ) -> Renewed:
-        """Stores what the provider gave. While the disk refuses, the token is served from memory, the lease is kept
-        so that nobody sends the old one, and storing it is tried again."""
-        for pause in (*KEEP_TRYING, 0.0):
-            try:
-                stored = await self._store(job, begun, redeemed, room)
-            except (BrokerError, Conflict) as error:
-                code = error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
-            else:
-                self._unstored.discard(begun.id)
-                return stored
-            room = None
-            self._unstored.add(begun.id)
-            self.tell("a renewed token is not stored yet", app=begun.app, grant=begun.id[:15], code=code.value)
-            self.metrics.add(Metric.RENEWALS_UNSTORED, begun.app)
-            flight.land(Renewed(self._with(redeemed, begun), BrokerError(code)))
-            if self._closing.is_set() or not pause:
-                break
-            await self._rest(pause)
-        self.tell("a renewed token was never stored: the next start asks with the old one", app=begun.app)
-        return Renewed(self._with(redeemed, begun), BrokerError(Code.STORE_UNAVAILABLE))
+        """Stores what the provider gave."""
 
-    async def _rest(self, seconds: float) -> None:
-        """Until the next try, or until the broker is left: then there is only one more, and nobody waits for it."""
-        both = [asyncio.ensure_future(each) for each in (self.clock.sleep(seconds), self._closing.wait())]
-        try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in both:
-                each.cancel()
+        async def write(room: Room | None) -> Grant | None:
+            return await self._store(job, begun, redeemed, room)
 
-    async def _store(self, job: _Job, begun: Grant, redeemed: Redeemed, room: Room | None) -> Renewed:
+        return await self._keep(flight, self._with(redeemed, begun), None, room, write)
+
+    async def _keep(
+        self, flight: Flight[Renewed], after: Grant, trouble: BrokerError | None, room: Room, write: Write
+    ) -> Renewed:
+        """Written, or served from memory until it is."""
+
+        def meanwhile(code: Code) -> None:
+            flight.land(Renewed(after, trouble or BrokerError(code)))
+
+        grant, why_not = await self.keeper.keep(after, room, write, meanwhile)
+        return Renewed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
+
+    async def _store(self, job: _Job, begun: Grant, redeemed: Redeemed, room: Room | None) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
             if held is not None and held.record.is_attempted_as(begun):
@@ -267,52 +260,87 @@ class Refresh:
                 held = await self.repository.save_grant(grant, expect=held.generation, room=room)
                 self._note(TokenRenewed(begun.app, begun.id, job.rejected is not None))
                 self.metrics.add(Metric.RENEWALS, begun.app)
-                return Renewed(held.record)
+                return held.record
+            if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
+                return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
         if held is None or held.record.revoked:  # a new login may share its grant with these tokens: then they are left
-            await self.late(job.app, begun.subject, redeemed.came)
-        return Renewed(held.record if held is not None else None)
+            access = redeemed.token.access_token
+            await self.late(job.app, begun.subject, refresh=redeemed.refresh_token, access=access)
+        return held.record if held is not None else None
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
         return grant.renewed(redeemed.token, redeemed.scopes, self.clock.now())
 
-    async def _refused(self, job: _Job, begun: Grant, refused: RenewalRefused) -> Renewed:
+    async def _refused(
+        self, job: _Job, flight: Flight[Renewed], begun: Grant, refused: RenewalRefused, room: Room
+    ) -> Renewed:
         """What a refusal means for the grant, written down; a revoke or a login that came meanwhile wins."""
-        app = job.app
-        self._count(app, refused)
-        came = refused.spare is not None or bool(refused.unwanted)
+        came = refused.spare is not None or refused.access is not None
         renewal = begun.renewal.after(
             refused.code, spent=refused.spent, came=came, spare=refused.spare, at=self.clock.now()
         )
         trouble = _trouble(refused, renewal)
+        self._count_refusal(begun, refused)
         self._note(RenewalFailed(begun.app, begun.id, trouble.code.value))
         self.metrics.add(Metric.RENEWAL_FAILURES, trouble.code.value)
-        if renewal.ended or came or refused.code is Code.TOKEN_RESPONSE_INVALID:
+        if renewal.ended or came or refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.APP_MISCONFIGURED}:
             self.tell(
                 "a renewal was refused",
                 app=begun.app, grant=begun.id[:15], code=trouble.code.value, note=refused.note, ended=renewal.ended,
             )  # fmt: skip
-        grant = await self._write_down(begun, renewal, rejected=job.rejected is not None)
-        spare = (refused.spare,) if refused.spare is not None else ()
-        if grant is not None and grant.revoked:
-            if came:
-                await self.late(app, begun.subject, (*spare, *refused.unwanted))
-        elif app.revocation.reach == "token" and came:  # while the grant may go on, the spare may be all it has
-            await self.drop(app, (*spare, *refused.unwanted) if renewal.ended else refused.unwanted)
-        return Renewed(grant, trouble)
+        renewed = await self._write_down(job, flight, begun, refused, renewal, room)
+        await self._drop_unwanted(job.app, refused, renewal, renewed.grant)
+        return renewed
 
-    async def _write_down(self, begun: Grant, renewal: Renewal, *, rejected: bool) -> Grant | None:
-        with suppress(BrokerError, Conflict):  # an intent that stays says no more than that the token may be spent
+    async def _write_down(
+        self, job: _Job, flight: Flight[Renewed], begun: Grant, refused: RenewalRefused, renewal: Renewal, room: Room
+    ) -> Renewed:
+        """A spare may be the only refresh token that lives, so it is kept like a token; the rest can be found out
+        again: an intent that stays says no more than that the token may be spent."""
+        after = begun.refused(renewal, self.clock.now(), rejected=job.rejected is not None)
+        trouble = _trouble(refused, renewal)
+
+        async def write(room: Room | None) -> Grant | None:
             async with self.repository.pair(begun.app, begun.subject):
                 held = await self.repository.grant(begun.app, begun.subject)
                 if held is None or not held.record.is_attempted_as(begun):
                     return held.record if held is not None else None
-                after = held.record.refused(renewal, self.clock.now(), rejected=rejected)
-                return (await self.repository.save_grant(after, expect=held.generation)).record
-        return begun.refused(renewal, self.clock.now(), rejected=rejected)
+                changed = held.record.refused(renewal, self.clock.now(), rejected=job.rejected is not None)
+                return (await self.repository.save_grant(changed, expect=held.generation, room=room)).record
 
-    def _count(self, app: OAuthApp, error: BrokerError) -> None:
-        if self.circuits.failed(app.name, error):
-            self.tell("renewals pause", app=app.name, code=error.code.value, note=error.note)
+        if refused.spare is not None and not renewal.ended:
+            return await self._keep(flight, after, trouble, room, write)
+        with suppress(BrokerError, Conflict):
+            return Renewed(await write(room), trouble)
+        return Renewed(after, trouble)
+
+    async def _drop_unwanted(
+        self, app: OAuthApp, refused: RenewalRefused, renewal: Renewal, grant: Grant | None
+    ) -> None:
+        if grant is not None and grant.revoked:
+            if refused.spare is not None or refused.access is not None:
+                await self.late(app, grant.subject, refresh=refused.spare, access=refused.access)
+            return
+        spare = refused.spare if renewal.ended else None  # while the grant may go on, it may be all it has
+        unwanted = tuple(secret for secret in (spare, refused.access) if secret is not None)
+        if unwanted and app.revocation.reach == "token":
+            await self.drop(app, unwanted)
+
+    def _count_refusal(self, begun: Grant, refused: RenewalRefused) -> None:
+        """What may be this grant's own trouble does not stop everybody's; a provider that speaks of our client, asks
+        for patience or was not reached at all speaks of everybody's."""
+        about_all = refused.note in CLIENT_UNKNOWN or refused.retry_after_seconds is not None or not refused.spent
+        if refused.code is Code.APP_MISCONFIGURED:
+            about_all = refused.note in CLIENT_UNKNOWN
+        self._count(begun.app, refused, begun.id, own=not about_all)
+        if refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.SCOPE_EXCEEDED, Code.ID_TOKEN_INVALID}:
+            self.circuits.pause_one(begun.app, begun.id, refused)
+        elif refused.code is Code.EXCHANGE_FAILED:
+            self.circuits.pause_one(begun.app, begun.id, BrokerError(Code.PROVIDER_UNREACHABLE))
+
+    def _count(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> None:
+        if self.circuits.failed(app, error, grant, own=own):
+            self.tell("renewals pause", app=app, code=error.code.value, note=error.note)
 
     def _note(self, entry: TokenRenewed | RenewalFailed) -> None:
         """After the fact: a log that cannot be written must not cost a token that is stored. The token is not handed

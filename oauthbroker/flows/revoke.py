@@ -20,7 +20,7 @@ from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
 from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
 from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.records import AgentEvent, Grant, Renewal, Retired, Token
+from oauthbroker.records import AgentEvent, Grant, Renewal, Retired, Token, grant_id
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
 
@@ -56,13 +56,14 @@ class Revoke:
         except BrokerError:
             return False
 
-    async def late(self, app: OAuthApp, subject: str, tokens: tuple[Secret, ...]) -> None:
-        """Tokens that came for a grant that was ended meanwhile, the refresh token first: they end too. They join its
-        tombstone before the provider hears of them, so that neither a crash nor a busy provider loses one.
+    async def late(self, app: OAuthApp, subject: str, *, refresh: Secret | None, access: Secret | None) -> None:
+        """Tokens that came for a grant that was ended meanwhile: they end too. They join its tombstone before the
+        provider hears of them, so that neither a crash nor a busy provider loses one.
 
         The caller holds the grant's flight. Tokens below a new login are left alone: they may share its grant.
         """
-        refresh, access = (tokens[0] if len(tokens) > 1 else None), tokens[-1]
+        held: Held[Grant] | None = None
+        code = Code.RECORD_CORRUPT
         try:
             async with self.repository.pair(app.name, subject):
                 held = await self.repository.grant(app.name, subject)
@@ -71,13 +72,23 @@ class Revoke:
                 if held is not None:
                     grant = held.record.retiring(refresh, access, self.clock.now())
                     held = await self.repository.save_grant(grant, expect=held.generation)
-        except (BrokerError, Conflict):
-            held = None
+        except (BrokerError, Conflict) as error:
+            held, code = None, error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
         if held is None:
-            await self.tokens(app, tokens)
+            await self._late_and_not_kept(app, subject, Retired.of(refresh, access, self.clock.now()), code)
             return
         with suppress(BrokerError):  # they are in the tombstone: whoever comes next goes on
             await self._end(app, held.record)
+
+    async def _late_and_not_kept(self, app: OAuthApp, subject: str, late: Retired, code: Code) -> None:
+        """Without the record nobody knows what else would die with them: a new login, or kin. Then only a revocation
+        that reaches no further than its token may be told; elsewhere they end with the tombstone's own."""
+        told = False
+        if app.revocation.reach == "token":
+            with suppress(BrokerError):
+                told = await self._tell(app, _in_order(late)) == "done"
+        grant = grant_id(app.name, subject)[:15]
+        self.tell("tokens that came late are not kept", app=app.name, grant=grant, code=code.value, revoked=told)
 
     async def bury(self, name: str, subject: str) -> Held[Grant] | None:
         """The tombstone of (name, subject): from here on nobody gets its token, in any process. None when no grant
@@ -170,15 +181,15 @@ class Revoke:
 
     async def _tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], grant: Grant | None = None) -> Told:
         """RFC 7009 section 2.1, or the app's own way. `done` when the provider took note of the token that lives
-        longest, `none` where it has no way to be told of it, `later` when a new login has taken `grant`'s place.
-        Raises what the provider's answer means."""
+        longest, `none` where it has no way to be told of it, `later` when a new login has taken `grant`'s place or
+        has become its kin. Raises what the provider's answer means."""
         wanted = [(hint, token) for hint, token in tokens if takes(app.revocation, hint)]
         endpoints = await self.discovery.endpoints(app)
         if not wanted or not endpoints.revoke_url:
             return "none"
         took_note = []
         for hint, token in wanted:
-            if grant is not None and not await self._stands(grant):
+            if grant is not None and not (await self._stands(grant) and await self._may_tell(app, grant)):
                 return "later"
             answer = await self._ask(app, endpoints, token, hint)
             took_note.append(revoke_response(app, answer))

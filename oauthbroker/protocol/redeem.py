@@ -22,11 +22,12 @@ from oauthbroker.secret import Secret
 
 @dataclass(frozen=True, slots=True)
 class Redeemed:
-    """What one good answer changes in a grant. `came` is all that it brought, to be revoked if nobody wants it."""
+    """What one good answer changes in a grant. `refresh_token` is the one that it brought, None where it brought none:
+    to be revoked with the access token if nobody wants them."""
 
     token: Token
     scopes: tuple[str, ...]
-    came: tuple[Secret, ...]
+    refresh_token: Secret | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +84,15 @@ class Redeemer:
             scopes, _ = granted_scopes(app, grant.scopes, tokens.scopes)  # (2)
             _check_not_ended(old, tokens.access_token, sent_at)  # (3)
         except BrokerError as error:
-            unwanted = (tokens.access_token,)
-            refused = RenewalRefused(
-                error.code, spent=True, note=error.note, spare=tokens.refresh_token, unwanted=unwanted
-            )
+            spare, access = tokens.refresh_token, tokens.access_token
+            refused = RenewalRefused(error.code, spent=True, note=error.note, spare=spare, access=access)
         else:
             lifetime = tokens.lifetime_seconds
             if lifetime is None and old is not None:
                 lifetime = old.lifetime_seconds
             expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
             token = Token(tokens.access_token, tokens.token_type, tokens.refresh_token or sent, expires, lifetime)
-            return Redeemed(token, scopes, tokens.secrets)
+            return Redeemed(token, scopes, tokens.refresh_token)
         raise refused
 
 

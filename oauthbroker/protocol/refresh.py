@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.answers import is_json
 from oauthbroker.protocol.authorize import requested_scopes
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.token import GONE, RefusedTokens, TokenResponse, token_request, token_response
 from oauthbroker.protocol.token_fields import body_members, optional_token, token_members
 from oauthbroker.secret import Secret
 
+CLIENT_UNKNOWN = frozenset({"invalid_client", "the provider does not know this client"})
+"""Notes of refusals that are about our client, whoever's token was sent."""
+
 
 class RenewalRefused(BrokerError):
     """No token that we take. `spent`: the refresh token may have been used up by the request (RFC 9700 section
     4.14.2). `spare` is the refresh token of an answer that we refuse: it may be the only one that still lives.
-    `unwanted` is what else came along and may be revoked."""
+    `access` is the access token that came with it, which nobody wants."""
 
     def __init__(
         self,
@@ -27,12 +31,12 @@ class RenewalRefused(BrokerError):
         note: str = "",
         retry_after_seconds: int | None = None,
         spare: Secret | None = None,
-        unwanted: tuple[Secret, ...] = (),
+        access: Secret | None = None,
     ) -> None:
         super().__init__(code, note=note, retry_after_seconds=retry_after_seconds)
         self.spent = spent
         self.spare = spare
-        self.unwanted = unwanted
+        self.access = access
 
 
 def refresh_request(
@@ -65,10 +69,10 @@ def refresh_response(app: OAuthApp, answer: Answer) -> TokenResponse:
         return token_response(app, answer, refreshed=True)
     except RefusedTokens as refused:
         failed = RenewalRefused(
-            refused.code, spent=True, note=refused.note, spare=_spare(app, answer), unwanted=refused.tokens[-1:]
+            refused.code, spent=True, note=refused.note, spare=_spare(app, answer), access=refused.tokens[-1]
         )
     except BrokerError as refused:
-        failed = _judged(answer.status, refused)
+        failed = _judged(answer, refused)
         if answer.status == 200 and failed.spent:
             failed.spare = _spare(app, answer)
     raise failed
@@ -82,15 +86,17 @@ def _spare(app: OAuthApp, answer: Answer) -> Secret | None:
         return None
 
 
-def _judged(status: int, refused: BrokerError) -> RenewalRefused:
-    code, spent = refused.code, False
+def _judged(answer: Answer, refused: BrokerError) -> RenewalRefused:
+    code, spent, status = refused.code, False, answer.status
     match code:
-        case Code.EXCHANGE_FAILED if refused.note == GONE:
+        case Code.EXCHANGE_FAILED if refused.note in GONE:
             code = Code.REAUTH_REQUIRED
         case Code.EXCHANGE_FAILED if refused.note in {"invalid_request", "invalid_scope"}:
             code = Code.APP_MISCONFIGURED
-        case Code.TOKEN_RESPONSE_INVALID if 400 <= status < 500:
+        case Code.TOKEN_RESPONSE_INVALID if status == 400 and (is_json(answer) or not answer.body):
             code = Code.EXCHANGE_FAILED
+        case Code.TOKEN_RESPONSE_INVALID if 400 <= status < 500:  # a wall in front of the provider, not the provider
+            code, spent = Code.PROVIDER_UNREACHABLE, True
         case Code.TOKEN_RESPONSE_INVALID:
             spent = True
         case Code.PROVIDER_UNREACHABLE:

@@ -18,6 +18,7 @@ from oauthbroker.turn import Json
 
 YEAR_SECONDS = 365 * 24 * 3600
 MAX_SCOPES = 1000
+MAX_TOKEN = 64 * 1024  # no header carries more
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # what a Bearer header can carry in one piece (RFC 6750 section 2.1)
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token, RFC 6749 section 3.3
 _DIGITS = re.compile(r"[0-9]{1,20}")
@@ -77,7 +78,7 @@ def optional_token(members: Mapping[str, Json], name: str) -> Secret | None:
     value = members.get(name)
     if value is None or value == "":
         return None
-    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+    if not isinstance(value, str) or len(value) > MAX_TOKEN or not _TOKEN.fullmatch(value):
         raise _invalid(f"the {name.replace('_', ' ')} is not a token")
     return Secret(value)
 

@@ -128,6 +128,16 @@ class Grant:
         renewal = Renewal(asked=self.renewal.asked, forced=self.renewal.forced)
         return replace(self, token=token, scopes=scopes, renewal=renewal, updated_at=at)
 
+    def adopting(self, begun: Grant, token: Token) -> Grant | None:
+        """With the refresh token of a renewal that a new login overtook, where that login kept the very one which the
+        renewal has spent. None where it has one of its own."""
+        mine, fresh = self.token, token.refresh_token
+        if self.revoked or mine is None or mine.refresh_token is None or fresh is None:
+            return None
+        if mine.refresh_token not in begun.refresh_tokens or fresh in begun.refresh_tokens:
+            return None
+        return replace(self, token=replace(mine, refresh_token=fresh))
+
     def refused(self, renewal: Renewal, at: datetime, *, rejected: bool) -> Grant:
         """With what a refused renewal left to remember. A token that its API has `rejected` is of no use to anybody
         once no other can come."""
@@ -153,8 +163,7 @@ class Grant:
 
     def retiring(self, refresh: Secret | None, access: Secret | None, at: datetime) -> Grant:
         """These came too late to be of use here: the provider will be told of them."""
-        late = Retired(at, () if refresh is None else (refresh,), () if access is None else (access,))
-        return replace(self, retired=late.and_also(self.retired))
+        return replace(self, retired=Retired.of(refresh, access, at).and_also(self.retired))
 
     def not_told_before(self, at: datetime) -> Grant:
         """The provider refuses to be told: only an operator can mend that, so it is left alone until then."""

@@ -16,8 +16,9 @@ Ended = Literal["", "dead", "uncertain", "quarantined"]
 """Why no renewal is tried any more: the provider said so, it said so after an answer of it was lost, or it answered
 with somebody else's account. "" while renewals may go on."""
 
-UNCLEAR_REFUSALS = 2  # refusals in no words we know that count as the one word
+UNCLEAR_SECONDS = 300  # a refusal in no words we know counts as the one word if it comes again after that long
 _LONGEST_PAUSE = 300
+_LONGEST_AFTER_A_CRASH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +26,34 @@ class Intent:
     """Written before a refresh token is sent. Whoever finds one knows that the token may be spent.
 
     `attempt` fences: only the attempt that the grant names may commit. `lost` counts the answers that were lost
-    before this attempt; `at` is when it was sent or, once it is known to be lost, when that was noticed.
+    before this attempt; `at` is when it was sent or, once the loss was `noticed`, when that was.
     """
 
     attempt: str
     at: datetime
     lost: int = 0
+    noticed: bool = False
 
     @property
     def retry_at(self) -> datetime:
-        """When the old token may be tried again: 1 s after the first lost answer, at most 5 min. Soon, because many
-        providers forgive a token that is used twice within seconds."""
-        return self.at + timedelta(seconds=min(2 ** min(self.lost, 20), _LONGEST_PAUSE))
+        """When the old token may be tried again: 1 s after the first lost answer, then longer, because many providers
+        forgive a token that is used twice within seconds; at most 5 min after a provider's silence, and 8 s after a
+        death of ours, which says nothing against the provider."""
+        longest = _LONGEST_PAUSE if self.noticed else _LONGEST_AFTER_A_CRASH
+        return self.at + timedelta(seconds=min(2 ** min(self.lost, 20), longest))
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
     """`spare` is a newer refresh token from an answer that we refused: it is tried first, the old one after it.
-    `refused` counts refusals in words that may mean anything; `asked` are the scopes that a client asked for itself
-    (RFC 6749 section 4.4); `forced` are the moments of the last hour at which a rejected token was renewed."""
+    `refused_at` is when it was first refused in words that may mean anything; `asked` are the scopes that a client
+    asked for itself (RFC 6749 section 4.4); `forced` are the moments of the last hour at which a token that seemed to
+    live was renewed."""
 
     intent: Intent | None = None
     spare: Secret | None = None
     ended: Ended = ""
-    refused: int = 0
+    refused_at: datetime | None = None
     asked: tuple[str, ...] = ()
     forced: tuple[datetime, ...] = ()
 
@@ -62,7 +67,7 @@ class Renewal:
 
     def lost(self, at: datetime) -> Renewal:
         """The answer did not come: the intent stays, and the pause before the next try counts from now."""
-        return self if self.intent is None else replace(self, intent=replace(self.intent, at=at))
+        return self if self.intent is None else replace(self, intent=replace(self.intent, at=at, noticed=True))
 
     def unsent(self) -> Renewal:
         """The refresh token was not spent by this attempt. What an earlier one lost stays lost."""
@@ -76,11 +81,12 @@ class Renewal:
         `code` and `spent` are those of `RenewalRefused`; tokens `came` with an answer that we refuse, `spare` being
         its refresh token: from then on that one is tried first.
         """
-        refused = self.refused + 1
         if code is Code.SUBJECT_MISMATCH:
             return self.over("quarantined")
-        if code is Code.EXCHANGE_FAILED and refused < UNCLEAR_REFUSALS:
-            return replace(self.unsent(), refused=refused)
+        if code is Code.EXCHANGE_FAILED:
+            since = self.refused_at or at
+            if (at - since).total_seconds() < UNCLEAR_SECONDS:
+                return replace(self.unsent(), refused_at=since)
         if code in {Code.REAUTH_REQUIRED, Code.EXCHANGE_FAILED}:
             return self.over("uncertain" if self.intent is not None and self.intent.lost else "dead")
         if not spent:
@@ -104,10 +110,10 @@ class Renewal:
             return None
         intent = self.intent
         return {
-            "intent": {"attempt": intent.attempt, "at": to_iso(intent.at), "lost": intent.lost} if intent else None,
+            "intent": _intent(intent) if intent is not None else None,
             "spare": codec.reveal(self.spare),
             "ended": self.ended,
-            "refused": self.refused,
+            "refusedAt": codec.iso(self.refused_at),
             "asked": list(self.asked),
             "forced": [to_iso(at) for at in self.forced],
         }
@@ -118,10 +124,16 @@ class Renewal:
             return cls()
         intent = data["intent"]
         return cls(
-            intent=Intent(intent["attempt"], from_iso(intent["at"]), intent["lost"]) if intent else None,
+            intent=Intent(intent["attempt"], from_iso(intent["at"]), intent["lost"], intent["noticed"])
+            if intent
+            else None,
             spare=codec.conceal(data["spare"]),
             ended=data["ended"],
-            refused=data["refused"],
+            refused_at=codec.moment(data["refusedAt"]),
             asked=tuple(data["asked"]),
             forced=tuple(from_iso(at) for at in data["forced"]),
         )
+
+
+def _intent(intent: Intent) -> dict[str, Any]:
+    return {"attempt": intent.attempt, "at": to_iso(intent.at), "lost": intent.lost, "noticed": intent.noticed}

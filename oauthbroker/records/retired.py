@@ -16,7 +16,7 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """Refresh and access tokens, each once. `since` is when the last of them joined."""
+    """Refresh and access tokens, each once, the newest first. `since` is when the last of them joined."""
 
     since: datetime
     refresh: tuple[Secret, ...] = ()
@@ -25,11 +25,18 @@ class Retired:
     def __repr__(self) -> str:
         return f"Retired({len(self.refresh)} refresh tokens, {len(self.access)} access tokens)"
 
+    @classmethod
+    def of(cls, refresh: Secret | None, access: Secret | None, at: datetime) -> Retired:
+        """What ends at this moment, of each kind one or none."""
+        return cls(at, () if refresh is None else (refresh,), () if access is None else (access,))
+
     def and_also(self, other: Retired | None) -> Retired:
+        """Both, the newest first; what joined at one moment stays in this order."""
         if other is None:
             return self
-        refresh, access = (*self.refresh, *other.refresh), (*self.access, *other.access)
-        return Retired(max(self.since, other.since), _each_once(refresh), _each_once(access))
+        newer, older = (self, other) if self.since >= other.since else (other, self)
+        refresh, access = (*newer.refresh, *older.refresh), (*newer.access, *older.access)
+        return Retired(newer.since, _each_once(refresh), _each_once(access))
 
     def without(self, secrets: Iterable[Secret]) -> Retired | None:
         """What is left; None for nothing."""
@@ -55,4 +62,4 @@ class Retired:
 
 
 def _each_once(secrets: Iterable[Secret]) -> tuple[Secret, ...]:
-    return tuple({secret.reveal(): secret for secret in secrets}.values())[-MOST:]
+    return tuple({secret.reveal(): secret for secret in secrets}.values())[:MOST]

@@ -308,6 +308,9 @@ async def test_a_token_that_has_ended_on_arrival_is_no_answer_and_its_refresh_to
     told = await house.ask()
     assert isinstance(told, Failed)
     assert INVALID is told.code
+    assert isinstance(await house.ask(), Failed)
+    assert 1 == house.idp.count("refresh_token"), "or every call would cost a request"
+    house.clock.advance(PAUSE)
     assert isinstance(await house.ask(), Ready)
     (family,) = house.idp.families("client-mail")
     assert "" == family.ended_by

@@ -13,7 +13,8 @@ from oauthbroker import upkeep
 from oauthbroker.apps import Limits
 from oauthbroker.circuit import Circuits
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.refresh import KEEP_TRYING, PROVIDER_CALLS
+from oauthbroker.flows.refresh import PROVIDER_CALLS
+from oauthbroker.keeper import KEEP_TRYING
 from oauthbroker.records import Intent
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.house import House, running, turn, user_app

@@ -18,7 +18,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.upkeep import Upkeep
-from tests.house import ALICE, House, running, turn, user_app
+from tests.house import ALICE, BOB, House, running, turn, user_app
 
 HOUR = 3600.0
 
@@ -56,7 +56,8 @@ async def plant(house: House, count: int, *, lives: float) -> list[str]:
 async def test_a_client_that_is_refused_touches_no_grant_and_raises_one_alarm(
     quiet: House, error: str, status: int
 ) -> None:
-    """A hundred people's tools ask; the provider is asked once, the operator is told once."""
+    """A hundred people's tools ask; the provider is asked once, or twice where the word may be about one grant alone;
+    the operator is told once."""
     house, subjects = quiet, await plant(quiet, 100, lives=-1)
     before = {held.record.id: held.record async for held in house.repository.grants()}
     refresh = house.idp.script.refresh
@@ -68,11 +69,62 @@ async def test_a_client_that_is_refused_touches_no_grant_and_raises_one_alarm(
         answer = await house.ask(of=turn(user=subject))
         assert isinstance(answer, Failed)
         assert Code.APP_MISCONFIGURED is answer.code
-    assert 1 == house.idp.count("refresh_token")
+    assert (1 if error in {"", "invalid_client"} else 2) == house.idp.count("refresh_token")
     assert 1 == house.log.getvalue().count("renewals pause")
     async for held in house.repository.grants():
         then, now = before[held.record.id], held.record
         assert replace(now, updated_at=then.updated_at) == then
+
+
+@pytest.mark.case("54")
+@pytest.mark.parametrize("error", ["unauthorized_client", "invalid_request", "invalid_scope", "invalid_target"])
+async def test_what_the_provider_says_of_one_persons_grant_stops_nobody_elses(quiet: House, error: str) -> None:
+    """Bob's tenant has removed our client; Alice's tools go on."""
+    house = quiet
+    await house.connected()
+    await house.connected(account="bob", of=turn(user=BOB))
+    house.clock.advance(HOUR)
+    for _ in range(5):
+        house.idp.script.refresh.refuse(error, 400)
+        bob = await house.ask(of=turn(user=BOB))
+        assert isinstance(bob, Failed)
+        assert Code.APP_MISCONFIGURED is bob.code
+        house.idp.script.reset()
+        assert isinstance(await house.ask(), Ready)
+        house.clock.advance(HOUR)
+
+
+@pytest.mark.case("55")
+@pytest.mark.parametrize("status", [400, 403, 404, 405, 408, 413])
+async def test_a_wall_in_front_of_the_provider_ends_no_grant(quiet: House, status: int) -> None:
+    """HTML where a token endpoint should be, for an hour: nobody has to agree again."""
+    house = quiet
+    await house.connected()
+    house.clock.advance(HOUR)
+    page = b"<html>Attention required!</html>"
+    house.idp.script.refresh.answer(status, page, {"content-type": "text/html"}, times=FOREVER)
+    for _ in range(60):
+        assert isinstance(await house.ask(), Failed)
+        house.clock.advance(60)
+    house.idp.script.reset()
+    house.clock.advance(301)
+    assert isinstance(await house.ask(), Ready)
+
+
+@pytest.mark.case("52")
+async def test_a_bare_400_that_comes_again_after_minutes_is_the_end(quiet: House) -> None:
+    """Several providers have no other word for a dead refresh token."""
+    house = quiet
+    await house.connected()
+    house.clock.advance(HOUR)
+    house.idp.script.refresh.answer(400, b"", times=FOREVER)
+    answers = []
+    for _ in range(12):
+        answers.append((await house.ask()).status)
+        house.clock.advance(61)
+    assert "error" == answers[0]
+    assert "authorization_required" == answers[-1]
+    assert house.idp.count("refresh_token") <= 8
 
 
 @pytest.mark.case("54")

@@ -135,3 +135,30 @@ async def test_who_was_in_the_row_when_it_opened_does_not_go_on(circuits: Circui
         async with circuits.turn("mail", wait=1):
             raise AssertionError
     assert Code.APP_MISCONFIGURED is refused.value.code
+
+
+def test_one_grants_own_trouble_stops_that_grant_alone(circuits: Circuits, clock: TestClock) -> None:
+    for _ in range(5):
+        assert not circuits.failed("mail", OURS, "bob", own=True)
+        clock.advance(circuits.pause("mail", "bob"))
+    circuits.failed("mail", OURS, "bob", own=True)
+    assert circuits.pause("mail", "bob") > 0
+    assert 0 == circuits.pause("mail", "alice")
+    assert circuits.failed("mail", OURS, "alice", own=True), "two grants: now it is the app's"
+    assert circuits.pause("mail", "carol") > 0
+
+
+def test_a_success_in_between_tells_that_it_was_the_grants_own(circuits: Circuits) -> None:
+    circuits.failed("mail", OURS, "bob", own=True)
+    circuits.worked("mail", "carol")
+    assert not circuits.failed("mail", OURS, "alice", own=True)
+    assert 0 == circuits.pause("mail", "carol")
+
+
+async def test_a_trial_that_never_reached_the_provider_is_nobodys_trial(circuits: Circuits, clock: TestClock) -> None:
+    circuits.failed("mail", OURS)
+    clock.advance(30)
+    with pytest.raises(RuntimeError):
+        async with circuits.turn("mail", wait=1):
+            raise RuntimeError("our own disk")
+    assert None is refusal(circuits)

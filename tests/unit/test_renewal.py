@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from oauthbroker.errors import Code
 from oauthbroker.records import Grant, Renewal
+from oauthbroker.records.renewal import UNCLEAR_SECONDS
 from oauthbroker.secret import Secret
 from tests.nouns import NOW, grant_with, token_with
 
 SPARE, OLD = Secret("a-spare-refresh-token"), Secret("the-old-refresh-token")
+moments = st.datetimes(min_value=NOW.replace(tzinfo=None)).map(lambda at: at.replace(tzinfo=NOW.tzinfo))
 FIRST = Renewal().begun("attempt-1", NOW)
 AFTER_A_LOSS = FIRST.begun("attempt-2", NOW)
 LATER = NOW + timedelta(seconds=10)
@@ -43,10 +45,17 @@ def test_what_ends_a_grants_renewals(renewal: Renewal, code: Code, ended: str) -
     assert ended == after(renewal, code).ended
 
 
-def test_two_refusals_in_unclear_words_count_as_one_clear_one() -> None:
+def test_a_refusal_in_unclear_words_counts_once_it_has_come_again_after_minutes() -> None:
+    """A wall in front of the provider says the same thing to everybody for a while."""
     once = after(FIRST, Code.EXCHANGE_FAILED)
-    assert (1, None, "") == (once.refused, once.intent, once.ended)
-    assert "dead" == after(once.begun("attempt-2", LATER), Code.EXCHANGE_FAILED).ended
+    assert (LATER, None, "") == (once.refused_at, once.intent, once.ended)
+    soon = once.begun("attempt-2", LATER).after(
+        Code.EXCHANGE_FAILED, spent=False, came=False, spare=None, at=LATER + timedelta(seconds=UNCLEAR_SECONDS - 1)
+    )
+    assert (LATER, "") == (soon.refused_at, soon.ended)
+    late = LATER + timedelta(seconds=UNCLEAR_SECONDS)
+    ended = soon.begun("attempt-3", late).after(Code.EXCHANGE_FAILED, spent=False, came=False, spare=None, at=late)
+    assert "dead" == ended.ended
 
 
 def test_what_was_surely_not_spent_leaves_no_trace() -> None:
@@ -83,6 +92,14 @@ def test_a_lost_answer_pauses_from_when_it_was_noticed_and_longer_each_time() ->
         assert renewal.intent is not None
         pauses.append((renewal.intent.retry_at - LATER).total_seconds())
     assert [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300] == pauses
+
+
+def test_a_death_of_ours_pauses_for_seconds_only() -> None:
+    renewal = Renewal()
+    for number in range(12):
+        renewal = renewal.begun(f"attempt-{number}", NOW)
+    assert renewal.intent is not None
+    assert 8 == (renewal.intent.retry_at - NOW).total_seconds()
 
 
 def test_a_refresh_token_that_came_with_a_refused_answer_is_tried_first() -> None:
@@ -140,16 +157,13 @@ def test_forced_renewals_are_counted_by_the_hour() -> None:
     assert 6 == len(renewal.forced)
 
 
-moments = st.datetimes(min_value=NOW.replace(tzinfo=None)).map(lambda at: at.replace(tzinfo=NOW.tzinfo))
-
-
 @given(
     st.builds(
         Renewal,
         intent=st.none() | st.just(AFTER_A_LOSS.intent),
         spare=st.none() | st.text(min_size=1).map(Secret),
         ended=st.sampled_from(["", "dead", "uncertain", "quarantined"]),
-        refused=st.integers(0, 3),
+        refused_at=st.none() | moments,
         asked=st.lists(st.text(min_size=1), max_size=3).map(tuple),
         forced=st.lists(moments, max_size=3).map(tuple),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,9 +84,23 @@ def test_joining_keeps_each_token_once_and_taking_away_takes_no_other(one, two, 
     assert (left is None) is not bool({*one, *two, *three} - set(gone))
 
 
-def test_only_so_many_are_kept_the_newest():
-    many = Retired(LATER, secrets(*map(str, range(MOST)))).and_also(Retired(LATER, secrets("last")))
-    assert (MOST, "last") == (len(many.refresh), many.refresh[-1].reveal())
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_only_so_many_are_kept_the_newest(newest_first):
+    old, new = Retired(kit.UPDATED, secrets(*map(str, range(MOST)))), Retired(LATER, secrets("last"))
+    both = new.and_also(old) if newest_first else old.and_also(new)
+    assert (MOST, "last", str(MOST - 2)) == (len(both.refresh), both.refresh[0].reveal(), both.refresh[-1].reveal())
+
+
+def test_of_many_late_tokens_the_last_one_is_told():
+    """The provider has not answered for as long as this person connects and leaves again."""
+    grant = kit.grant().tombstoned(kit.UPDATED)
+    for number in range(MOST + 5):
+        at = LATER + timedelta(minutes=number)
+        grant = grant.retiring(Secret(f"refresh-{number}"), Secret(f"access-{number}"), at)
+    for kind, texts in zip(("refresh", "access"), revealed(grant.ended), strict=True):
+        assert [f"{kind}-{number}" for number in range(MOST + 4, 4, -1)] == texts
+    told = grant.told(grant.ended, LATER)
+    assert (["printed-refresh"], ["printed-access"]) == revealed(told.ended), "the tombstone's own come next"
 
 
 def test_they_are_in_no_repr():

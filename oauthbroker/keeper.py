@@ -1,0 +1,74 @@
+"""Writing what must not be lost: a token that the provider has given and will not give again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.records import Grant
+from oauthbroker.repository import Conflict, Room
+
+KEEP_TRYING = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 20)  # seconds between tries to store a renewed token
+Tell = Callable[..., None]
+Write = Callable[[Room | None], Awaitable[Grant | None]]
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Tries again while the disk refuses. `tell` writes the log."""
+
+    clock: Clock
+    metrics: Metrics
+    tell: Tell
+    _unstored: set[str] = field(default_factory=set)
+    _closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def unstored(self) -> int:
+        """How many grants have something newer in memory than on disk."""
+        return len(self._unstored)
+
+    def close(self) -> None:
+        """What could not be stored so far gets one more try, at once."""
+        self._closing.set()
+
+    async def keep(
+        self, after: Grant, room: Room, write: Write, meanwhile: Callable[[Code], None]
+    ) -> tuple[Grant | None, Code | None]:
+        """(what `write` stored, None), or (`after`, why it was never stored).
+
+        `write` gets the room that was reserved, once. `meanwhile` hears of each failure: until it is stored, `after`
+        has to be served from memory, and the caller keeps the lease, so that nobody sends the old token.
+        """
+        left: Room | None = room
+        for pause in (*KEEP_TRYING, 0.0):
+            try:
+                stored = await write(left)
+            except (BrokerError, Conflict) as error:
+                code = error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
+            else:
+                self._unstored.discard(after.id)
+                return stored, None
+            left = None
+            self._unstored.add(after.id)
+            self.tell("a renewed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
+            self.metrics.add(Metric.RENEWALS_UNSTORED, after.app)
+            meanwhile(code)
+            if self._closing.is_set() or not pause:
+                break
+            await self._rest(pause)
+        self.tell("a renewed token was never stored: the next start asks with the old one", app=after.app)
+        return after, Code.STORE_UNAVAILABLE
+
+    async def _rest(self, seconds: float) -> None:
+        """Until the next try, or until the broker is left: then there is only one more, and nobody waits for it."""
+        both = [asyncio.ensure_future(each) for each in (self.clock.sleep(seconds), self._closing.wait())]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in both:
+                each.cancel()
