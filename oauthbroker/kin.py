@@ -1,27 +1,33 @@
-"""Whose grants would die together: those of one person at one client, where revoking a token ends all that he gave it.
+"""Whose grants would die together: those that have somebody in common at one client, where revoking a token ends all
+that was given to it.
 
-A revocation must not end a grant that nobody asked to end. Two grants are kin when the same person agreed to both with
-the same registration: two OAuthApps that share a client, or one global app that he connected for two teams.
+A revocation must not end a grant that nobody asked to end. Two grants are kin when they were made with the same
+registration, and the same person agreed to both or they belong to the same subject: two OAuthApps that share a client,
+one global app that somebody connected for two teams, one team's app that two people installed.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.records import Grant
 from oauthbroker.repository import Repository
 
-KNOWN_SECONDS = 10.0  # one scan for a whole row of revocations; a login that young may be overlooked
+REST = 10  # times what a scan took: however many grants there are, a row of revocations scans a tenth of its time
 
-Person = tuple[str, str]
+Tie = tuple[str, str]
+Pair = tuple[str, str]
 
 
 class Kin:
     """Finds living kin, by a scan of all grants where the configuration leaves room for some.
 
+    A found one is believed whenever it is still alive. That there is none is believed of a young scan only: the
+    broker's own logins are `learn`ed, so nothing but another process's login of the last moment may be overlooked.
     `apps` are all that are configured; without them there is always room.
     """
 
@@ -29,23 +35,29 @@ class Kin:
         self._repository = repository
         self._clock = clock
         self._apps = apps
-        self._pairs: dict[Person, set[tuple[str, str]]] = {}
-        self._scanned_at: float | None = None
+        self._known: defaultdict[Tie, set[Pair]] | None = None
+        self._young_until = 0.0
+        self._one_scan = asyncio.Lock()
 
     async def living(self, app: OAuthApp, grant: Grant) -> bool:
-        """Whether another grant of the same person and registration is alive; this one is not. Raises store codes.
+        """Whether another grant with the same registration, and with somebody in common, is alive; this one is not.
+        Raises store codes.
 
-        Who agreed is not always known; then nobody is known to be kin.
+        Who agreed is not always known: then only the subject is compared. A machine's own tokens have no kin, since
+        the next one is fetched without asking anybody.
         """
-        person = _person(grant)
-        if person is None or self._is_alone(app):
+        ties = _ties(grant)
+        if not ties or self._is_alone(app):
             return False
-        await self._scan()
-        for pair in self._pairs.get(person, ()):
-            held = await self._repository.grant(*pair)  # it may have been ended since the scan
-            if held is not None and not held.record.revoked and _person(held.record) == person:
-                return True
-        return False
+        if await self._finds(ties):
+            return True
+        return await self._scan() and await self._finds(ties)
+
+    def learn(self, grant: Grant) -> None:
+        """A login is about to be stored by this process."""
+        if self._known is not None:
+            for tie in _ties(grant):
+                self._known[tie].add((grant.app, grant.subject))
 
     def _is_alone(self, app: OAuthApp) -> bool:
         """An account that is its own subject has one grant per app, and no other app has this client."""
@@ -54,17 +66,36 @@ class Kin:
             return False
         return not any(each.registration == app.registration for each in self._apps.values() if each.name != app.name)
 
-    async def _scan(self) -> None:
-        now = self._clock.monotonic()
-        if self._scanned_at is not None and now - self._scanned_at < KNOWN_SECONDS:
-            return
-        found: dict[Person, set[tuple[str, str]]] = defaultdict(set)
-        async for held in self._repository.grants():
-            person = _person(held.record)
-            if person is not None and not held.record.revoked:
-                found[person].add((held.record.app, held.record.subject))
-        self._pairs, self._scanned_at = dict(found), now
+    async def _finds(self, ties: Iterable[Tie]) -> bool:
+        known: Mapping[Tie, set[Pair]] = self._known or {}
+        for pair in {pair for tie in ties for pair in known.get(tie, ())}:
+            held = await self._repository.grant(*pair)  # it may have been ended since
+            if held is not None and not held.record.revoked and not _ties(held.record).isdisjoint(ties):
+                return True
+        return False
+
+    async def _scan(self) -> bool:
+        """Looks at all grants, one caller at a time. False when the last look was a moment ago.
+
+        What is learned meanwhile joins what is being found: a login is in one of them, wherever the scan stands.
+        """
+        if self._is_young():
+            return False
+        async with self._one_scan:
+            if not self._is_young():
+                started, self._known = self._clock.monotonic(), defaultdict(set)
+                async for held in self._repository.grants():
+                    if not held.record.revoked:
+                        self.learn(held.record)
+                took = self._clock.monotonic() - started
+                self._young_until = started + (REST + 1) * took
+        return True
+
+    def _is_young(self) -> bool:
+        return self._known is not None and self._clock.monotonic() < self._young_until
 
 
-def _person(grant: Grant) -> Person | None:
-    return (grant.registration, grant.authorized_by) if grant.registration and grant.authorized_by else None
+def _ties(grant: Grant) -> frozenset[Tie]:
+    if not grant.registration or grant.flow == "client_credentials":
+        return frozenset()
+    return frozenset((grant.registration, who) for who in (grant.subject, grant.authorized_by) if who)

@@ -46,13 +46,15 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Verifies and commits for every flow that ends in a grant; ends sessions that do not."""
+    """Verifies and commits for every flow that ends in a grant; ends sessions that do not. `learn` hears of each grant
+    before it is stored, so that no revocation overlooks it."""
 
     repository: Repository
     owners: OwnerReader
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
+    learn: Callable[[Grant], None]
     wake: Callable[[], None]
 
     async def claim(self, held: Held[AuthSession], seconds: float) -> Held[AuthSession] | None:
@@ -94,6 +96,7 @@ class Finish:
                 check_pin(old.account, verified.owner.account, switch_account=session.switch_account)
             grant = self._next_grant(app, session, verified, old, sent_at)
             self.audit.write(Connected(app.name, grant.id, session.id), self.clock.now())  # no entry, no grant
+            self.learn(grant)
             stored = await self._store(grant, before.generation if before else 0)
             with suppress(BrokerError, Conflict):  # the grant is durable: from here on `recover` can finish
                 await self._complete_all(stored.record, held)
