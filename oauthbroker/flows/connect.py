@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.audit import AuditWriter, ConnectStarted
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
@@ -84,28 +84,42 @@ class Connect:
     async def start(self, app: OAuthApp, ticket: str) -> Departure:
         """The person pressed the button: new state, verifier, nonce and cookie in one write; the last browser wins.
 
-        Raises `stateUnknown`, and what discovery and pushing the request raise, before anything is written: the same
-        link may be tried again, and a browser that is already on its way still arrives.
+        Raises `stateUnknown`, also for a link that was pressed too often, and what discovery and pushing the request
+        raise, before the attempt is written: the same link may be tried again, and a browser that is already on its
+        way still arrives.
         """
         await self.discovery.endpoints(app)
         for _ in range(8):
             held = await self.look(ticket)
-            if held.record.device is not None:
-                raise BrokerError(Code.REQUEST_INVALID, note="a device code takes no browser to the provider")
-            if held.record.config_digest != app.digest():
-                await self.finish.lapse(held)
-                raise BrokerError(Code.STATE_UNKNOWN)
+            await self._check_startable(app, held)
             cookie = Secret(random_text(self.clock, 256))
             attempt = new_attempt(self.clock, held.record.locator, cookie=cookie)
-            session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
-            url = await self._way_out(app, session)
             try:
+                held = await self._counted(app, held)
+                session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
+                url = await self._way_out(app, session)
                 await self.repository.save_session(session, expect=held.generation)
             except Conflict:
                 continue
             self.audit.write(ConnectStarted(app.name, session.id), self.clock.now())
             return Departure(url, cookie, session)
         raise BrokerError(Code.STORE_LOCKED)
+
+    async def _check_startable(self, app: OAuthApp, held: Held[AuthSession]) -> None:
+        if held.record.device is not None:
+            raise BrokerError(Code.REQUEST_INVALID, note="a device code takes no browser to the provider")
+        if held.record.config_digest != app.digest():
+            await self.finish.lapse(held)
+            raise BrokerError(Code.STATE_UNKNOWN)
+        if held.record.worn_out:
+            raise BrokerError(Code.STATE_UNKNOWN, note="the link's button was pressed too often")
+
+    async def _counted(self, app: OAuthApp, held: Held[AuthSession]) -> Held[AuthSession]:
+        """One press more. It is written before it costs the provider a request, else along with the attempt."""
+        session = held.record.pressed()
+        if not self._pushes(app, await self.discovery.endpoints(app)):
+            return replace(held, record=session)
+        return await self.repository.save_session(session, expect=held.generation)
 
     async def provider_url(self, app: OAuthApp, session: AuthSession) -> Secret:
         """The provider's authorization URL of the session's present attempt. It carries the state: a Secret.
@@ -124,14 +138,15 @@ class Connect:
         Raises `providerUnreachable`, `providerRateLimited`, `appMisconfigured`.
         """
         endpoints, asked = await self.discovery.endpoints(app), _asked(session)
-        if app.pushed_authorization == "never":
-            return Secret(authorization_url(app, endpoints, **asked))
-        if endpoints.pushed_authorization_url:
+        if self._pushes(app, endpoints):
             answer = await self.asker.ask(app, lambda known: par_request(known, endpoints, **asked, clock=self.clock))
             return Secret(pushed_url(app, endpoints, par_response(answer)))
-        if await self.discovery.push_required(app):
+        if app.pushed_authorization != "never" and await self.discovery.push_required(app):
             raise BrokerError(Code.APP_MISCONFIGURED, note="requests must be pushed, and there is nowhere to")
         return Secret(authorization_url(app, endpoints, **asked))
+
+    def _pushes(self, app: OAuthApp, endpoints: Endpoints) -> bool:
+        return app.pushed_authorization != "never" and bool(endpoints.pushed_authorization_url)
 
     async def decline(self, ticket: str) -> AuthSession:
         """The person said no on our own page. Raises `stateUnknown`."""

@@ -111,6 +111,7 @@ class Opening:
         for held in waiting:
             session = held.record
             fits = _same_wish(session, wish) and session.claim is None and session.config_digest == app.digest()
+            fits = fits and not session.worn_out
             half = (session.expires_at - session.created_at) / 2
             if fits and session.expires_at - self.clock.now() > half:
                 return session

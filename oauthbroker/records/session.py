@@ -25,6 +25,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget, SubjectMode
 
 SessionStatus = Literal["pending", "completed", "failed", "expired"]
+MAX_PRESSES = 20  # of a link's button: a person in trouble presses a few times; each may cost the provider a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class Claim:
 class AuthSession:
     """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are not.
 
-    `device` is set in the device code flow, which has no attempt of a browser.
+    `device` is set in the device code flow, which has no attempt of a browser. `presses` counts how often its link's
+    button was pressed.
     """
 
     locator: str
@@ -86,6 +88,7 @@ class AuthSession:
     finished_at: datetime | None = None
     outbox: AgentEvent | None = None
     device: Device | None = None
+    presses: int = 0
 
     @property
     def id(self) -> str:
@@ -95,11 +98,20 @@ class AuthSession:
     def open(self) -> bool:
         return self.status == "pending"
 
+    @property
+    def worn_out(self) -> bool:
+        """Nobody is taken to the provider by this link any more; a browser that is on its way still arrives."""
+        return self.presses >= MAX_PRESSES
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id[:9]}..., {self.status}{', claimed' if self.claim else ''})"
 
+    def pressed(self) -> AuthSession:
+        """Somebody pressed the button."""
+        return replace(self, presses=self.presses + 1)
+
     def attempted(self, attempt: Attempt, scopes: tuple[str, ...] | None = None) -> AuthSession:
-        """A browser pressed the button and takes this attempt to the provider, to ask for `scopes` by now."""
+        """A browser takes this attempt to the provider, to ask for `scopes` by now."""
         return replace(self, attempt=attempt, scopes=self.scopes if scopes is None else scopes)
 
     def polled(self, device: Device) -> AuthSession:
@@ -153,7 +165,7 @@ class AuthSession:
             "expiresAt": to_iso(self.expires_at),
             "resume": self.resume.to_json(),
         }
-        status = {
+        status: dict[str, Any] = {
             "ticket": codec.reveal(self.ticket),
             "nonce": codec.reveal(attempt.nonce),
             "cookie": attempt.cookie,
@@ -166,6 +178,8 @@ class AuthSession:
             "finishedAt": codec.iso(self.finished_at),
             "outbox": self.outbox.to_json() if self.outbox else None,
         }
+        if self.presses:
+            status["presses"] = self.presses
         return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
@@ -194,6 +208,7 @@ class AuthSession:
             failure=Code(status["failure"]) if status["failure"] else None,
             finished_at=codec.moment(status["finishedAt"]),
             outbox=AgentEvent.from_json(status["outbox"]) if status["outbox"] else None,
+            presses=status.get("presses", 0),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 
 from oauthbroker.apps import Endpoints, OAuthApp, Pushing
 from oauthbroker.errors import Code
+from oauthbroker.records.session import MAX_PRESSES
 from oauthbroker.results import Failed, Ready
 from oauthbroker.secret import Secret
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.canary import off_the_record
+from oauthbroker.testing.provider import FOREVER
 from tests.house import House, endpoints_of, running, user_app
 from tests.story.test_callback import assert_says
 
@@ -126,10 +129,45 @@ async def test_a_push_that_fails_leaves_everything_as_it_was_and_the_link_good(
         person = house.browser()
         spoil(identity_provider.script.par)
         assert_says(await press(house, asked, person), code)
-        assert before == await house.session(asked)
+        assert before.pressed() == await house.session(asked)
         assert await house.event(wait=0) is None
         assert 0 == identity_provider.count("authorize")
         assert 200 == (await house.connect(asked, browser=person)).status
+
+
+@pytest.mark.parametrize("how", ["pushed", "pushed in vain", "plain"])
+async def test_a_link_leads_to_the_provider_twenty_times_and_then_to_the_next_link(
+    identity_provider: IdentityProvider, how: str
+) -> None:
+    """Whoever has a link could otherwise have us push for as long as it lives."""
+    app = user_app(identity_provider) if how == "plain" else naming(identity_provider)
+    async with running(identity_provider, [app]) as house:
+        asked, person = await house.ask_link(), house.browser()
+        back = await house.way_back(asked, person)
+        if how == "pushed in vain":
+            identity_provider.script.par.answer(503, times=FOREVER)
+        for _ in range(MAX_PRESSES - 2):
+            await press(house, asked)
+        if how != "pushed in vain":
+            back = await house.way_back(asked, person)
+        else:
+            await press(house, asked)
+        for _ in range(5):
+            assert_says(await press(house, asked), Code.STATE_UNKNOWN)
+        assert (0 if how == "plain" else MAX_PRESSES) == identity_provider.count("par")
+        again = await house.ask_link()
+        assert again.auth_session_id != asked.auth_session_id
+        assert 303 == (await person.follow(back)).status
+        assert isinstance(await house.ask(), Ready)
+
+
+async def test_many_presses_at_once_cost_the_provider_no_more_than_that(identity_provider: IdentityProvider) -> None:
+    async with running(identity_provider, [naming(identity_provider)]) as house:
+        asked = await house.ask_link()
+        for _ in range(3):
+            await asyncio.gather(*(press(house, asked) for _ in range(20)))
+        assert MAX_PRESSES >= identity_provider.count("par")
+        assert MAX_PRESSES == (await house.session(asked)).presses
 
 
 async def test_a_push_that_fails_for_one_browser_does_not_strand_another(identity_provider: IdentityProvider) -> None:

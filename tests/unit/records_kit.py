@@ -112,6 +112,7 @@ browser_sessions = st.builds(
     failure=st.none() | st.sampled_from(list(Code)),
     finished_at=st.none() | moments,
     outbox=st.none() | events,
+    presses=st.integers(0, 20),
 )
 device_sessions = st.builds(replace, browser_sessions, attempt=st.just(Attempt.none()), device=devices)
 sessions = browser_sessions | device_sessions

@@ -333,7 +333,7 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     renewal = Renewal(Intent("a", now), Secret("spare"), "dead", 1, ("read",), (now,))
     remembered = Retired(now, (Secret("refresh"),), (Secret("access"),))
     full = kit.grant(renewal=renewal, retired=remembered, tell_after=now, token_binding="x")
-    records = (full, kit.session(), kit.session(device=kit.device(), attempt=Attempt.none()))
+    records = (full, kit.session(presses=1), kit.session(device=kit.device(), attempt=Attempt.none()))
     prose = re.sub(r"```.*?```", "", text("store/README.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
     printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5

@@ -13,6 +13,7 @@ from hypothesis import given
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.callback import STATE
 from oauthbroker.records import AgentEvent, Attempt, AuthSession, ClaimedSession, Grant, codec, grant_id
+from oauthbroker.records.session import MAX_PRESSES
 from oauthbroker.secret import Secret
 from tests.unit import records_kit as kit
 
@@ -236,6 +237,15 @@ def test_the_next_browser_replaces_the_attempt_and_nothing_else():
     session = kit.session()
     attempt = replace(session.attempt, cookie="f" * 64)
     assert replace(session, attempt=attempt) == session.attempted(attempt)
+
+
+def test_a_link_wears_out_after_twenty_presses_and_one_of_before_they_were_counted_has_none():
+    session = kit.session()
+    for _ in range(MAX_PRESSES - 1):
+        session = session.pressed()
+    assert not session.worn_out
+    assert session.pressed().worn_out
+    assert "presses" not in json.loads(kit.session().to_plaintext())["status"]
 
 
 def test_a_revoked_grant_keeps_its_tokens_until_the_provider_knows():
