@@ -63,8 +63,10 @@ class Connect:
         """The session that a link's page is about: an open one, or in the device code flow also one that is being
         finished or has ended, because that page is looked at again and again. Raises `stateUnknown`."""
         held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if TICKET.fullmatch(ticket) else None
-        session = held.record if held is not None else None
-        if session is not None and session.device is not None:
+        if held is None:
+            raise BrokerError(Code.STATE_UNKNOWN)
+        session = held.record
+        if session.device is not None:
             if session.ticket is not None and session.ticket.matches(ticket):
                 return session
             if session.device.was_shown_under(ticket):
