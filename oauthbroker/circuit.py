@@ -77,7 +77,9 @@ class Circuits:
         circuit = self._closed_way(app, grant)
         if circuit is not None and circuit.code is not None:
             left = max(circuit.until, circuit.trial_until) - self._clock.monotonic()
-            raise BrokerError(circuit.code, note="not asked again yet", retry_after_seconds=max(1, round(left)))
+            error = BrokerError(circuit.code, note="not asked again yet")
+            error.retry_after_seconds = max(1, round(left)) if error.retryable else None
+            raise error
         common = self._circuits.get(app)
         if common is not None and common.code is not None:
             common.trial_until = self._clock.monotonic() + _PROBE

@@ -98,6 +98,15 @@ def _is_too_much(token: Token, need: Need) -> bool:
     return need.ttl is not None and token.lifetime_seconds is not None and need.ttl >= token.lifetime_seconds
 
 
+def is_early(grant: Grant, need: Need, now: datetime) -> bool:
+    """Whether the grant's token is young: only a caller who names a minimum close to its whole lifetime has it renewed,
+    and could have it renewed at every call."""
+    token = grant.token
+    if need.ttl is None or token is None or token.lifetime_seconds is None:
+        return False
+    return token.lives(max(need.default_ttl, token.lifetime_seconds / 2), now)
+
+
 def settle(renewed: Renewed, need: Need, now: datetime) -> Decision:
     """Lines 8 to 11, once a renewal was tried: a token that still lives is better than none, and a passing trouble is
     nobody's reason to bother a person."""

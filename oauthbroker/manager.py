@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from oauthbroker.apps import OAuthApp, Settings, ToolAuth
 from oauthbroker.audit import AuditWriter, TokenIssued, TokenRejected
 from oauthbroker.clock import Clock
-from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, settle
+from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, is_early, settle
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.connect import Connect
 from oauthbroker.flows.opening import Opening, Wish
@@ -144,7 +144,8 @@ class OAuthManager:
             decision = self._decide(call, grant)
             if isinstance(decision, Renew):
                 rejected = call.rejected if self._is_rejected(call, grant) else None
-                renewed = await self.refresh.renew(app, subject, held, rejected=rejected)
+                early = grant is not None and is_early(grant, call.need, self.clock.now())
+                renewed = await self.refresh.renew(app, subject, held, rejected=rejected, early=early)
                 grant, decision = renewed.grant, settle(renewed, call.need, self.clock.now())
                 if isinstance(decision, Use) and self._is_rejected(call, grant):
                     raise renewed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
@@ -162,12 +163,19 @@ class OAuthManager:
     def _decide(self, call: _Call, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:
             return Ask("noGrant")
-        decision = decide(grant, call.need, self.clock.now())
-        if grant is None or not isinstance(decision, Use) or not self._is_rejected(call, grant):
+        now = self.clock.now()
+        decision = decide(grant, call.need, now)
+        if grant is None:
             return decision
-        if not grant.refresh_tokens and not call.need.alone:
-            return Ask("revoked")
-        now, hour = self.clock.now(), timedelta(hours=1)
+        if isinstance(decision, Use) and self._is_rejected(call, grant):
+            if not grant.refresh_tokens and not call.need.alone:
+                return Ask("revoked")
+            return self._forced(grant, now)
+        return self._forced(grant, now) if isinstance(decision, Renew) and is_early(grant, call.need, now) else decision
+
+    def _forced(self, grant: Grant, now: datetime) -> Decision:
+        """Renewals of tokens that seem to live are counted: a tool must not keep a provider busy."""
+        hour = timedelta(hours=1)
         forced = grant.renewal.forced_since(now - hour)
         if len(forced) >= self.settings.limits.rejections_per_hour:
             return Refuse(Code.RATE_LIMITED, max(1, int((forced[0] + hour - now).total_seconds())))

@@ -29,18 +29,18 @@ class Fetch:
     clock: Clock
 
     async def __call__(
-        self, app: OAuthApp, subject: str, held: Held[Grant] | None, rejected: Secret | None
+        self, app: OAuthApp, subject: str, held: Held[Grant] | None, rejected: Secret | None, *, forced: bool
     ) -> Grant | None:
         """Replaces the grant that is `held`; the newer one where somebody changed it meanwhile.
 
-        (1) room on disk, so that no token is asked for in vain (2) a report is counted, whatever the answer will be
+        (1) room on disk, so that no token is asked for in vain (2) a forced renewal is counted, whatever comes of it
         (3) the provider (4) the new grant.
 
         Raises what the provider's answer means (`client_credentials_response`), `scopeExceeded`, and store codes.
         """
         endpoints = await self.discovery.endpoints(app)
         async with self._room(app, subject, held) as room:  # (1)
-            if rejected is not None and held is not None:
+            if forced and held is not None:
                 counted = await self._counted(held)  # (2)
                 if counted is None:
                     return await self._latest(app.name, subject)

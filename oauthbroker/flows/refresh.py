@@ -35,7 +35,7 @@ class Fetcher(Protocol):
     """Gets a new token for a client that asks for itself; the grant as it is then."""
 
     async def __call__(
-        self, app: OAuthApp, subject: str, held: Held[Grant] | None, rejected: Secret | None
+        self, app: OAuthApp, subject: str, held: Held[Grant] | None, rejected: Secret | None, *, forced: bool
     ) -> Grant | None: ...
 
 
@@ -61,6 +61,12 @@ class _Job:
     subject: str
     seen: Held[Grant] | None
     rejected: Secret | None
+    early: bool = False
+
+    @property
+    def forced(self) -> bool:
+        """The token seems to live: such renewals are counted."""
+        return self.rejected is not None or self.early
 
     @property
     def before(self) -> Grant | None:
@@ -98,13 +104,20 @@ class Refresh:
     _flights: SingleFlight[Renewed] = field(default_factory=SingleFlight)
 
     async def renew(
-        self, app: OAuthApp, subject: str, seen: Held[Grant] | None, *, rejected: Secret | None = None
+        self,
+        app: OAuthApp,
+        subject: str,
+        seen: Held[Grant] | None,
+        *,
+        rejected: Secret | None = None,
+        early: bool = False,
     ) -> Renewed:
         """One renewal of the grant that the caller `seen`, or what somebody else made of it meanwhile.
 
-        `rejected` is renewed although it seems to live. Never raises: trouble is part of the answer.
+        `rejected` is renewed although it seems to live, and so is a token that somebody finds too old `early` in its
+        life. Never raises: trouble is part of the answer.
         """
-        job = _Job(app, subject, seen, rejected)
+        job = _Job(app, subject, seen, rejected, early)
         return await self._flights.join(
             (app.name, subject),
             lambda flight: self._answer(job, flight),
@@ -171,14 +184,14 @@ class Refresh:
         app = job.app
         async with self.circuits.turn(app.name, wait=self.limits.provider_seconds):
             try:
-                grant = await self.fetch(app, job.subject, held, job.rejected)
+                grant = await self.fetch(app, job.subject, held, job.rejected, forced=job.forced)
             except BrokerError as error:
                 self._count(app.name, error)
                 self._not_fetched(job, error)
                 raise
         self.circuits.worked(app.name)
         if grant is not None:
-            self._note(TokenRenewed(app.name, grant.id, job.rejected is not None))
+            self._note(TokenRenewed(app.name, grant.id, job.forced))
             self.metrics.add(Metric.RENEWALS, app.name)
         return Renewed(grant)
 
@@ -210,7 +223,7 @@ class Refresh:
                 return None
             now = self.clock.now()
             renewal = held.record.renewal.begun(random_text(self.clock, 128), now)
-            if job.rejected is not None:
+            if job.forced:
                 renewal = renewal.forced_at(now)
             return await self.repository.save_grant(replace(held.record, renewal=renewal), expect=held.generation)
 
@@ -258,7 +271,7 @@ class Refresh:
             if held is not None and held.record.is_attempted_as(begun):
                 grant = self._with(redeemed, held.record)
                 held = await self.repository.save_grant(grant, expect=held.generation, room=room)
-                self._note(TokenRenewed(begun.app, begun.id, job.rejected is not None))
+                self._note(TokenRenewed(begun.app, begun.id, job.forced))
                 self.metrics.add(Metric.RENEWALS, begun.app)
                 return held.record
             if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:

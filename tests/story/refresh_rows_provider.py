@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oauthbroker.records.renewal import UNCLEAR_SECONDS
 from oauthbroker.results import TokenResult
 from oauthbroker.testing.provider import FOREVER
 from tests.house import House
@@ -98,12 +99,12 @@ async def dead_while_the_token_lives(house: House) -> list[TokenResult]:
     return [await house.ask()]
 
 
-@shows("it refuses twice, in words that may mean anything")
+@shows("it refuses in words that may mean anything, and again five minutes later")
 async def unclear(house: House) -> list[TokenResult]:
     await ended(house)
     house.idp.script.refresh.answer(400, times=2)
     first = await house.ask()
-    house.clock.advance(first.retry_after_seconds)
+    house.clock.advance(UNCLEAR_SECONDS)
     return [first, await house.ask()]
 
 
@@ -149,7 +150,9 @@ async def shrunk_but_enough(house: House) -> list[TokenResult]:
 async def grown(house: House) -> list[TokenResult]:
     await ended(house)
     house.idp.script.refresh.fields(scope="read write admin everything")
-    return [await house.ask(), await house.ask()]
+    first = await house.ask()
+    house.clock.advance(60)
+    return [first, await house.ask()]
 
 
 @shows("`minTtlSeconds` is not shorter than the lifetime of its tokens")

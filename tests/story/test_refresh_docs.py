@@ -16,6 +16,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.refresh import PROVIDER_CALLS
 from oauthbroker.keeper import KEEP_TRYING
 from oauthbroker.records import Intent
+from oauthbroker.records.renewal import UNCLEAR_SECONDS
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.house import House, running, turn, user_app
 from tests.story import refresh_rows, refresh_rows_provider  # noqa: F401 - whose scenarios are in SCENARIOS then
@@ -59,8 +60,11 @@ async def test_a_row_of_the_table_is_what_happens(house: House, row: str, scenar
 
 def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
     limits, operations = Limits(), DOCS.joinpath("operations.md").read_text("utf-8")
-    first, longest = (Intent("", NOON, lost).retry_at.timestamp() - NOON.timestamp() for lost in (0, 100))
-    assert (1, 300) == (first, longest)
+    intents = Intent("", NOON), Intent("", NOON, 100, noticed=True), Intent("", NOON, 100)
+    assert [1, 300, 8] == [intent.retry_at.timestamp() - NOON.timestamp() for intent in intents]
+    assert "; up to 8 s where our own process died" in PAGE
+    assert "and again five minutes later" in PAGE
+    assert 300 == UNCLEAR_SECONDS
     assert "1 s, then twice as long each time, up to 5 min" in PAGE
     assert (4, "four times `limits.providerSeconds`" in PAGE) == (PROVIDER_CALLS, True)
     assert f"`limits.rejectionsPerHour` times ({limits.rejections_per_hour})" in PAGE

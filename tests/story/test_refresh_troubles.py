@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.errors import Code
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric
 from oauthbroker.records import Grant, Token
 from oauthbroker.results import Failed, Ready
@@ -18,7 +18,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.upkeep import Upkeep
-from tests.house import ALICE, BOB, House, running, turn, user_app
+from tests.house import ALICE, BOB, House, UnwellStore, running, turn, user_app
 
 HOUR = 3600.0
 
@@ -256,6 +256,72 @@ async def test_a_provider_that_has_begun_to_issue_shorter_tokens_is_asked_once(q
         assert Code.MIN_TTL_UNSATISFIABLE is answer.code
     assert 1 == house.idp.count("refresh_token")
     assert isinstance(await house.ask(), Ready)
+
+
+@pytest.mark.case("60")
+async def test_a_tool_that_wants_all_but_a_second_of_a_tokens_life_is_stopped_within_the_hour(quiet: House) -> None:
+    """It could have the token renewed at every call."""
+    house = quiet
+    await house.connected()
+    answers = []
+    for _ in range(200):
+        house.clock.advance(2)
+        answers.append(await house.ask(min_ttl_seconds=3599))
+    assert house.broker.bundle.settings.limits.rejections_per_hour == house.idp.count("refresh_token")
+    last = answers[-1]
+    assert isinstance(last, Failed)
+    assert Code.RATE_LIMITED is last.code
+    assert isinstance(await house.ask(), Ready)
+
+
+@pytest.mark.case("49")
+async def test_a_spare_refresh_token_is_kept_although_the_disk_fails_once(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """The provider has rotated, we refuse the answer, and the only refresh token that lives meets a bad disk."""
+    store = UnwellStore(test_clock)
+    apps = [user_app(identity_provider)]
+    async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as house:
+        await house.connected()
+        house.clock.advance(HOUR)
+
+        def grown_while_the_disk_fills_up(answer: dict[str, Any]) -> dict[str, Any]:
+            store.refuses = 1
+            return {**answer, "scope": "read write admin everything"}
+
+        house.idp.script.refresh.alter(grown_while_the_disk_fills_up)
+        assert isinstance(await house.ask(), Failed)
+        assert 0 == store.refuses
+        house.clock.advance(100)
+        assert isinstance(await house.ask(), Ready)
+        (family,) = house.idp.families("client-mail")
+        assert "" == family.ended_by
+
+
+async def test_a_grant_that_is_revoked_while_its_renewal_waits_and_fails_is_not_served(
+    quiet: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the caller saw before the revoke is no answer any more."""
+    house = quiet
+    await house.connected()
+    house.clock.advance(HOUR - 200)
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def endpoints(_: object) -> Any:
+        began.set()
+        await go_on.wait()
+        raise BrokerError(Code.PROVIDER_UNREACHABLE)
+
+    monkeypatch.setattr(house.broker.manager.refresh.discovery, "endpoints", endpoints)
+    asking = asyncio.create_task(house.ask())
+    await began.wait()
+    monkeypatch.undo()
+    revoking = asyncio.create_task(house.broker.revoke("mail", subject=ALICE))
+    while not (grant := await house.grant()) or not grant.revoked:
+        await asyncio.sleep(0.01)
+    go_on.set()
+    assert "authorization_required" == (await asking).status
+    assert await revoking
 
 
 @pytest.mark.case("60")

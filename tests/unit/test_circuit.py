@@ -54,7 +54,7 @@ def test_what_opens_it(circuits: Circuits, failures: list[BrokerError], opened: 
     assert opened is (found is not None)
     if found is not None:
         assert failures[-1].code is found.code
-        assert found.retry_after_seconds is not None
+        assert found.retryable is (found.retry_after_seconds is not None)
     assert None is refusal(circuits, "files")
 
 

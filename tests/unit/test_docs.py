@@ -278,7 +278,8 @@ def test_the_operations_page_names_commands_variables_and_counters_that_exist() 
 
 def test_the_operations_page_has_every_line_that_renewals_write_into_the_log() -> None:
     """Also the tasks that tend them, and every way in which a grant remembers that its renewals have ended."""
-    page, source = text("docs/operations.md"), text("oauthbroker/flows/refresh.py")
+    page = text("docs/operations.md")
+    source = text("oauthbroker/flows/refresh.py") + text("oauthbroker/keeper.py")
     lines = re.findall(r'tell\(\s*"([^":]+)', source)
     assert len(lines) > 5
     tasks = re.findall(r'_try\("(renewals [^"]+)"', "".join(path.read_text("utf-8") for path in ROOMS))
@@ -330,7 +331,7 @@ def test_a_page_keeps_to_a_width_that_can_be_reviewed(page: Path) -> None:
 def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     """Each is there once it has something in it: a grant with all it may remember, a session of either flow."""
     now = kit.CREATED
-    renewal = Renewal(Intent("a", now), Secret("spare"), "dead", 1, ("read",), (now,))
+    renewal = Renewal(Intent("a", now), Secret("spare"), "dead", now, ("read",), (now,))
     remembered = Retired(now, (Secret("refresh"),), (Secret("access"),))
     full = kit.grant(renewal=renewal, retired=remembered, tell_after=now, token_binding="x")
     records = (full, kit.session(presses=1), kit.session(device=kit.device(), attempt=Attempt.none()))
