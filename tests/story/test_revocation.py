@@ -13,7 +13,7 @@ from oauthbroker.audit import GrantEnded
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.results import Ready
 from oauthbroker.testing import IdentityProvider
-from tests.house import ALICE, BOB, TEAM, global_app, user_app
+from tests.house import ALICE, user_app
 from tests.story.revocation_kit import ask, audited, connected, grant_of, secret_count
 
 # the provider's own way
@@ -181,67 +181,3 @@ async def test_a_log_that_cannot_be_written_keeps_no_grant_alive(start, identity
         assert "done" == await process.broker.grants.revoke("mail", ALICE)
     assert "revoked" == (await ask(process)).reason
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
-
-
-# never a grant that nobody asked to end
-
-
-def sharing(idp: IdentityProvider, reach: str = "grant") -> list[OAuthApp]:
-    """Two apps with one client, where a revocation ends all that a person gave that client."""
-    mail = user_app(idp, revocation=Revocation(reach=reach))  # type: ignore[arg-type]
-    twin = replace(mail, name="twin", redirect=replace(mail.redirect, callback_path="/oauth/callback/twin"))
-    idp.change("client-mail", revoke_reach=reach, redirect_uris=(mail.redirect.uri, twin.redirect.uri))
-    return [mail, twin]
-
-
-@pytest.mark.case("53")
-async def test_of_two_grants_that_die_together_only_the_last_one_is_ended_at_the_provider(start, identity_provider):
-    process = start(sharing(identity_provider))
-    for app in ("mail", "twin"):
-        await connected(process, identity_provider, app)
-    assert "shared" == await process.broker.grants.revoke("mail", ALICE)
-    assert (0, 2) == (identity_provider.count("revoke"), identity_provider.living_tokens("client-mail", "alice"))
-    assert isinstance(await ask(process, "twin"), Ready)
-    assert 0 == secret_count(await grant_of(process)), "the last of the family tells for it"
-    assert "done" == await process.broker.grants.revoke("twin", ALICE)
-    assert 0 == identity_provider.living_tokens("client-mail", "alice")
-    assert ["shared", "done"] == audited(process)
-
-
-async def test_both_at_once_end_at_the_provider_too(start, identity_provider):
-    process = start(sharing(identity_provider))
-    for app in ("mail", "twin"):
-        await connected(process, identity_provider, app)
-    figures = await process.broker.grants.revoke_all(subject=ALICE)
-    assert (2, 2, 0) == (figures.ended, figures.count("done"), figures.left)
-    assert 0 == identity_provider.living_tokens("client-mail", "alice")
-
-
-async def test_another_persons_grant_is_no_kin(start, identity_provider):
-    process = start(sharing(identity_provider))
-    await connected(process, identity_provider)
-    bobs = await connected(process, identity_provider, "twin", "bob", user=BOB)
-    assert "done" == await process.broker.grants.revoke("mail", ALICE)
-    assert 0 == identity_provider.living_tokens("client-mail", "alice")
-    assert identity_provider.is_alive(bobs.access_token)
-
-
-async def test_where_a_revocation_reaches_no_further_than_its_token_kin_does_not_matter(start, identity_provider):
-    process = start(sharing(identity_provider, "token"))
-    for app in ("mail", "twin"):
-        await connected(process, identity_provider, app)
-    assert "done" == await process.broker.grants.revoke("mail", ALICE)
-    assert isinstance(await ask(process, "twin"), Ready)
-    assert 1 == identity_provider.living_tokens("client-mail", "alice")
-
-
-async def test_one_who_connected_an_app_for_everybody_keeps_what_he_connected_for_himself(start, identity_provider):
-    team = global_app(identity_provider, revocation=Revocation(reach="grant"))
-    own = replace(user_app(identity_provider, "own"), client=team.client, revocation=Revocation(reach="grant"))
-    own = replace(own, owner=replace(own.owner, user_identity=team.owner.user_identity))
-    identity_provider.change("client-team", revoke_reach="grant", redirect_uris=(team.redirect.uri, own.redirect.uri))
-    process = start([team, own])
-    await connected(process, identity_provider, "team")
-    mine = await connected(process, identity_provider, "own")
-    assert "shared" == await process.broker.grants.revoke("team", TEAM)
-    assert identity_provider.is_alive(mine.access_token)

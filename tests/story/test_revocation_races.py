@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from oauthbroker.apps import Revocation
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.records import Grant
+from oauthbroker.records import Grant, grant_id
 from oauthbroker.repository import Repository
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.secret import Secret
@@ -19,6 +22,7 @@ from tests.faults.broker_kit import Process
 from tests.house import ALICE, turn, user_app
 from tests.story.revocation_kit import ask, connected, grant_of, secret_count
 from tests.story.test_recovery import comes_back
+from tests.story.test_revocation_kin import sharing
 
 
 async def renewing(process: Process, idp: IdentityProvider, **hang: Any) -> tuple[asyncio.Task[Any], Any]:
@@ -99,12 +103,86 @@ async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_
 
 
 @pytest.mark.case("53")
+async def test_a_late_token_that_cannot_be_kept_ends_nobody_elses_grant(start, identity_provider, monkeypatch):
+    """Where the provider would end all that she gave this client: her other app is still wanted."""
+    process = start(sharing(identity_provider))
+    await connected(process, identity_provider, "twin")
+    asking, hold = await renewing(process, identity_provider, after_work=True)
+    twin = await ask(process, "twin")
+    save, wide = Repository.save_grant, []
+
+    async def full(self: Repository, grant: Grant, **more: Any) -> Any:
+        if grant.retired is not None and not wide:
+            wide.append(grant)
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        return await save(self, grant, **more)
+
+    monkeypatch.setattr(Repository, "save_grant", full)
+    revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
+    await ended(process)
+    hold.release()
+    assert "revoked" == (await asking).reason
+    assert ("shared", 1, 0) == (await revoking, len(wide), identity_provider.count("revoke"))
+    assert identity_provider.is_alive(twin.access_token)
+
+
+@pytest.mark.case("53")
+@pytest.mark.parametrize("trouble", ["locked", "gone"])
+@pytest.mark.parametrize("reach, told", [("token", 2), ("grant", 0)])
+async def test_late_tokens_without_their_record_are_told_only_where_nothing_else_dies_with_them(
+    start, identity_provider, monkeypatch, reach, told, trouble
+):
+    """What lies there cannot be seen: perhaps a new login."""
+    process = start([user_app(identity_provider, revocation=Revocation(reach=reach))])
+    logged: list[dict[str, Any]] = []
+    revoke = replace(
+        process.house.broker.grants._revoke, tell=lambda line, **words: logged.append({"line": line, **words})
+    )
+    if trouble == "locked":
+        monkeypatch.setattr(Repository, "pair", locked)
+    late = {"refresh": Secret("late-refresh"), "access": Secret("late-access")}
+    await revoke.late(process.broker.bundle.apps["mail"], ALICE, **late)
+    assert told == identity_provider.count("revoke")
+    code = {"locked": "storeLocked", "gone": "recordCorrupt"}[trouble]
+    line = "tokens that came late are not kept"
+    assert [
+        {"line": line, "app": "mail", "grant": grant_id("mail", ALICE)[:15], "code": code, "revoked": told > 0}
+    ] == logged
+    assert "late-" not in repr(logged)
+
+
+@asynccontextmanager
+async def locked(*_: Any) -> AsyncIterator[None]:
+    raise BrokerError(Code.STORE_LOCKED)
+    yield
+
+
+@pytest.mark.case("53")
+@pytest.mark.parametrize("missing, hints", [("access_token", ["refresh_token"]), ("refresh_token", ["access_token"])])
+async def test_a_late_token_that_came_alone_is_told_as_what_it_is(start, identity_provider, missing, hints):
+    process = start([user_app(identity_provider)])
+    identity_provider.change("client-mail", revoke_reach="only")
+    identity_provider.script.refresh.fields(**{missing: None})
+    asking, hold = await renewing(process, identity_provider, after_work=True)
+    revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
+    await ended(process)
+    own = (await grant_of(process)).ended
+    assert own is not None
+    hold.release()
+    await asyncio.gather(asking, revoking)
+    requests = [request.form for request in identity_provider.requests if request.endpoint == "revoke"]
+    late = [form["token_type_hint"] for form in requests if form["token"] not in (*own.refresh, *own.access)]
+    assert (hints, len(requests)) == (late, 3)
+    assert 0 == secret_count(await grant_of(process))
+
+
+@pytest.mark.case("53")
 async def test_late_tokens_below_a_living_grant_are_left_alone(start, identity_provider):
     """The new login came after the renewal looked, and before it said what it had got."""
     process = start([user_app(identity_provider)])
     ready = await connected(process, identity_provider)
-    app, late = process.broker.bundle.apps["mail"], (Secret("late-refresh"), Secret("late-access"))
-    await process.house.broker.grants._revoke.late(app, ALICE, late)
+    revoke, app = process.house.broker.grants._revoke, process.broker.bundle.apps["mail"]
+    await revoke.late(app, ALICE, refresh=Secret("late-refresh"), access=Secret("late-access"))
     assert (0, 2) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
     assert identity_provider.is_alive(ready.access_token)
 

@@ -1,0 +1,161 @@
+"""Never a grant that nobody asked to end: where one revocation ends all that was given to a client, kin is spared."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from oauthbroker.apps import ANYONE, OAuthApp, Revocation
+from oauthbroker.results import Ready
+from oauthbroker.testing import IdentityProvider
+from tests.faults.broker_kit import Process
+from tests.house import ALICE, BOB, TEAM, global_app, user_app
+from tests.story.revocation_kit import ask, audited, connected, grant_of, secret_count
+from tests.story.test_client_credentials import machine
+
+
+def sharing(idp: IdentityProvider, reach: str = "grant") -> list[OAuthApp]:
+    """Two apps with one client, where a revocation ends all that a person gave that client."""
+    mail = user_app(idp, revocation=Revocation(reach=reach))  # type: ignore[arg-type]
+    twin = replace(mail, name="twin", redirect=replace(mail.redirect, callback_path="/oauth/callback/twin"))
+    idp.change("client-mail", revoke_reach=reach, redirect_uris=(mail.redirect.uri, twin.redirect.uri))
+    return [mail, twin]
+
+
+@pytest.mark.case("53")
+async def test_of_two_grants_that_die_together_only_the_last_one_is_ended_at_the_provider(start, identity_provider):
+    process = start(sharing(identity_provider))
+    for app in ("mail", "twin"):
+        await connected(process, identity_provider, app)
+    assert "shared" == await process.broker.grants.revoke("mail", ALICE)
+    assert (0, 2) == (identity_provider.count("revoke"), identity_provider.living_tokens("client-mail", "alice"))
+    assert isinstance(await ask(process, "twin"), Ready)
+    assert 0 == secret_count(await grant_of(process)), "the last of the family tells for it"
+    assert "done" == await process.broker.grants.revoke("twin", ALICE)
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
+    assert ["shared", "done"] == audited(process)
+
+
+async def test_both_at_once_end_at_the_provider_too(start, identity_provider):
+    process = start(sharing(identity_provider))
+    for app in ("mail", "twin"):
+        await connected(process, identity_provider, app)
+    figures = await process.broker.grants.revoke_all(subject=ALICE)
+    assert (2, 2, 0) == (figures.ended, figures.count("done"), figures.left)
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
+
+
+async def test_another_persons_grant_is_no_kin(start, identity_provider):
+    process = start(sharing(identity_provider))
+    await connected(process, identity_provider)
+    bobs = await connected(process, identity_provider, "twin", "bob", user=BOB)
+    assert "done" == await process.broker.grants.revoke("mail", ALICE)
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
+    assert identity_provider.is_alive(bobs.access_token)
+
+
+async def test_where_a_revocation_reaches_no_further_than_its_token_kin_does_not_matter(start, identity_provider):
+    process = start(sharing(identity_provider, "token"))
+    for app in ("mail", "twin"):
+        await connected(process, identity_provider, app)
+    assert "done" == await process.broker.grants.revoke("mail", ALICE)
+    assert isinstance(await ask(process, "twin"), Ready)
+    assert 1 == identity_provider.living_tokens("client-mail", "alice")
+
+
+async def test_one_who_connected_an_app_for_everybody_keeps_what_he_connected_for_himself(start, identity_provider):
+    team = global_app(identity_provider, revocation=Revocation(reach="grant"))
+    own = replace(user_app(identity_provider, "own"), client=team.client, revocation=Revocation(reach="grant"))
+    own = replace(own, owner=replace(own.owner, user_identity=team.owner.user_identity))
+    identity_provider.change("client-team", revoke_reach="grant", redirect_uris=(team.redirect.uri, own.redirect.uri))
+    process = start([team, own])
+    await connected(process, identity_provider, "team")
+    mine = await connected(process, identity_provider, "own")
+    assert "shared" == await process.broker.grants.revoke("team", TEAM)
+    assert identity_provider.is_alive(mine.access_token)
+
+
+# one team's app that two people installed
+
+
+def installed(idp: IdentityProvider, authorizers: tuple[str, ...] | None, *names: str) -> list[OAuthApp]:
+    """Apps of one client that belong to a team; None for `anyone`, whose name is not asked for."""
+    made = []
+    for name in names:
+        app = global_app(idp, name, revocation=Revocation(reach="grant"))
+        owner = replace(app.owner, authorizers=authorizers or ANYONE)
+        owner = owner if authorizers else replace(owner, user_identity=None)
+        made.append(replace(app, owner=owner, client=made[0].client if made else app.client))
+    idp.change(made[0].client.client_id, revoke_reach="grant", redirect_uris=tuple(app.redirect.uri for app in made))
+    return made
+
+
+@pytest.mark.case("53")
+@pytest.mark.parametrize("authorizers", [(ALICE, BOB), None], ids=["two who may", "anyone"])
+async def test_a_teams_bot_outlives_the_end_of_its_other_one_whoever_installed_them(
+    start, identity_provider, authorizers
+):
+    process = start(installed(identity_provider, authorizers, "team", "bot"))
+    await connected(process, identity_provider, "team")
+    bot = await connected(process, identity_provider, "bot", "bob", user=BOB)
+    assert "shared" == await process.broker.grants.revoke("team", TEAM)
+    assert identity_provider.is_alive(bot.access_token)
+    assert isinstance(await ask(process, "bot"), Ready)
+    assert "done" == await process.broker.grants.revoke("bot", TEAM)
+    assert not identity_provider.is_alive(bot.access_token)
+
+
+async def test_a_machines_token_is_told_although_another_app_has_its_client(start, identity_provider):
+    """Nobody agreed to it, and if the other one should die too, it is fetched again."""
+    one = replace(machine(identity_provider), revocation=Revocation(reach="grant"))
+    process = start([one, replace(one, name="twin")])
+    for app in (one.name, "twin"):
+        assert isinstance(await ask(process, app), Ready)
+    assert "done" == await process.broker.grants.revoke(one.name, TEAM)
+
+
+# a login of a moment ago
+
+
+def three(idp: IdentityProvider) -> list[OAuthApp]:
+    mail, twin = sharing(idp)
+    third = replace(mail, name="third", redirect=replace(mail.redirect, callback_path="/oauth/callback/third"))
+    idp.change("client-mail", redirect_uris=tuple(app.redirect.uri for app in (mail, twin, third)))
+    return [mail, twin, third]
+
+
+async def looked_around(process: Process, idp: IdentityProvider) -> None:
+    """Alice's mail is all that lives, and the broker has just found that out."""
+    await connected(process, idp)
+    await connected(process, idp, account="bob", user=BOB)
+    assert "done" == await process.broker.grants.revoke("mail", BOB)
+
+
+@pytest.mark.case("53")
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in this broker", "in another one"])
+async def test_a_login_of_a_moment_ago_is_kin(start, identity_provider, elsewhere):
+    apps = three(identity_provider)
+    process, other = start(apps), start(apps)
+    await looked_around(process, identity_provider)
+    new = await connected(other if elsewhere else process, identity_provider, "twin")
+    assert "shared" == await process.broker.grants.revoke("mail", ALICE)
+    assert identity_provider.is_alive(new.access_token)
+
+
+@pytest.mark.case("53")
+async def test_a_login_elsewhere_while_the_provider_is_being_told_is_not_ended_with_the_second_token(
+    start, identity_provider
+):
+    process = start(sharing(identity_provider))
+    await connected(process, identity_provider)
+    hold = identity_provider.script.revoke.hang(after_work=True)
+    revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
+    await hold.arrived()
+    new = await connected(process, identity_provider, "twin")
+    hold.release()
+    assert "later" == await revoking
+    await process.house.relay.revocations()
+    assert (1, 0) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
+    assert identity_provider.is_alive(new.access_token)
