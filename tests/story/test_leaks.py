@@ -66,7 +66,7 @@ async def test_no_logger_at_its_loudest_says_a_secret(
     house.idp.script.token.answer(400, {"error": "invalid_grant"}, said)
     await house.connect(await house.ask_link("files", ["read"]))
     await whole_story(house)
-    assert 8 == len(await house.events(count=8))
+    assert 9 == len(await house.events(count=9))
 
 
 @pytest.mark.case("89")
