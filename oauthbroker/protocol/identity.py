@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from oauthbroker.apps import ANYONE, IdentityRule, IdentitySource, Limits, OAuthApp
 from oauthbroker.binding import Account, OwnerFacts
@@ -34,7 +35,8 @@ def render(template: str, facts: Json | Mapping[str, Json]) -> str:
 
     A value that is missing, null, empty, neither text nor whole number, or that contains `:` or anything
     unprintable raises `subjectUnverifiable`: it could pass for another account. A number looks into a list,
-    `{accounts.0.id}`. A claim whose own name is a URL is written as it is, `{https://slack.com/team_id}`.
+    `{accounts.0.id}`, which may have one element: of several the token opens all, and the first may be another one
+    next time. A claim whose own name is a URL is written as it is, `{https://slack.com/team_id}`.
     Ids that do hold colons are `{*account_id}`, the template's only fact and its end: nothing to mix up then.
     A template that names no fact would make everybody one account, and two facts without a `:` between them could be
     divided in two ways: `appMisconfigured`, as is a `*` elsewhere.
@@ -203,7 +205,12 @@ def _account(claims: VerifiedClaims | None) -> Account | None:
 def _lookup(facts: Json | Mapping[str, Json], name: str) -> Json:
     if "://" in name:
         return facts.get(name) if isinstance(facts, Mapping) else None
-    return lookup(facts, name)
+    found: Any = facts
+    for step in name.split("."):
+        if isinstance(found, list) and len(found) > 1:
+            raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="a list of several accounts, and nothing says which")
+        found = lookup(found, step)
+    return found
 
 
 def _part(value: Json, *, colons: bool) -> str:

@@ -31,6 +31,7 @@ from tests.unit.protocol.kit import (
     assert_clean,
     code_of,
     hits,
+    refusal,
     site,
     with_endpoints,
     with_habits,
@@ -77,6 +78,40 @@ def test_an_id_with_colons_needs_a_template_that_can_hold_nothing_else():
             Code.APP_MISCONFIGURED,
             Code.SUBJECT_UNVERIFIABLE,
         }
+
+
+SEVERAL: list[Any] = [{"id": "S1"}, {"id": "S2"}]
+
+
+@pytest.mark.case("40")
+@pytest.mark.parametrize(
+    ("template", "facts"),
+    [
+        ("x:{0.id}", SEVERAL),
+        ("x:{1.id}", SEVERAL),
+        ("x:{*0.id}", SEVERAL),
+        ("x:{sites.0.id}", {"sites": SEVERAL}),
+        ("x:{0.sites.0.id}", [{"sites": SEVERAL}]),
+        ("x:{sites.0}", {"sites": ["S1", "S1"]}),
+    ],
+)
+def test_the_first_of_several_accounts_is_nobody_in_particular(template: str, facts: Any):
+    """The token opens all of them, and the list may come in another order next time."""
+    error = refusal(lambda: render(template, facts))
+    assert (Code.SUBJECT_UNVERIFIABLE, "a list of several accounts, and nothing says which") == (error.code, error.note)
+
+
+@pytest.mark.parametrize(
+    ("template", "facts", "identity"),
+    [
+        ("x:{0.id}", SEVERAL[:1], "x:S1"),
+        ("x:{sites.0.id}", {"sites": SEVERAL[:1], "others": SEVERAL}, "x:S1"),
+        ("x:{sites.0}:{id}", {"sites": ["S1"], "id": 7}, "x:S1:7"),
+        ("x:{1.id}", {"1": {"id": "named"}}, "x:named"),
+    ],
+)
+def test_the_only_one_of_a_list_is_as_good_as_a_member(template: str, facts: Any, identity: str):
+    assert identity == render(template, facts)
 
 
 @pytest.mark.parametrize("template", ["slack:team:T1", "", "{}", "a{"])
