@@ -6,8 +6,10 @@ lost; it finds that out by itself at start, asks once, and asks nobody again and
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,17 @@ MOST_CHANGES = 100
 GRACE = 60
 PAUSE = 2  # longer than the pause after one lost answer
 LONG_PAUSE = 10  # than that after three
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """For the copies: in memory where there is such a disk, since thousands of files are made and removed."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
 
 
 class Crashing(CrashAtChange):
@@ -137,11 +150,11 @@ async def check_end(process: Process, story: Expired, result: TokenResult) -> st
 @pytest.mark.parametrize("find", [found_at_start, found_at_next_use])
 @pytest.mark.parametrize("grace", [0, GRACE], ids=["reuse ends the family", "reuse is forgiven for a minute"])
 async def test_a_crash_at_any_change_ends_with_a_living_token_or_says_that_an_answer_was_lost(
-    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, grace, find
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, place: Path, grace, find
 ):
     story = await Expired.prepare(tmp_path, identity_provider, test_clock, grace)
     ends: set[tuple[bool, str]] = set()
-    async for cut in cuts(story, tmp_path):
+    async for cut in cuts(story, place):
         after = Moment.of(story)
         for clone in cut.clones:
             after.again()
@@ -170,11 +183,11 @@ async def test_a_crash_at_any_change_ends_with_a_living_token_or_says_that_an_an
 @pytest.mark.case("48")
 @pytest.mark.parametrize("grace", [0, GRACE], ids=["reuse ends the family", "reuse is forgiven for a minute"])
 async def test_a_second_crash_while_the_first_one_is_made_good_changes_nothing_about_that(
-    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, grace
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, place: Path, grace
 ):
     story, dice = await Expired.prepare(tmp_path, identity_provider, test_clock, grace), random.Random(48)
     ends: set[str] = set()
-    async for cut in cuts(story, tmp_path):
+    async for cut in cuts(story, place):
         clone = dice.choice(cut.clones)
         fs, before = Crashing(clone), story.requests
         process = story.start(clone, fs)
