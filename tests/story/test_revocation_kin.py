@@ -82,7 +82,7 @@ async def test_one_who_connected_an_app_for_everybody_keeps_what_he_connected_fo
 
 def installed(idp: IdentityProvider, authorizers: tuple[str, ...] | None, *names: str) -> list[OAuthApp]:
     """Apps of one client that belong to a team; None for `anyone`, whose name is not asked for."""
-    made = []
+    made: list[OAuthApp] = []
     for name in names:
         app = global_app(idp, name, revocation=Revocation(reach="grant"))
         owner = replace(app.owner, authorizers=authorizers or ANYONE)

@@ -109,11 +109,11 @@ async def test_a_late_token_that_cannot_be_kept_ends_nobody_elses_grant(start, i
     await connected(process, identity_provider, "twin")
     asking, hold = await renewing(process, identity_provider, after_work=True)
     twin = await ask(process, "twin")
-    save, wide = Repository.save_grant, []
+    save, refused = Repository.save_grant, list[Grant]()
 
     async def full(self: Repository, grant: Grant, **more: Any) -> Any:
-        if grant.retired is not None and not wide:
-            wide.append(grant)
+        if grant.retired is not None and not refused:
+            refused.append(grant)
             raise BrokerError(Code.STORE_UNAVAILABLE)
         return await save(self, grant, **more)
 
@@ -122,7 +122,7 @@ async def test_a_late_token_that_cannot_be_kept_ends_nobody_elses_grant(start, i
     await ended(process)
     hold.release()
     assert "revoked" == (await asking).reason
-    assert ("shared", 1, 0) == (await revoking, len(wide), identity_provider.count("revoke"))
+    assert ("shared", 1, 0) == (await revoking, len(refused), identity_provider.count("revoke"))
     assert identity_provider.is_alive(twin.access_token)
 
 
