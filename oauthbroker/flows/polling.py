@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import Limits, OAuthApp
+from oauthbroker.apps import Endpoints, Limits, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish, Revoker
@@ -191,9 +191,19 @@ class Polling:
         code = device.code
         if code is None:
             raise BrokerError(Code.STATE_USED)
-        endpoints = await self.discovery.endpoints(app)
+        endpoints = await self._endpoints(app)
         answer = await self.asker.ask(app, lambda known: device_token_request(known, endpoints, code, clock=self.clock))
         return device_token_response(app, answer)
+
+    async def _endpoints(self, app: OAuthApp) -> Endpoints:
+        """Whoever opened this code found them: a document that is not there right now will be there again."""
+        try:
+            return await self.discovery.endpoints(app)
+        except BrokerError as error:
+            refused = error.with_traceback(None)
+        if refused.code is Code.APP_MISCONFIGURED:
+            raise TransportFailed(refused.note, sent=False)
+        raise refused
 
     async def _go_on(self, held: Held[AuthSession], *, slower: bool) -> float:
         """Nobody has agreed yet, so the code is unused: what was lost before, was no token."""

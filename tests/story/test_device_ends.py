@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Limits
+from oauthbroker.apps import Endpoints, Limits
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
 from oauthbroker.flows.polling import Polling
@@ -17,7 +18,7 @@ from oauthbroker.results import AuthorizationRequired, Failed
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.faults.broker_kit import AFTER_CLAIMS
-from tests.house import ALICE, turn
+from tests.house import ALICE, device_app, turn
 from tests.story.device_kit import (
     INTERVAL,
     POLLS,
@@ -95,6 +96,25 @@ async def test_an_answer_that_is_neither_tokens_nor_an_error_only_slows_the_poll
     assert ("pending", None) == await outcome(broker, asked)
     await here.poll(after=1)
     assert ("completed", None) == await outcome(broker, asked)
+
+
+@pytest.mark.parametrize("status", [200, 403])
+async def test_a_page_instead_of_the_providers_metadata_does_not_end_a_code_either(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, status: int
+):
+    """The next process knows nothing of the document that the first one read."""
+    app = replace(device_app(identity_provider), endpoints=Endpoints(issuer=identity_provider.base_url))
+    here = world(identity_provider, test_clock, tmp_path, app)
+    asked = await ask(here.start())
+    here.idp.device_approve(prompt_of(asked).user_code)
+    second = here.start()
+    await second.tend()
+    here.idp.script.discovery.answer(status, b"<h1>hello</h1>", {"content-type": "text/html"}, times=2)
+    await here.poll(second)
+    assert ("pending", None) == await outcome(second, asked)
+    assert here.idp.count(POLLS) == 0
+    await here.poll(second, after=31)
+    assert ("completed", None) == await outcome(second, asked)
 
 
 async def test_a_code_that_only_ever_got_such_answers_ends_when_it_expires(here: World):
