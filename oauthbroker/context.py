@@ -49,7 +49,6 @@ class OAuthContext:
             return Failed.from_error(error, self._locale).to_json()
         return (await self._manager.get_access_token(self._caller, name, scopes, min_ttl)).to_json()
 
-
     async def report_rejected(
         self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
     ) -> TokenResult:

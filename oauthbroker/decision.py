@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from oauthbroker.errors import Code
-from oauthbroker.flows.refresh import Renewed
 from oauthbroker.records import Grant, Token
+from oauthbroker.renewing import Renewed
 from oauthbroker.results import Reason
 
 

@@ -46,6 +46,7 @@ from oauthbroker.protocol.transport import Transport
 from oauthbroker.queues import Queues
 from oauthbroker.quota import OpenSessions
 from oauthbroker.reload import Read, Reload, Source
+from oauthbroker.renewing import Renewing
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.resume import Bell, Events, Outcomes, Relay
 from oauthbroker.revocations import Revocations
@@ -259,9 +260,10 @@ def _build(
     callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
     fetch = Fetch(repository, asker, discovery, clock)
     keeper = Keeper(clock, metrics, log.warning)
+    renewing = Renewing(repository, keeper, revoke.tokens, revoke.late, clock, audit, metrics, log.warning)
     refresh = Refresh(
-        repository, discovery, Redeemer(asker, owners, clock), fetch, revoke.tokens, revoke.late, circuits["refresh"],
-        keeper, clock, audit, metrics, limits, log.warning,
+        repository, discovery, Redeemer(asker, owners, clock), fetch, renewing, circuits["refresh"], clock, limits,
+        log.warning,
     )  # fmt: skip
     upkeep = Upkeep(repository, refresh, apps.get, clock)
     sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events, polling.watch)

@@ -7,28 +7,28 @@ says so. What is written is fenced by the intent: a revoke or a new login that c
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
 from oauthbroker.apps import Endpoints, Limits, OAuthApp
-from oauthbroker.audit import AuditWriter, RenewalFailed, TokenRenewed
+from oauthbroker.audit import RenewalFailed, TokenRenewed
 from oauthbroker.circuit import Circuits
-from oauthbroker.clock import Clock, random_text
+from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.finish import Revoker
-from oauthbroker.keeper import Keeper, Tell, Write
-from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.keeper import Tell
+from oauthbroker.metrics import Metric
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.redeem import Redeemed, Redeemer
+from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.protocol.refresh import CLIENT_UNKNOWN, RenewalRefused
-from oauthbroker.records import Grant, Renewal, grant_id
+from oauthbroker.records import Grant, Token, grant_id
+from oauthbroker.renewing import Renewed, Renewing
 from oauthbroker.repository import Conflict, Held, Repository, Room
 from oauthbroker.secret import Secret
 from oauthbroker.single_flight import Flight, SingleFlight
 
 PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a flight may last, and so how long to wait for one
+REFUSED_BY_US = frozenset({Code.TOKEN_RESPONSE_INVALID, Code.SCOPE_EXCEEDED, Code.ID_TOKEN_INVALID})
 
 
 class Fetcher(Protocol):
@@ -37,20 +37,6 @@ class Fetcher(Protocol):
     async def __call__(
         self, app: OAuthApp, subject: str, held: Held[Grant] | None, rejected: Secret | None, *, forced: bool
     ) -> Grant | None: ...
-
-
-class Later(Protocol):
-    """Ends tokens that came for a grant of this subject that was revoked meanwhile."""
-
-    async def __call__(self, app: OAuthApp, subject: str, *, refresh: Secret | None, access: Secret | None) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """What a renewal came to: the grant as it is now and, where it has no new token, why."""
-
-    grant: Grant | None
-    trouble: BrokerError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +71,15 @@ class _Job:
 
 @dataclass(slots=True)
 class Refresh:
-    """Renews by refresh token, or by `fetch` where the client asks for itself. `drop` tells a provider of tokens that
-    nobody wants, `late` of those that came for a grant that was revoked meanwhile; `tell` writes the log."""
+    """Renews by refresh token, or by `fetch` where the client asks for itself. `tell` writes the log."""
 
     repository: Repository
     discovery: Discovery
     redeemer: Redeemer
     fetch: Fetcher
-    drop: Revoker
-    late: Later
+    renewing: Renewing
     circuits: Circuits
-    keeper: Keeper
     clock: Clock
-    audit: AuditWriter
-    metrics: Metrics
     limits: Limits
     tell: Tell
     _flights: SingleFlight[Renewed] = field(default_factory=SingleFlight)
@@ -126,7 +107,7 @@ class Refresh:
 
     async def close(self) -> None:
         """Waits for what is under way; what could not be stored so far gets one more try."""
-        self.keeper.close()
+        self.renewing.keeper.close()
         await self._flights.close()
 
     async def _answer(self, job: _Job, flight: Flight[Renewed]) -> Renewed:
@@ -174,32 +155,32 @@ class Refresh:
         async with self.circuits.turn(app.name, grant.id, wait=self.limits.provider_seconds):
             endpoints = await self._endpoints(app)
             async with self.repository.room_for(grant) as room:
-                begun = await self._begin(job, held)
+                begun = await self.renewing.begin(held, forced=job.forced)
                 if begun is not None:
-                    return await self._redeem(job, flight, begun.record, endpoints, room)
+                    return await self._redeem(job, flight, begun, endpoints, room)
         latest = await self.repository.grant(app.name, job.subject)
         return Renewed(latest.record if latest is not None else None)
 
     async def _fetch(self, job: _Job, held: Held[Grant] | None) -> Renewed:
-        app = job.app
-        async with self.circuits.turn(app.name, wait=self.limits.provider_seconds):
+        app, grant = job.app, grant_id(job.app.name, job.subject)
+        async with self.circuits.turn(app.name, grant, wait=self.limits.provider_seconds):
             try:
-                grant = await self.fetch(app, job.subject, held, job.rejected, forced=job.forced)
+                fetched = await self.fetch(app, job.subject, held, job.rejected, forced=job.forced)
             except BrokerError as error:
-                self._count(app.name, error)
-                self._not_fetched(job, error)
+                self._not_fetched(app, grant, error)
                 raise
-        self.circuits.worked(app.name)
-        if grant is not None:
-            self._note(TokenRenewed(app.name, grant.id, job.forced))
-            self.metrics.add(Metric.RENEWALS, app.name)
-        return Renewed(grant)
+        if fetched is not None:
+            self._worked(app.name, grant, fetched.token)
+            self.renewing.note(TokenRenewed(app.name, grant, job.forced), Metric.RENEWALS, app.name)
+        return Renewed(fetched)
 
-    def _not_fetched(self, job: _Job, error: BrokerError) -> None:
-        self._note(RenewalFailed(job.app.name, grant_id(job.app.name, job.subject), error.code.value))
-        self.metrics.add(Metric.RENEWAL_FAILURES, error.code.value)
+    def _not_fetched(self, app: OAuthApp, grant: str, error: BrokerError) -> None:
+        self._count(app.name, error)
+        if error.code in REFUSED_BY_US:
+            self.circuits.pause_one(app.name, grant, error)
+        self.renewing.note(RenewalFailed(app.name, grant, error.code.value), Metric.RENEWAL_FAILURES, error.code.value)
         if not error.retryable:
-            self.tell("a token could not be fetched", app=job.app.name, code=error.code.value, note=error.note)
+            self.tell("a token could not be fetched", app=app.name, code=error.code.value, note=error.note)
 
     def _check_pause(self, grant: Grant) -> None:
         """A token that may be spent is tried again, but not at once."""
@@ -215,18 +196,6 @@ class Refresh:
             self._count(app.name, error)
             raise
 
-    async def _begin(self, job: _Job, looked: Held[Grant]) -> Held[Grant] | None:
-        """Seals the intent. None when somebody changed the tokens since we looked: there is nothing to renew."""
-        async with self.repository.pair(job.app.name, job.subject):
-            held = await self.repository.grant(job.app.name, job.subject)
-            if held is None or held.record.token != looked.record.token or not held.record.refresh_tokens:
-                return None
-            now = self.clock.now()
-            renewal = held.record.renewal.begun(random_text(self.clock, 128), now)
-            if job.forced:
-                renewal = renewal.forced_at(now)
-            return await self.repository.save_grant(replace(held.record, renewal=renewal), expect=held.generation)
-
     async def _redeem(
         self, job: _Job, flight: Flight[Renewed], begun: Grant, endpoints: Endpoints, room: Room
     ) -> Renewed:
@@ -235,109 +204,15 @@ class Refresh:
         except RenewalRefused as error:
             refused = error
         else:
-            self._worked(begun, redeemed)
-            return await self._commit(job, flight, begun, redeemed, room)
-        return await self._refused(job, flight, begun, refused, room)
-
-    def _worked(self, begun: Grant, redeemed: Redeemed) -> None:
-        self.circuits.worked(begun.app, begun.id)
-        if not redeemed.token.lives(0, self.clock.now()):  # or every call would ask for another one like it
-            self.circuits.pause_one(begun.app, begun.id, BrokerError(Code.TOKEN_RESPONSE_INVALID))
-
-    async def _commit(
-        self, job: _Job, flight: Flight[Renewed], begun: Grant, redeemed: Redeemed, room: Room
-    ) -> Renewed:
-        """Stores what the provider gave."""
-
-        async def write(room: Room | None) -> Grant | None:
-            return await self._store(job, begun, redeemed, room)
-
-        return await self._keep(flight, self._with(redeemed, begun), None, room, write)
-
-    async def _keep(
-        self, flight: Flight[Renewed], after: Grant, trouble: BrokerError | None, room: Room, write: Write
-    ) -> Renewed:
-        """Written, or served from memory until it is."""
-
-        def meanwhile(code: Code) -> None:
-            flight.land(Renewed(after, trouble or BrokerError(code)))
-
-        grant, why_not = await self.keeper.keep(after, room, write, meanwhile)
-        return Renewed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
-
-    async def _store(self, job: _Job, begun: Grant, redeemed: Redeemed, room: Room | None) -> Grant | None:
-        async with self.repository.pair(begun.app, begun.subject):
-            held = await self.repository.grant(begun.app, begun.subject)
-            if held is not None and held.record.is_attempted_as(begun):
-                grant = self._with(redeemed, held.record)
-                held = await self.repository.save_grant(grant, expect=held.generation, room=room)
-                self._note(TokenRenewed(begun.app, begun.id, job.forced))
-                self.metrics.add(Metric.RENEWALS, begun.app)
-                return held.record
-            if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
-                return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
-        if held is None or held.record.revoked:  # a new login may share its grant with these tokens: then they are left
-            access = redeemed.token.access_token
-            await self.late(job.app, begun.subject, refresh=redeemed.refresh_token, access=access)
-        return held.record if held is not None else None
-
-    def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
-        return grant.renewed(redeemed.token, redeemed.scopes, self.clock.now())
-
-    async def _refused(
-        self, job: _Job, flight: Flight[Renewed], begun: Grant, refused: RenewalRefused, room: Room
-    ) -> Renewed:
-        """What a refusal means for the grant, written down; a revoke or a login that came meanwhile wins."""
-        came = refused.spare is not None or refused.access is not None
-        renewal = begun.renewal.after(
-            refused.code, spent=refused.spent, came=came, spare=refused.spare, at=self.clock.now()
-        )
-        trouble = _trouble(refused, renewal)
+            self._worked(begun.app, begun.id, redeemed.token)
+            return await self.renewing.commit(job.app, flight, begun, redeemed, room, forced=job.forced)
         self._count_refusal(begun, refused)
-        self._note(RenewalFailed(begun.app, begun.id, trouble.code.value))
-        self.metrics.add(Metric.RENEWAL_FAILURES, trouble.code.value)
-        if renewal.ended or came or refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.APP_MISCONFIGURED}:
-            self.tell(
-                "a renewal was refused",
-                app=begun.app, grant=begun.id[:15], code=trouble.code.value, note=refused.note, ended=renewal.ended,
-            )  # fmt: skip
-        renewed = await self._write_down(job, flight, begun, refused, renewal, room)
-        await self._drop_unwanted(job.app, refused, renewal, renewed.grant)
-        return renewed
+        return await self.renewing.refuse(job.app, flight, begun, refused, room, rejected=job.rejected is not None)
 
-    async def _write_down(
-        self, job: _Job, flight: Flight[Renewed], begun: Grant, refused: RenewalRefused, renewal: Renewal, room: Room
-    ) -> Renewed:
-        """A spare may be the only refresh token that lives, so it is kept like a token; the rest can be found out
-        again: an intent that stays says no more than that the token may be spent."""
-        after = begun.refused(renewal, self.clock.now(), rejected=job.rejected is not None)
-        trouble = _trouble(refused, renewal)
-
-        async def write(room: Room | None) -> Grant | None:
-            async with self.repository.pair(begun.app, begun.subject):
-                held = await self.repository.grant(begun.app, begun.subject)
-                if held is None or not held.record.is_attempted_as(begun):
-                    return held.record if held is not None else None
-                changed = held.record.refused(renewal, self.clock.now(), rejected=job.rejected is not None)
-                return (await self.repository.save_grant(changed, expect=held.generation, room=room)).record
-
-        if refused.spare is not None and not renewal.ended:
-            return await self._keep(flight, after, trouble, room, write)
-        with suppress(BrokerError, Conflict):
-            return Renewed(await write(room), trouble)
-        return Renewed(after, trouble)
-
-    async def _drop_unwanted(
-        self, app: OAuthApp, refused: RenewalRefused, renewal: Renewal, grant: Grant | None
-    ) -> None:
-        if grant is not None and grant.revoked:
-            if refused.spare is not None or refused.access is not None:
-                await self.late(app, grant.subject, refresh=refused.spare, access=refused.access)
-            return
-        spare = refused.spare if renewal.ended else None  # while the grant may go on, it may be all it has
-        unwanted = tuple(secret for secret in (spare, refused.access) if secret is not None)
-        if unwanted and app.revocation.reach == "token":
-            await self.drop(app, unwanted)
+    def _worked(self, app: str, grant: str, token: Token | None) -> None:
+        self.circuits.worked(app, grant)
+        if token is not None and not token.lives(0, self.clock.now()):  # or every call would ask for another like it
+            self.circuits.pause_one(app, grant, BrokerError(Code.TOKEN_RESPONSE_INVALID))
 
     def _count_refusal(self, begun: Grant, refused: RenewalRefused) -> None:
         """What may be this grant's own trouble does not stop everybody's; a provider that speaks of our client, asks
@@ -346,7 +221,7 @@ class Refresh:
         if refused.code is Code.APP_MISCONFIGURED:
             about_all = refused.note in CLIENT_UNKNOWN
         self._count(begun.app, refused, begun.id, own=not about_all)
-        if refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.SCOPE_EXCEEDED, Code.ID_TOKEN_INVALID}:
+        if refused.code in REFUSED_BY_US:
             self.circuits.pause_one(begun.app, begun.id, refused)
         elif refused.code is Code.EXCHANGE_FAILED:
             self.circuits.pause_one(begun.app, begun.id, BrokerError(Code.PROVIDER_UNREACHABLE))
@@ -354,23 +229,3 @@ class Refresh:
     def _count(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> None:
         if self.circuits.failed(app, error, grant, own=own):
             self.tell("renewals pause", app=app, code=error.code.value, note=error.note)
-
-    def _note(self, entry: TokenRenewed | RenewalFailed) -> None:
-        """After the fact: a log that cannot be written must not cost a token that is stored. The token is not handed
-        out without an entry of its own."""
-        try:
-            self.audit.write(entry, self.clock.now())
-        except BrokerError as error:
-            self.tell("the audit log lacks an entry", app=entry.app, code=error.code.value)
-
-
-def _trouble(refused: RenewalRefused, renewal: Renewal) -> BrokerError:
-    """What the caller is told, now that the grant remembers the refusal as `renewal`."""
-    match renewal.ended:
-        case "dead":
-            return BrokerError(Code.REAUTH_REQUIRED, note=refused.note)
-        case "uncertain":
-            return BrokerError(Code.REFRESH_UNCERTAIN, note=refused.note)
-    if refused.code is Code.EXCHANGE_FAILED:  # perhaps dead: the next try tells
-        return BrokerError(Code.PROVIDER_UNREACHABLE, note=refused.note, retry_after_seconds=1)
-    return BrokerError(refused.code, note=refused.note, retry_after_seconds=refused.retry_after_seconds)

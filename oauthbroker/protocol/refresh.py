@@ -100,5 +100,5 @@ def _judged(answer: Answer, refused: BrokerError) -> RenewalRefused:
         case Code.TOKEN_RESPONSE_INVALID:
             spent = True
         case Code.PROVIDER_UNREACHABLE:
-            spent = status >= 500 and status != 503
+            spent = (status >= 500 and status != 503) or refused.note == "server_error"
     return RenewalRefused(code, spent=spent, note=refused.note, retry_after_seconds=refused.retry_after_seconds)

@@ -365,3 +365,18 @@ async def test_it_has_no_page_of_its_own(identity_provider: IdentityProvider) ->
         page = await house.browser().open(f"{BASE}/oauth/callback/machine?state={'A' * 65}&code=abc")
         assert 404 == page.status
         assert isinstance(await house.ask(APP, None, nobody(), switch_account=True), Ready)
+
+
+@pytest.mark.parametrize("member", [{"scope": "read everything"}, {"expires_in": 0}, {"token_type": "mac"}])
+async def test_an_answer_that_is_of_no_use_is_not_asked_for_at_every_call(
+    identity_provider: IdentityProvider, test_clock: TestClock, member: dict[str, Any]
+) -> None:
+    app = machine(identity_provider)
+    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
+        house.idp.script.token.fields(**member, times=FOREVER)
+        for _ in range(50):
+            await refused(house)
+        assert 1 == asked(house.idp)
+        house.idp.script.reset()
+        house.clock.advance(61)
+        await ready(house)

@@ -21,7 +21,7 @@ FLOORS = {
     "nouns": {"apps", "client_key", "turn", "records", "results", "subject", "scope", "binding", "audit", "providers"},
     "protocol": {"protocol"},
     "store": {"store"},
-    "repository": {"repository", "quota", "circuit", "keeper", "single_flight", "kin"},
+    "repository": {"repository", "quota", "circuit", "keeper", "renewing", "single_flight", "kin"},
     "flows": {"flows"},
     "manager": {
         "manager",

@@ -279,7 +279,7 @@ def test_the_operations_page_names_commands_variables_and_counters_that_exist() 
 def test_the_operations_page_has_every_line_that_renewals_write_into_the_log() -> None:
     """Also the tasks that tend them, and every way in which a grant remembers that its renewals have ended."""
     page = text("docs/operations.md")
-    source = text("oauthbroker/flows/refresh.py") + text("oauthbroker/keeper.py")
+    source = text("oauthbroker/flows/refresh.py") + text("oauthbroker/renewing.py") + text("oauthbroker/keeper.py")
     lines = re.findall(r'tell\(\s*"([^":]+)', source)
     assert len(lines) > 5
     tasks = re.findall(r'_try\("(renewals [^"]+)"', "".join(path.read_text("utf-8") for path in ROOMS))

@@ -17,10 +17,10 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.apps import ToolAuth
 from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, settle
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.refresh import Renewed
 from oauthbroker.manager import MAX_MIN_TTL
 from oauthbroker.records import Grant, Renewal
 from oauthbroker.records.renewal import Ended
+from oauthbroker.renewing import Renewed
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.secret import Secret

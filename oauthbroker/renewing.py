@@ -1,0 +1,192 @@
+"""What a renewal writes into its grant: the intent before, the token or the refusal after.
+
+Everything after is fenced by the intent: a revoke or a new login that came meanwhile has removed it and wins.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.audit import AuditWriter, RenewalFailed, TokenRenewed
+from oauthbroker.clock import Clock, random_text
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.keeper import Keeper, Tell, Write
+from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.protocol.redeem import Redeemed
+from oauthbroker.protocol.refresh import RenewalRefused
+from oauthbroker.records import Grant, Renewal
+from oauthbroker.repository import Conflict, Held, Repository, Room
+from oauthbroker.secret import Secret
+from oauthbroker.single_flight import Flight
+
+
+class Dropper(Protocol):
+    """Tells a provider of tokens that nobody wants; True when it took note of all of them."""
+
+    async def __call__(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool: ...
+
+
+class Later(Protocol):
+    """Ends tokens that came for a grant of this subject that was revoked meanwhile."""
+
+    async def __call__(self, app: OAuthApp, subject: str, *, refresh: Secret | None, access: Secret | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """What a renewal came to: the grant as it is now and, where it has no new token, why."""
+
+    grant: Grant | None
+    trouble: BrokerError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renewing:
+    """`drop` tells a provider of tokens that nobody wants, `late` of those that came for a grant that was revoked
+    meanwhile; `tell` writes the log."""
+
+    repository: Repository
+    keeper: Keeper
+    drop: Dropper
+    late: Later
+    clock: Clock
+    audit: AuditWriter
+    metrics: Metrics
+    tell: Tell
+
+    async def begin(self, looked: Held[Grant], *, forced: bool) -> Grant | None:
+        """Seals the intent. None when somebody changed the tokens since we looked: there is nothing to renew."""
+        app, subject = looked.record.app, looked.record.subject
+        async with self.repository.pair(app, subject):
+            held = await self.repository.grant(app, subject)
+            if held is None or held.record.token != looked.record.token or not held.record.refresh_tokens:
+                return None
+            now = self.clock.now()
+            renewal = held.record.renewal.begun(random_text(self.clock, 128), now)
+            if forced:
+                renewal = renewal.forced_at(now)
+            begun = replace(held.record, renewal=renewal)
+            return (await self.repository.save_grant(begun, expect=held.generation)).record
+
+    async def commit(
+        self, app: OAuthApp, flight: Flight[Renewed], begun: Grant, redeemed: Redeemed, room: Room, *, forced: bool
+    ) -> Renewed:
+        """Stores what the provider gave; a revoke or a login that came meanwhile wins."""
+
+        async def write(room: Room | None) -> Grant | None:
+            return await self._store(app, begun, redeemed, room, forced=forced)
+
+        return await self._keep(flight, self._with(redeemed, begun), None, room, write)
+
+    async def _keep(
+        self, flight: Flight[Renewed], after: Grant, trouble: BrokerError | None, room: Room, write: Write
+    ) -> Renewed:
+        """Written, or served from memory until it is."""
+
+        def meanwhile(code: Code) -> None:
+            flight.land(Renewed(after, trouble or BrokerError(code)))
+
+        grant, why_not = await self.keeper.keep(after, room, write, meanwhile)
+        return Renewed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
+
+    async def _store(
+        self, app: OAuthApp, begun: Grant, redeemed: Redeemed, room: Room | None, *, forced: bool
+    ) -> Grant | None:
+        async with self.repository.pair(begun.app, begun.subject):
+            held = await self.repository.grant(begun.app, begun.subject)
+            if held is not None and held.record.is_attempted_as(begun):
+                grant = self._with(redeemed, held.record)
+                held = await self.repository.save_grant(grant, expect=held.generation, room=room)
+                self.note(TokenRenewed(begun.app, begun.id, forced), Metric.RENEWALS, begun.app)
+                return held.record
+            if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
+                return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
+        if held is None or held.record.revoked:  # a new login may share its grant with these tokens: then they are left
+            access = redeemed.token.access_token
+            await self.late(app, begun.subject, refresh=redeemed.refresh_token, access=access)
+        return held.record if held is not None else None
+
+    def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
+        return grant.renewed(redeemed.token, redeemed.scopes, self.clock.now())
+
+    async def refuse(
+        self,
+        app: OAuthApp,
+        flight: Flight[Renewed],
+        begun: Grant,
+        refused: RenewalRefused,
+        room: Room,
+        *,
+        rejected: bool,
+    ) -> Renewed:
+        """What a refusal means for the grant, written down; a revoke or a login that came meanwhile wins. `rejected`:
+        its token was reported as of no use."""
+        came = refused.spare is not None or refused.access is not None
+        renewal = begun.renewal.after(
+            refused.code, spent=refused.spent, came=came, spare=refused.spare, at=self.clock.now()
+        )
+        trouble = _trouble(refused, renewal)
+        code = trouble.code.value
+        self.note(RenewalFailed(begun.app, begun.id, code), Metric.RENEWAL_FAILURES, code)
+        if renewal.ended or came or refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.APP_MISCONFIGURED}:
+            self.tell(
+                "a renewal was refused",
+                app=begun.app, grant=begun.id[:15], code=code, note=refused.note, ended=renewal.ended,
+            )  # fmt: skip
+        after = begun.refused(renewal, self.clock.now(), rejected=rejected)
+
+        async def write(room: Room | None) -> Grant | None:
+            return await self._write_down(begun, after, room)
+
+        if refused.spare is not None and not renewal.ended:  # it may be the only one that lives: kept like a token
+            renewed = await self._keep(flight, after, trouble, room, write)
+        else:
+            renewed = Renewed(after, trouble)  # an intent that stays says no more than that the token may be spent
+            with suppress(BrokerError, Conflict):
+                renewed = Renewed(await write(room), trouble)
+        await self._drop_unwanted(app, refused, renewal, renewed.grant)
+        return renewed
+
+    async def _write_down(self, begun: Grant, after: Grant, room: Room | None) -> Grant | None:
+        async with self.repository.pair(begun.app, begun.subject):
+            held = await self.repository.grant(begun.app, begun.subject)
+            if held is None or not held.record.is_attempted_as(begun):
+                return held.record if held is not None else None
+            changed = replace(held.record, token=after.token, renewal=after.renewal, updated_at=after.updated_at)
+            return (await self.repository.save_grant(changed, expect=held.generation, room=room)).record
+
+    async def _drop_unwanted(
+        self, app: OAuthApp, refused: RenewalRefused, renewal: Renewal, grant: Grant | None
+    ) -> None:
+        if grant is not None and grant.revoked:
+            if refused.spare is not None or refused.access is not None:
+                await self.late(app, grant.subject, refresh=refused.spare, access=refused.access)
+            return
+        spare = refused.spare if renewal.ended else None  # while the grant may go on, it may be all it has
+        unwanted = tuple(secret for secret in (spare, refused.access) if secret is not None)
+        if unwanted and app.revocation.reach == "token":
+            await self.drop(app, unwanted)
+
+    def note(self, entry: TokenRenewed | RenewalFailed, metric: Metric, label: str) -> None:
+        """After the fact: a log that cannot be written must not cost a token that is stored. The token is not handed
+        out without an entry of its own."""
+        self.metrics.add(metric, label)
+        try:
+            self.audit.write(entry, self.clock.now())
+        except BrokerError as error:
+            self.tell("the audit log lacks an entry", app=entry.app, code=error.code.value)
+
+
+def _trouble(refused: RenewalRefused, renewal: Renewal) -> BrokerError:
+    """What the caller is told, now that the grant remembers the refusal as `renewal`."""
+    match renewal.ended:
+        case "dead":
+            return BrokerError(Code.REAUTH_REQUIRED, note=refused.note)
+        case "uncertain":
+            return BrokerError(Code.REFRESH_UNCERTAIN, note=refused.note)
+    if refused.code is Code.EXCHANGE_FAILED:  # perhaps dead: the next try tells
+        return BrokerError(Code.PROVIDER_UNREACHABLE, note=refused.note, retry_after_seconds=1)
+    return BrokerError(refused.code, note=refused.note, retry_after_seconds=refused.retry_after_seconds)
