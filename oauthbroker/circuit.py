@@ -9,10 +9,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 
+News = Literal["", "app", "grant"]
 _COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, Code.PROVIDER_UNREACHABLE}
 _AT_ONCE = 32  # calls of one app; half of what one provider may have open, so that no app fills the row of another
 _FAILURES = 3  # in a row, before it opens without having been asked to
@@ -89,8 +91,8 @@ class Circuits:
         self._circuits.pop(app, None)
         self._own.pop((app, grant), None)
 
-    def failed(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> bool:
-        """Notes a failure; whether it opened the app's circuit, which is worth one line in the log.
+    def failed(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> News:
+        """Notes a failure; whose circuit it opened, if any, which is worth one line in the log.
 
         429 and an asked-for pause open it at once and for as long as the provider said, a refused client for 30 s,
         other failures after three in a row for 1 s, then twice as long each time up to a minute. What may be one
@@ -98,29 +100,31 @@ class Circuits:
         """
         if error.code not in _COUNTED:  # it answered, and spoke of one grant
             self._circuits.pop(app, None)
-            return False
+            return ""
         circuit = self._circuits.setdefault(app, _Circuit())
         circuit.failures += 1
         circuit.grants.add(grant)
         if own and len(circuit.grants) < _GRANTS:
-            self.pause_one(app, grant, error)
-            return False
+            return "grant" if self.pause_one(app, grant, error) else ""
         pause = self._pause(circuit, error)
         if pause is None:
-            return False
+            return ""
         news = circuit.code is not error.code
         circuit.code, circuit.until, circuit.trial_until = error.code, self._clock.monotonic() + pause, 0.0
-        return news
+        return "app" if news else ""
 
-    def pause_one(self, app: str, grant: str, error: BrokerError) -> None:
-        """Nobody asks for this grant for a while: 1 s, then twice as long each time up to a minute."""
+    def pause_one(self, app: str, grant: str, error: BrokerError) -> bool:
+        """Nobody asks for this grant for a while: 1 s, then twice as long each time up to a minute. Whether that is
+        news."""
         now = self._clock.monotonic()
         if len(self._own) >= _MOST_OWN:
             self._own = {pair: circuit for pair, circuit in self._own.items() if circuit.until > now}
         circuit = self._own.setdefault((app, grant), _Circuit())
+        news = circuit.code is not error.code
         circuit.failures += 1
         circuit.code = error.code
         circuit.until = now + self._spread(circuit.failures)
+        return news
 
     def _closed_way(self, app: str, grant: str) -> _Circuit | None:
         """What stands in the way right now, if anything: the longer of the app's and the grant's own."""

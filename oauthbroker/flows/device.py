@@ -45,7 +45,7 @@ class DeviceCodes:
             answer = await self.asker.ask(app, lambda known: device_request(known, endpoints, scopes, clock=self.clock))
             found = device_response(app, answer, self.check_url)
         except BrokerError as error:
-            if self.circuits.failed(circuit, error):
+            if self.circuits.failed(circuit, error) or self._is_junk(circuit, error):
                 self.tell("no device codes for now", app=app.name, code=error.code.value, note=error.note)
             raise
         self.circuits.worked(circuit)
@@ -58,3 +58,7 @@ class DeviceCodes:
             next_poll_at=self.clock.now() + timedelta(seconds=found.interval_seconds),
         )
         return device, sent_at + timedelta(seconds=min(found.lifetime_seconds, LONGEST_SECONDS))
+
+    def _is_junk(self, circuit: str, error: BrokerError) -> bool:
+        """An answer that we do not take is likely to come again: not asked for at every call. Whether that is news."""
+        return error.code is Code.TOKEN_RESPONSE_INVALID and self.circuits.pause_one(circuit, "", error)

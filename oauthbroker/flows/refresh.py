@@ -222,10 +222,18 @@ class Refresh:
             about_all = refused.note in CLIENT_UNKNOWN
         self._count(begun.app, refused, begun.id, own=not about_all)
         if refused.code in REFUSED_BY_US:
-            self.circuits.pause_one(begun.app, begun.id, refused)
+            self.circuits.pause_one(begun.app, begun.id, refused)  # renewing says so in the log
         elif refused.code is Code.EXCHANGE_FAILED:
-            self.circuits.pause_one(begun.app, begun.id, BrokerError(Code.PROVIDER_UNREACHABLE))
+            unclear = BrokerError(Code.PROVIDER_UNREACHABLE, note=refused.note)
+            if self.circuits.pause_one(begun.app, begun.id, unclear):
+                self._tell_of_one(begun.app, begun.id, unclear)
 
     def _count(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> None:
-        if self.circuits.failed(app, error, grant, own=own):
-            self.tell("renewals pause", app=app, code=error.code.value, note=error.note)
+        match self.circuits.failed(app, error, grant, own=own):
+            case "app":
+                self.tell("renewals pause", app=app, code=error.code.value, note=error.note)
+            case "grant":
+                self._tell_of_one(app, grant, error)
+
+    def _tell_of_one(self, app: str, grant: str, error: BrokerError) -> None:
+        self.tell("renewals of one grant pause", app=app, grant=grant[:15], code=error.code.value, note=error.note)

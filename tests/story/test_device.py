@@ -15,6 +15,7 @@ from oauthbroker.audit import line_of
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.provider import FOREVER
 from tests.house import ALICE, BASE, TEAM, House, device_app, global_app, running, turn
 from tests.story.device_kit import (
     INTERVAL,
@@ -392,3 +393,18 @@ async def test_a_direct_link_of_an_app_built_in_code_is_our_own_all_the_same(
     app = replace(app, redirect=replace(app.redirect, link="direct"))
     here = world(identity_provider, test_clock, tmp_path, app)
     assert (await ask(here.start())).authorization_url.startswith(f"{BASE}/connect/")
+
+
+async def test_junk_from_the_device_endpoint_is_told_once_and_not_asked_for_at_every_call(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    app = device_app(identity_provider)
+    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
+        identity_provider.script.device.answer(200, b"{", times=FOREVER)
+        for _ in range(5):
+            assert isinstance(await house.ask(app.name), Failed)
+        assert 1 == identity_provider.count("device")
+        assert 1 == house.log.getvalue().count("no device codes for now")
+        identity_provider.script.reset()
+        house.clock.advance(61)
+        assert isinstance(await house.ask(app.name), AuthorizationRequired)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Limits, Revocation
+from oauthbroker.apps import Habits, IdentityRule, Limits, Owner, Revocation
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -244,7 +244,7 @@ async def test_the_old_refresh_token_is_kept_when_no_new_one_comes(mailed: House
     assert before.token.refresh_token == after.token.refresh_token
 
 
-@pytest.mark.case("58")
+@pytest.mark.case("29", "58")
 @pytest.mark.parametrize(
     "scope, granted",
     [(GONE, ("read", "write", "admin")), ("read write", ("read", "write")), ("read", ("read",)), ("", ())],
@@ -314,3 +314,55 @@ async def test_a_token_that_has_ended_on_arrival_is_no_answer_and_its_refresh_to
     assert isinstance(await house.ask(), Ready)
     (family,) = house.idp.families("client-mail")
     assert "" == family.ended_by
+
+
+def by_answer(template: str) -> IdentityRule:
+    return IdentityRule("tokenResponse", template)
+
+
+@pytest.fixture(params=["user", "global"])
+async def told_by_answer(
+    request: pytest.FixtureRequest, identity_provider: IdentityProvider, test_clock: TestClock
+) -> AsyncIterator[House]:
+    """A provider without ID tokens, whose token answers say whose they are, as Slack's and Notion's do."""
+    owner = Owner(
+        global_identity=by_answer("idp:team:{team.id}"),
+        user_identity=by_answer("idp:user:{who.id}"),
+        authorizers="anyone",
+    )
+    plain = {"owner": owner, "habits": Habits(), "subject_mode": request.param}
+    app = user_app(identity_provider, **plain)
+    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
+        house.idp.script.token.fields(**WHO)
+        yield house
+
+
+WHO: dict[str, Any] = {"who": {"id": "U234567"}, "team": {"id": "T111"}, "id_token": None}
+
+
+@pytest.mark.case("62")
+@pytest.mark.parametrize(
+    "says, same",
+    [
+        (WHO, True),
+        ({"id_token": None}, True),
+        ({**WHO, "who": {"id": "U666666"}, "team": {"id": "T666"}}, False),
+    ],
+    ids=["the same", "nothing", "somebody else"],
+)
+async def test_what_a_token_answer_says_of_its_owner_must_be_what_the_grant_was_made_for(
+    told_by_answer: House, says: dict[str, Any], same: bool
+) -> None:
+    """The answer of another grant, where no ID token could tell."""
+    house = told_by_answer
+    await house.connected()
+    house.clock.advance(LIFETIME - 200)
+    house.idp.script.refresh.fields(**says)
+    told = await house.ask()
+    if same:
+        assert isinstance(told, Ready)
+        assert not told.degraded
+        return
+    assert isinstance(told, Failed)
+    assert Code.SUBJECT_MISMATCH is told.code
+    assert "revoked" == (await house.ask_link()).reason

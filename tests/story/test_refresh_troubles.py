@@ -111,6 +111,36 @@ async def test_a_wall_in_front_of_the_provider_ends_no_grant(quiet: House, statu
     assert isinstance(await house.ask(), Ready)
 
 
+ALONE = [
+    ("500", lambda refresh: refresh.answer(500, times=FOREVER)),
+    ("a wall", lambda refresh: refresh.answer(403, b"<html>", {"content-type": "text/html"}, times=FOREVER)),
+    ("lost", lambda refresh: refresh.close_after_accept(times=FOREVER)),
+    ("endless", lambda refresh: refresh.endless(times=FOREVER)),
+    ("a bare 400", lambda refresh: refresh.answer(400, b"", times=FOREVER)),
+    ("refused", lambda refresh: refresh.refuse("unauthorized_client", times=FOREVER)),
+    ("junk", lambda refresh: refresh.answer(200, b"{", times=FOREVER)),
+    ("busy", lambda refresh: refresh.busy("60", 429, times=FOREVER)),
+]
+
+
+@pytest.mark.case("55")
+@pytest.mark.parametrize("spoil", [row[1] for row in ALONE], ids=[row[0] for row in ALONE])
+async def test_an_app_with_one_grant_that_cannot_be_renewed_is_no_secret_to_its_operator(
+    quiet: House, spoil: Any
+) -> None:
+    """A bot has one grant. One line, not one a try."""
+    house = quiet
+    await house.connected()
+    house.clock.advance(HOUR)
+    spoil(house.idp.script.refresh)
+    for _ in range(5):
+        await house.ask()
+        house.clock.advance(61)
+    lines = [line for line in house.log.getvalue().splitlines() if "renewal" in line]
+    assert lines
+    assert all('"app": "mail"' in line and '"code"' in line and '"note"' in line for line in lines)
+
+
 @pytest.mark.case("52")
 async def test_a_bare_400_that_comes_again_after_minutes_is_the_end(quiet: House) -> None:
     """Several providers have no other word for a dead refresh token."""

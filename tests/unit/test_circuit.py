@@ -102,7 +102,7 @@ def test_a_trial_that_is_never_heard_of_again_does_not_close_the_way_for_ever(
 
 
 def test_only_the_opening_is_news(circuits: Circuits) -> None:
-    assert [True, False, True] == [circuits.failed("mail", error) for error in (OURS, OURS, BUSY)]
+    assert ["app", "", "app"] == [circuits.failed("mail", error) for error in (OURS, OURS, BUSY)]
 
 
 async def test_an_app_has_a_row_of_its_own(circuits: Circuits) -> None:
@@ -138,20 +138,22 @@ async def test_who_was_in_the_row_when_it_opened_does_not_go_on(circuits: Circui
 
 
 def test_one_grants_own_trouble_stops_that_grant_alone(circuits: Circuits, clock: TestClock) -> None:
+    news = []
     for _ in range(5):
-        assert not circuits.failed("mail", OURS, "bob", own=True)
+        news.append(circuits.failed("mail", OURS, "bob", own=True))
         clock.advance(circuits.pause("mail", "bob"))
+    assert ["grant", "", "", "", ""] == news
     circuits.failed("mail", OURS, "bob", own=True)
     assert circuits.pause("mail", "bob") > 0
     assert 0 == circuits.pause("mail", "alice")
-    assert circuits.failed("mail", OURS, "alice", own=True), "two grants: now it is the app's"
+    assert "app" == circuits.failed("mail", OURS, "alice", own=True), "two grants: now it is the app's"
     assert circuits.pause("mail", "carol") > 0
 
 
 def test_a_success_in_between_tells_that_it_was_the_grants_own(circuits: Circuits) -> None:
     circuits.failed("mail", OURS, "bob", own=True)
     circuits.worked("mail", "carol")
-    assert not circuits.failed("mail", OURS, "alice", own=True)
+    assert "grant" == circuits.failed("mail", OURS, "alice", own=True)
     assert 0 == circuits.pause("mail", "carol")
 
 
