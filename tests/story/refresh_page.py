@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,9 +121,9 @@ class LastingStore(UnwellStore):
         pass
 
 
-def another(house: House, limits: Limits = LIMITS) -> AbstractAsyncContextManager[House]:
-    """Another broker on the same store, as another process would be."""
-    apps = house.broker.bundle.apps.values()
+def another(house: House, limits: Limits = LIMITS, **changes: Any) -> AbstractAsyncContextManager[House]:
+    """Another broker on the same store, as another process would be; its apps may be changed in some ways."""
+    apps = [replace(app, **changes) for app in house.broker.bundle.apps.values()]
     return running(house.idp, apps, clock=house.clock, store=house.store, limits=limits, background=False)
 
 

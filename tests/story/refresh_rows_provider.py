@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from oauthbroker.apps import IdentityRule, Owner
 from oauthbroker.records.renewal import UNCLEAR_SECONDS
 from oauthbroker.results import TokenResult
 from oauthbroker.testing.provider import FOREVER
 from tests.house import House
-from tests.story.refresh_page import HOUR, SHORT, Scenario, ended, lives, requests, shows, troubled
+from tests.story.refresh_page import HOUR, SHORT, Scenario, another, ended, lives, requests, shows, troubled
 
 TROUBLE = "the provider is slow, down, busy, refuses our client or answers junk; the token lives"
 
@@ -123,11 +124,25 @@ async def lost(house: House) -> list[TokenResult]:
     return [first, await house.ask()]
 
 
-@shows("the ID token in its answer is about somebody else")
+SOMEBODY_ELSE = "the ID token or the token answer is about somebody else"
+
+
+@shows(SOMEBODY_ELSE)
 async def somebody_else(house: House) -> list[TokenResult]:
     await lives(house)
     house.idp.script.refresh.alter_id_token(claims={"sub": "U666666"})
     return [await house.ask(), await house.ask()]
+
+
+@shows(SOMEBODY_ELSE)
+async def somebody_else_beside_the_token(house: House) -> list[TokenResult]:
+    """As with Slack: the answer names the account beside the token. The ID token is the right one's."""
+    owner = Owner(user_identity=IdentityRule("tokenResponse", "idp:user:{user}"))
+    async with another(house, owner=owner) as slack:
+        slack.idp.script.token.fields(user="U234567")
+        await lives(slack)
+        slack.idp.script.refresh.fields(user="U666666")
+        return [await slack.ask(), await slack.ask()]
 
 
 @shows("it gave fewer scopes than before, and the call needs the others")
