@@ -7,6 +7,7 @@ from typing import Final
 
 from oauthbroker.apps import ANYONE, IdentitySource
 from oauthbroker.config.merge import Identity, Merged, params_in
+from oauthbroker.errors import Code
 from oauthbroker.turn import SubjectMode
 
 # Until the others exist. What they would need is a page or a channel of the runtime's, which nobody serves yet.
@@ -60,20 +61,27 @@ def _check_rule(app: Merged, mode: SubjectMode, identity: Identity) -> None:
     if not app.written.whole(*path):
         return
     if identity.source is None or not identity.template:
-        who = "whose account comes back" if mode == "user" else "which team or organisation comes back"
-        what = f"nothing tells {who}" + ("" if mode == app.mode else ", and authorizers are compared with it")
-        if app.preset is not None and identity.source is None:
-            what += f": {app.preset.title}'s answers do not say it by themselves"
-        lacking = "from" if identity.source is None else "template"
-        todo = "write from: tokenResponse, idToken or userInfo, and a template" if lacking == "from" else (
-            'write a template with a prefix of your own, such as "acme:user:{sub}"'
-        )  # fmt: skip
-        app.written.refuse((*path, lacking), what, todo)
+        _refuse_unknown_owner(app, mode, identity)
         return
     _check_source(app, mode, identity.source)
     trouble = template_flaw(identity.template)
     if trouble:
         app.written.refuse((*path, "template"), *trouble)
+
+
+def _refuse_unknown_owner(app: Merged, mode: SubjectMode, identity: Identity) -> None:
+    """The rule lacks its source or its template. With a device code that is a refusal of its own (12.5.7)."""
+    code = Code.DEVICE_CODE_UNSUPPORTED if app.spec.flow == "deviceCode" else Code.CONFIG_INVALID
+    who = "whose account comes back" if mode == "user" else "which team or organisation comes back"
+    what = f"{code.value}: " if code is not Code.CONFIG_INVALID else ""
+    what += f"nothing tells {who}" + ("" if mode == app.mode else ", and authorizers are compared with it")
+    if app.preset is not None and identity.source is None:
+        what += f": {app.preset.title}'s answers do not say it by themselves"
+    lacking = "from" if identity.source is None else "template"
+    todo = "write from: tokenResponse, idToken or userInfo, and a template" if lacking == "from" else (
+        'write a template with a prefix of your own, such as "acme:user:{sub}"'
+    )  # fmt: skip
+    app.written.refuse(("owner", "identity", mode, lacking), what, todo, code)
 
 
 def _check_source(app: Merged, mode: SubjectMode, source: IdentitySource) -> None:

@@ -21,6 +21,8 @@ FLOW = ("flow: authorizationCode", "flow: deviceCode")
 ENDPOINT = ("  endpoints:\n", "  endpoints:\n    deviceAuthorizationUrl: https://acme.example/device\n")
 DISCOVERED = ("  endpoints:\n", "  endpoints:\n    issuer: https://acme.example\n")
 LOCAL = edited(BROKER, ("https://broker.example", "http://127.0.0.1:8420"))
+SOURCE, TEMPLATE = ("from: tokenResponse, ", ""), (', template: "acme:user:{user.id}"', "")
+OWNER = ('  owner:\n    identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}\n', "")
 NOBODY = ('identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}', "binding: localOperator")
 
 
@@ -54,6 +56,24 @@ def test_must_an_app_whose_owner_nobody_checks_does_not_load(tmp_path: Path) -> 
     [problem] = problems_in(write(tmp_path / "b", app=edited(APP, NOBODY, FLOW, ENDPOINT), broker=LOCAL))
     assert (Code.DEVICE_CODE_UNSUPPORTED, "spec.owner.binding") == (problem.code, problem.path)
     assert "providerIdentity" in problem.todo
+
+
+@pytest.mark.rule("12.5.7")
+@pytest.mark.case("95")
+@pytest.mark.parametrize(
+    "change, lacking",
+    [(SOURCE, "from"), (TEMPLATE, "template"), (OWNER, "from")],
+    ids=["no source", "no template", "no owner at all"],
+)
+def test_must_an_app_whose_owner_nobody_can_tell_does_not_load(
+    change: tuple[str, str], lacking: str, tmp_path: Path
+) -> None:
+    """The same mistake with a browser is a mistake like any other."""
+    [problem] = problems_in(write(tmp_path / "a", app=edited(APP, change, FLOW, ENDPOINT)))
+    assert (Code.DEVICE_CODE_UNSUPPORTED, f"spec.owner.identity.user.{lacking}") == (problem.code, problem.path)
+    assert problem.what.startswith("deviceCodeUnsupported: nothing tells whose account comes back")
+    [problem] = problems_in(write(tmp_path / "b", app=edited(APP, change)))
+    assert (Code.CONFIG_INVALID, "nothing tells whose account comes back") == (problem.code, problem.what)
 
 
 @pytest.mark.rule("12.5.7")

@@ -126,7 +126,6 @@ CLIENTS = [
 ]
 DEVICE = (("flow: authorizationCode", "flow: deviceCode"), ("  endpoints:\n", "  endpoints:\n    deviceAuthorizationUrl: https://acme.example/device\n"))
 DEVICES = [
-    app("a device code without an identity", "spec.owner.identity.user.from", "nothing tells whose account comes back", *DEVICE, (OWNER, ""), ("spec:\n", "@@spec:\n")),
     app("a direct link to a device code", "spec.redirect.link", "a device code has no direct link", *DEVICE, ("acme}\n  owner", "acme, link: @@direct}\n  owner")),
     app("a device endpoint in plain http", "spec.endpoints.deviceAuthorizationUrl", "http instead of https", DEVICE[0], ("  endpoints:\n", f"  endpoints:\n    deviceAuthorizationUrl: @@http://{CANARY}.example/device\n")),
     app("a device code without a token endpoint", "spec.endpoints.tokenUrl", "missing", *DEVICE, ("    tokenUrl: https://acme.example/token\n", ""), ("  endpoints:", "  @@endpoints:")),
