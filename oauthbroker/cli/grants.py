@@ -86,7 +86,10 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
     left = [grant for grant in asyncio.run(_list(config, app_name, subject)) if grant.unended]
     chosen = [_one(left, grant_id)] if grant_id else left
     if not chosen:
-        raise Refused("There is no such grant alive. Nothing was changed.")
+        if not everything:
+            raise Refused("There is no such grant alive. Nothing was changed.")
+        revoking.tell_nothing(app_name, subject, dry_run=dry_run, as_json=as_json)
+        return
     if len(chosen) > 1 and not everything and not dry_run:
         raise Refused(f"That names {counted(len(chosen), 'grant')}. Say --all to end them all. Nothing was changed.")
     if dry_run:

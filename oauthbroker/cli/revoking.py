@@ -48,6 +48,14 @@ def summed(chosen: Sequence[GrantSummary]) -> str:
     return f"{counted(len(chosen), 'grant')}: {by_app}.{before}"
 
 
+def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """That `--all` left no grant to end. It repeats what was typed: a name may be misspelt."""
+    named = " and ".join(f"{what} {shown(name)}" for what, name in (("app", app), ("subject", subject)) if name)
+    typer.echo(f"No grant{named and ' of '}{named} is left to end. Nothing was changed.", err=True)
+    if as_json:
+        typer.echo("[]" if dry_run else json.dumps(_as_json([], Figures()), indent=2))
+
+
 def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_json: bool) -> int:
     """Ends them all; the exit status. Ctrl-C leaves nothing half done: what was not told stays to be told."""
     figures = Figures(chosen=len(chosen))

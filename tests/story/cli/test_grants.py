@@ -68,6 +68,8 @@ def test_one_grant_is_shown_by_the_beginning_of_its_id(connected: Desk):
         (("show", "0" * 64), "There is no such grant."),
         (("revoke",), "Say which"),
         (("revoke", "--app", "other", "--yes"), "There is no such grant alive."),
+        (("revoke", "--app", "other", "--dry-run"), "There is no such grant alive."),
+        (("revoke", "0" * 64, "--all", "--yes"), "There is no such grant."),
         (("revoke", "--app", "mail", "--yes"), "That names 2 grants. Say --all"),
         (("revoke", "--all", "--app", "mail"), "say --yes"),
     ],
@@ -112,7 +114,8 @@ def figures(out: str) -> dict[str, int]:
 @pytest.mark.parametrize("words", [("--app", "mail"), ()], ids=["an app", "the whole store"])
 def test_many_in_one_command(connected: Desk, idp: IdentityProvider, words):
     done = connected.type("grants", "revoke", "--all", *words, "--yes")
-    assert (0, "") == (done.code, connected.type("grants", "revoke", "--all", "--yes").out)
+    again = connected.type("grants", "revoke", "--all", *words, "--yes")
+    assert (0, 0, "") == (done.code, again.code, again.out)
     assert "2 grants: 2 of mail." in done.err
     said = figures(done.out)
     assert (2, 2, 0) == (said["ended here"], said["the provider knows"], said["left to tell"])
@@ -123,6 +126,35 @@ def test_a_subject_of_all_apps_and_nobody_else(connected: Desk, idp: IdentityPro
     done = connected.type("grants", "revoke", "--all", "--subject", ALICE, "--yes")
     assert (0, f"mail {ALICE}: ended here and at the provider\n") == (done.code, done.out)
     assert 1 == idp.living_tokens(CLIENT_ID, "bob")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--subject", "idp:user:U0"), "of subject idp:user:U0 "),
+        (("--app", "other", "--subject", ALICE), f"of app other and subject {ALICE} "),
+        (("--subject", "idp:user:U0", "--dry-run"), "of subject idp:user:U0 "),
+    ],
+)
+def test_all_of_nothing_is_done_already_and_no_refusal(connected: Desk, words: tuple[str, ...], named: str):
+    """A script that offboards somebody asks no more than that nothing is left, and gets status 0 each time."""
+    done = connected.type("grants", "revoke", "--all", *words)
+    assert (0, "") == (done.code, done.out)
+    assert done.err == f"No grant {named}is left to end. Nothing was changed.\n"
+    assert ["live", "live"] == [it["state"] for it in listed(connected)]
+
+
+def test_all_of_nothing_in_json_has_the_form_of_something(connected: Desk):
+    words = ("grants", "revoke", "--all", "--subject", "idp:user:U0", "--json")
+    said = json.loads(connected.type(*words, "--yes").out)
+    assert ({"chosen": 0, "ended": 0, "failed": 0}, []) == (
+        {name: said[name] for name in ("chosen", "ended", "failed")}, said["grants"],
+    )  # fmt: skip
+    assert {0} == {*said["provider"].values()}
+    assert [] == json.loads(connected.type(*words, "--dry-run").out)
+    everybody = json.loads(connected.type("grants", "revoke", "--all", "--yes", "--json").out)
+    assert said.keys() == everybody.keys()
+    assert said["provider"].keys() == everybody["provider"].keys()
 
 
 def test_what_became_of_each_in_json(connected: Desk, idp: IdentityProvider):
