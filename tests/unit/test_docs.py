@@ -18,11 +18,12 @@ from starlette.applications import Starlette
 
 import oauthbroker
 from oauthbroker import audit
-from oauthbroker.apps import Bundle, Settings, ToolAuth
+from oauthbroker.apps import Bundle, Flow, Settings, ToolAuth
 from oauthbroker.cli import COMMANDS
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.errors import Code
 from oauthbroker.metrics import Metric
+from oauthbroker.providers import presets
 from oauthbroker.records import Attempt, EventType, Renewal, Retired
 from oauthbroker.records.renewal import Ended, Intent
 from oauthbroker.repository import KINDS, LEASES
@@ -239,6 +240,13 @@ async def test_the_first_screen_of_the_readme_runs(
     await eval(compile(block, "README.md", "exec", flags=AWAITING), space)  # noqa: S307 - that is what is tested
     assert space["event"].type == "auth.granted"
     assert [True] == said if connected else 2 == len(said)
+
+
+def test_the_readme_counts_presets_and_flows_as_they_are() -> None:
+    page = " ".join(text("README.md").split())
+    assert "presets for more than sixty [providers]" in page
+    assert len(presets()) > 60
+    assert set(get_args(Flow)) == set(re.findall(r"- \[`(\w+)`\]\(docs/flow-", page))
 
 
 class _OurSpelling:
