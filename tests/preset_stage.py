@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,10 @@ import yaml
 from oauthbroker.apps import Client, OAuthApp
 from oauthbroker.config import load
 from oauthbroker.errors import Code
+from oauthbroker.protocol.messages import Answer
+from oauthbroker.protocol.revoke import revoke_response
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.resume import SessionOutcome
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.turn import Turn
@@ -63,10 +67,9 @@ class Stage:
         assert after is not None
         async with self._set(play) as (house, player):
             await agree(house, player)
-            for token in ("access2", "access3"):
-                self.clock.advance(LATER)
-                expected = {"scopes": sorted(after.scopes), "lifetime": after.lifetime_seconds}
-                assert expected == told(play, await ask(house, play), player, token)
+            expected = {"scopes": sorted(after.scopes), "lifetime": after.lifetime_seconds}
+            assert expected == told(play, await ask_later(house, player, "access"), player, "access2")
+            assert expected == told(play, await ask_later(house, player, "access2"), player, "access3")
             assert 2 == player.calls.count("refresh")
 
     async def refuse(self, play: Play, refusal: Refusal) -> None:
@@ -74,13 +77,16 @@ class Stage:
         async with self._set(play) as (house, player):
             if refusal.at == "refresh":
                 await agree(house, player)
-                self.clock.advance(LATER)
             player.refusing[refusal.at] = refusal.answer
+            if play.app.flow == "deviceCode" and refusal.at != "refresh":
+                asked = await ask(house, play)
+                assert (await agree_elsewhere(house, player, asked)).code is Code(refusal.code)
+                return
             page = await agree(house, player) if refusal.at != "refresh" else None
             if page is not None:
                 assert_says(page, Code(refusal.code))
                 return
-            result = await ask(house, play)
+            result = await (ask_later(house, player, "access") if refusal.at == "refresh" else ask(house, play))
             if refusal.code == "reauth":
                 assert isinstance(result, AuthorizationRequired), result
             else:
@@ -98,6 +104,9 @@ class Stage:
             await _until(lambda: bool(player.revoked or player.complaints), seconds=2)
             both = {"access", "refresh"} if play.result.refreshable else {"access"}
             assert (both if demand.token == "both" else {demand.token}) == set(player.revoked)
+            said = play.answers.revoke
+            body = said.body if isinstance(said.body, str) else json.dumps(said.body)
+            assert revoke_response(player.app, Answer(said.status, said.type, None, body.encode())), "not told dead"
 
     @asynccontextmanager
     async def _set(self, play: Play) -> AsyncIterator[tuple[House, Player]]:
@@ -135,6 +144,15 @@ async def ask(house: House, play: Play) -> Any:
     return await house.ask("played", of=turn_of(play))
 
 
+async def ask_later(house: House, player: Player, held: str) -> Any:
+    """When the token `held` has ended; where none ever ends, the provider's API has refused it."""
+    player.clock.advance(LATER)
+    answer = await ask(house, player.play)
+    if isinstance(answer, Ready) and player.secrets[held] == answer.access_token.reveal():
+        return await house.broker.oauth(turn_of(player.play)).report_rejected("played", answer.access_token)
+    return answer
+
+
 async def agree(house: House, player: Player) -> Page | None:
     """A person goes all the way; nobody does where the flow needs nobody."""
     result = await ask(house, player.play)
@@ -147,8 +165,8 @@ async def agree(house: House, player: Player) -> Page | None:
     return await browser.follow(player.authorize(await house.to_provider(result, browser)))
 
 
-async def agree_elsewhere(house: House, player: Player, result: AuthorizationRequired) -> None:
-    """A person types the code into some other screen between our first poll and the second."""
+async def agree_elsewhere(house: House, player: Player, result: AuthorizationRequired) -> SessionOutcome:
+    """A person types the code into some other screen between our first poll and the second. How it ended."""
     said = player.play.answers.device
     assert result.device_code is not None
     assert said is not None
@@ -160,8 +178,9 @@ async def agree_elsewhere(house: House, player: Player, result: AuthorizationReq
             await asyncio.sleep(0.1)  # the last answer is read; the next poll counts from there
             player.clock.advance(result.device_code.interval)
             await _until(partial(_has_polled, player, heard), seconds=3)
-        if not player.complaints:
-            await house.broker.wait(result.auth_session_id, timeout=600)
+        if player.complaints:
+            return SessionOutcome("pending")
+        return await house.broker.wait(result.auth_session_id, timeout=600)
 
 
 def _has_polled(player: Player, before: int) -> bool:
