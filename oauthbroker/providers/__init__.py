@@ -21,7 +21,10 @@ from oauthbroker.providers.quirks import Quirks
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 """One label of a host name: what a parameter may be unless its preset allows more."""
 
-Evidence = Annotated[str, Field(pattern=r"^(documentation|package \S+ \S+|unverified) \(.+\)$")]
+_READ: Final = r"documentation \(.*\b[a-z0-9-]+\.[a-z]{2,}\b.*\bread [0-9]{4}-[0-9]{2}-[0-9]{2}\b.*\)"
+Evidence = Annotated[str, Field(pattern=rf"^({_READ}|package \S+ \S+ \(.+\)|unverified \(.+\))$")]
+"""Where a fact was learnt. What was read says where that stands and when: no "the same page", no "as above"."""
+
 Parameters = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], str], Field(max_length=20)]
 _NO_FACTS: Final = {"name", "title", "documentation", "modes", "evidence"}
 _NESTED: Final = {

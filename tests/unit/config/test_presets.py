@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from string import Formatter
 from typing import Any
 
@@ -35,6 +36,37 @@ def preset_app(folder: Any, provider: str, *changes: tuple[str, str], scopes: st
     """A user-mode app of a preset that writes nothing the preset knows."""
     named = ("provider: acme", f"provider: {provider}")
     return app_of(folder, named, (ENDPOINTS, ""), (OWNER, ""), ("[read, write]", scopes), *changes)
+
+
+HOST = re.compile(r"(?<![\w/.-])(?:[a-z0-9-]+\.)+(?!(?:adoc|html|js|json|mdx?|mjs|py|ts|yaml)\b)[a-z]{2,}(?=[/,:;) ])")
+
+
+def test_whoever_read_something_says_where_and_when():
+    """An entry stands for itself: an address that is one, not a file's name, and the day it was read."""
+    for preset in presets().values():
+        for path, source in preset.evidence.items():
+            if source.startswith("documentation"):
+                assert HOST.search(source), (preset.name, path, source)
+                assert not re.search(r"\bas above\b|the same (page|metadata|copy)|\(the same", source), (
+                    preset.name,
+                    path,
+                )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "documentation (the same page: a fact)",
+        "documentation (docs.example.com/oauth: a fact)",
+        "documentation (the guide, read 2026-11-21: a fact)",
+        "documentation (docs.example.com/oauth, read lately: a fact)",
+        "hearsay (docs.example.com/oauth, read 2026-11-21)",
+    ],
+)
+def test_evidence_without_an_address_or_a_date_is_refused(source: str):
+    said = {"name": "acme", "title": "Acme", "scopeSeparator": ",", "evidence": {"scopeSeparator": source}}
+    with pytest.raises(ValidationError, match="evidence"):
+        Preset.model_validate(said)
 
 
 def test_the_first_set_is_there():

@@ -21,8 +21,9 @@ A preset fills in what an OAuthApp leaves out: where a provider's endpoints are,
 account is spelt. `oauthbroker providers show NAME` prints one with an OAuthApp to start from; what an app writes itself
 wins. Nothing of any provider is code.
 
-**How sure is that?** Every fact says where it was learnt: *documentation* is a page that somebody here read (mostly in a
-stored copy, with its date), *package* is a maintained library of that very version that holds the same fact.
+**How sure is that?** Every fact says where it was learnt: *documentation* is a page that somebody here read; the date is
+the day it was read, in a stored copy that may be older, unless it says otherwise. *package* is a maintained library of that
+very version that holds the same fact.
 **Unverified** is everything else: nobody here has seen it written down, and none of these providers was asked. Try it
 before you rely on it. `oauthbroker check` names the unverified facts that an app relies on.
 
@@ -74,7 +75,7 @@ address and not a name.
 ## A preset more
 
 1. `oauthbroker/providers/<name>.yaml`, in the words of the [quirks](configuration.md#quirks). Every field that is set has an
-   entry under `evidence`, the longest prefix of its path counts: `documentation (page, read <date>: what it says)` if you read
+   entry under `evidence`, the longest prefix of its path counts: `documentation (address, read <date>: what it says)` if you read
    it, `package <name> <version> (file: what it holds)` if you opened that very version, `unverified (why you believe it)` for
    all the rest. A wrong fact is worse than a missing one.
 2. `tests/presets/<name>.yaml`: plays. What the provider demands and answers, as close to its documentation's examples as can

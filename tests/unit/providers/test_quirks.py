@@ -86,7 +86,11 @@ def test_what_is_no_quirk_is_refused_in_a_preset_and_in_an_app(said: dict[str, A
 
 
 def preset(**said: Any) -> Preset:
-    evidence = {"endpoints": "unverified (a)", "endpoints.tokenUrl": "documentation (b)", **said.pop("evidence", {})}
+    evidence = {
+        "endpoints": "unverified (a)",
+        "endpoints.tokenUrl": "documentation (docs.example/b, read 2026-11-21)",
+        **said.pop("evidence", {}),
+    }
     ends = {"tokenUrl": "https://a.example/t", "revokeUrl": "https://a.example/r"}
     return Preset.model_validate({**PRESET, "endpoints": ends, "evidence": evidence, **said})
 
@@ -94,13 +98,15 @@ def preset(**said: Any) -> Preset:
 def test_evidence_of_the_longest_prefix_counts():
     found = preset()
     assert ["endpoints.tokenUrl", "endpoints.revokeUrl"] == found.facts()
-    assert "documentation (b)" == found.source("endpoints.tokenUrl")
+    assert "documentation (docs.example/b, read 2026-11-21)" == found.source("endpoints.tokenUrl")
     assert ["endpoints.revokeUrl"] == found.unverified()
 
 
 def test_a_fact_that_nothing_speaks_of_has_no_source():
     assert "" == preset(scopeSeparator=",").source("scopeSeparator")
-    assert "" == preset(scopeSeparator=",", evidence={"scope": "documentation (c)"}).source("scopeSeparator")
+    assert "" == preset(
+        scopeSeparator=",", evidence={"scope": "documentation (docs.example/c, read 2026-11-21)"}
+    ).source("scopeSeparator")
 
 
 def test_notes_and_single_parameters_are_facts_of_their_own():
@@ -108,7 +114,7 @@ def test_notes_and_single_parameters_are_facts_of_their_own():
         notes=["Tokens live for ever.", "An admin must agree."],
         authorizeParams={"prompt": "consent", "access_type": "offline"},
         evidence={
-            "notes": "documentation (a)",
+            "notes": "documentation (docs.example/a, read 2026-11-21)",
             "notes.1": "unverified (b)",
             "authorizeParams.prompt": "unverified (c)",
         },
@@ -125,7 +131,10 @@ MODES = {
 
 
 def test_a_mode_brings_its_own_facts_and_leaves_the_others_behind():
-    base = preset(modes=MODES, evidence={"modes.a": "unverified (x)", "modes.b": "documentation (y)"})
+    base = preset(
+        modes=MODES,
+        evidence={"modes.a": "unverified (x)", "modes.b": "documentation (docs.example/y, read 2026-11-21)"},
+    )
     found = base.in_mode("a")
     assert {"modes.a.scopeParam", "modes.a.endpoints.revokeUrl", "modes.b.keeps"} < set(base.facts())
     assert ["scopeParam", "endpoints.tokenUrl", "endpoints.revokeUrl"] == found.facts()

@@ -51,10 +51,13 @@ def test_every_fact_is_told_once_with_its_source_and_its_doubt(preset: Preset, m
 def test_two_sources_of_one_fact_are_told_apart():
     found = preset(
         revoke={"kind": "rfc7009", "reach": "grant"},
-        evidence={"revoke": "documentation (a)", "revoke.reach": "unverified (b)"},
+        evidence={"revoke": "documentation (docs.example/a, read 2026-11-21)", "revoke.reach": "unverified (b)"},
     )
     [fact] = facts(found)
-    assert ("kind: documentation (a); reach: unverified (b)", ("reach",)) == (fact.source, fact.unverified)
+    assert ("kind: documentation (docs.example/a, read 2026-11-21); reach: unverified (b)", ("reach",)) == (
+        fact.source,
+        fact.unverified,
+    )
     assert "RFC 7009; ends everything the person gave this client" == fact.text
 
 
@@ -106,7 +109,10 @@ def test_every_default_of_a_parameter_fits():
 def test_an_account_that_nobody_verified_does_not_look_sure():
     found = preset(
         identity={"user": {"from": "userInfo", "template": "acme:user:{id}"}, "global": {"from": "idToken"}},
-        evidence={"identity": "documentation (a)", "identity.user.template": "unverified (b)"},
+        evidence={
+            "identity": "documentation (docs.example/a, read 2026-11-21)",
+            "identity.user.template": "unverified (b)",
+        },
     )
     assert ("acme:user:{id}", False) == account(found, "user")
     assert ("idToken, write a template", True) == account(found, "global")
