@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from oauthbroker.apps import Flow
 from oauthbroker.config.merge import Merged
 from oauthbroker.config.resources import EndpointsSpec, QuirksSpec
 
 _ENDPOINTS = {info.alias or name: name for name, info in EndpointsSpec.model_fields.items()}
 _QUIRKS = {info.alias or name: name for name, info in QuirksSpec.model_fields.items()}
 _OPTIONS = {"authorizeParams": "authorize", "tokenParams": "token", "refreshParams": "refresh"}
+
+# What a flow never uses; a name ending in * stands for all that begin so. RFC 8628 has the options and the scopes of
+# the authorization request go with the device request.
+_ONLY_WITH_A_PAGE = frozenset(
+    {"endpoints.authorizationUrl", "endpoints.pushedAuthorizationUrl", "pkce", "issuerPromised"}
+)
+_UNUSED: Mapping[Flow, frozenset[str]] = {
+    "authorizationCode": frozenset({"endpoints.deviceAuthorizationUrl"}),
+    "deviceCode": _ONLY_WITH_A_PAGE,
+    "clientCredentials": _ONLY_WITH_A_PAGE | {
+        "endpoints.deviceAuthorizationUrl", "endpoints.userInfoUrl", "endpoints.jwksUrl", "endpoints.refreshUrl",
+        "authorizeParams.*", "userInfo*", "idToken*", "issuer*", "alwaysScopes", "scopeParam",
+        "refresh*",
+    },
+}  # fmt: skip
 
 
 def doubts(app: Merged) -> tuple[str, ...]:
@@ -25,6 +43,8 @@ def _matters(app: Merged, path: str) -> bool:
     """Not a note, not for another flow, and not something that the app wrote itself."""
     name, _, inner = path.partition(".")
     spec = app.spec
+    if _is_unused(app, path):
+        return False
     match name:
         case "notes":
             return False
@@ -32,7 +52,7 @@ def _matters(app: Merged, path: str) -> bool:
             return spec.flow != "authorizationCode"
         case "endpoints":
             said = getattr(spec.endpoints, _ENDPOINTS[inner], None) if spec.endpoints else None
-            return said is None and (inner != "deviceAuthorizationUrl" or spec.flow == "deviceCode")
+            return said is None
         case "identity":
             mode, _, half = inner.partition(".")
             return mode in app.identities_used and not _wrote_identity(app, mode, half)
@@ -42,6 +62,14 @@ def _matters(app: Merged, path: str) -> bool:
             return inner not in (spec.options or {}).get(_OPTIONS[name], {})
         case _:
             return spec.quirks is None or _QUIRKS.get(name) not in spec.quirks.model_fields_set
+
+
+def _is_unused(app: Merged, path: str) -> bool:
+    """Whether the app's flow has no step that looks at it."""
+    flow = app.spec.flow or "authorizationCode"
+    if path == "endpoints.issuer" and flow == "clientCredentials":
+        return bool(app.endpoints.token_url)  # else it is found by its issuer
+    return any(path == it or (it.endswith("*") and path.startswith(it[:-1])) for it in _UNUSED[flow])
 
 
 def _wrote_identity(app: Merged, mode: str, half: str) -> bool:

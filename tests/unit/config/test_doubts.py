@@ -30,8 +30,35 @@ ACME = Preset.model_validate({
     "notes": ["Tokens live for ever."],
     "evidence": {
         **dict.fromkeys(["endpoints", "flows", "scopeSeparator", "authMethod", "authorizeParams", "identity", "notes"], "unverified (x)"),
-        "endpoints.authorizationUrl": "documentation (y)",
+        "endpoints.authorizationUrl": "documentation (docs.example/y, read 2026-11-21)",
     },
+})  # fmt: skip
+DOUBTFUL = Preset.model_validate({
+    "name": "acme",
+    "title": "Acme",
+    "endpoints": {
+        "authorizationUrl": "https://acme.example/a", "tokenUrl": "https://acme.example/t",
+        "deviceAuthorizationUrl": "https://acme.example/d", "userInfoUrl": "https://acme.example/me",
+        "jwksUrl": "https://acme.example/keys", "issuer": "https://acme.example", "refreshUrl": "https://acme.example/r",
+        "pushedAuthorizationUrl": "https://acme.example/p", "revokeUrl": "https://acme.example/v",
+    },
+    "pkce": "supported",
+    "refreshTokens": "keep",
+    "refreshParams": {"again": "yes"},
+    "tokenParams": {"first": "yes"},
+    "authorizeParams": {"prompt": "consent"},
+    "alwaysScopes": ["openid"],
+    "scopeSeparator": ",",
+    "scopeParam": "rights",
+    "idTokenAlgorithms": ["RS256"],
+    "issuerPromised": True,
+    "userInfoHeaders": {"Accept": "text/json"},
+    "identity": {"user": {"from": "tokenResponse", "template": "acme:user:{id}"}},
+    "evidence": dict.fromkeys(
+        ["endpoints", "pkce", "refreshTokens", "refreshParams", "tokenParams", "authorizeParams", "alwaysScopes",
+         "scopeSeparator", "scopeParam", "idTokenAlgorithms", "issuerPromised", "userInfoHeaders", "identity"],
+        "unverified (x)",
+    ),
 })  # fmt: skip
 ALL = {
     "endpoints.tokenUrl", "scopeSeparator", "authMethod", "authorizeParams.prompt", "authorizeParams.audience",
@@ -89,6 +116,47 @@ def test_another_flow_relies_on_its_endpoint_and_on_the_list_of_flows(tmp_path: 
     [draft] = load(write(tmp_path / "b", app=text)).apps.values()
     assert ALL | {"endpoints.deviceAuthorizationUrl", "flows"} == set(draft.doubts)
     assert draft.unusual_flow
+
+
+@pytest.mark.parametrize(
+    "flow, unused",
+    [
+        ("authorizationCode", {"endpoints.deviceAuthorizationUrl"}),
+        ("deviceCode", {"endpoints.authorizationUrl", "endpoints.pushedAuthorizationUrl", "pkce", "issuerPromised"}),
+        (
+            "clientCredentials",
+            {
+                "endpoints.authorizationUrl", "endpoints.pushedAuthorizationUrl", "endpoints.deviceAuthorizationUrl",
+                "endpoints.userInfoUrl", "endpoints.jwksUrl", "endpoints.issuer", "endpoints.refreshUrl", "pkce",
+                "issuerPromised", "userInfoHeaders", "idTokenAlgorithms", "alwaysScopes", "authorizeParams.prompt",
+                "refreshParams.again", "refreshTokens", "scopeParam", "identity.user.from", "identity.user.template",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_what_its_flow_never_uses_is_no_doubt(
+    flow: str, unused: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(merging, "presets", lambda: {"acme": DOUBTFUL})
+    text = edited(BARE, ("flow: authorizationCode", f"flow: {flow}"))
+    if flow == "clientCredentials":
+        text = edited(text, ("subjectMode: user", "subjectMode: global"))
+    facts = {it for it in DOUBTFUL.facts() if not it.startswith("identity.global")} - {"flows"}
+    assert facts - unused == doubts_of(tmp_path, text) - {"flows"}
+
+
+def test_an_issuer_that_leads_to_the_token_endpoint_matters_to_client_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    endpoints = {"issuer": "https://acme.example"}
+    found = Preset.model_validate(
+        {"name": "acme", "title": "Acme", "endpoints": endpoints, "evidence": {"endpoints": "unverified (x)"}}
+    )
+    monkeypatch.setattr(merging, "presets", lambda: {"acme": found})
+    text = edited(
+        BARE, ("flow: authorizationCode\n  subjectMode: user", "flow: clientCredentials\n  subjectMode: global")
+    )
+    assert {"endpoints.issuer"} == doubts_of(tmp_path, text)
 
 
 def test_an_app_without_a_preset_relies_on_nobody(tmp_path: Path):
