@@ -9,12 +9,9 @@ from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
+from oauthbroker.assembly import Flows
 from oauthbroker.broker import Broker
 from oauthbroker.errors import BrokerError
-from oauthbroker.flows.callback import Callback
-from oauthbroker.flows.polling import Polling
-from oauthbroker.flows.refresh import Refresh
-from oauthbroker.flows.sweep import Sweep
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.resume import Bell, Relay
 from oauthbroker.upkeep import Upkeep
@@ -28,11 +25,8 @@ class House:
 
     broker: Broker
     relay: Relay
-    sweep: Sweep
     upkeep: Upkeep
-    callback: Callback
-    polling: Polling
-    refresh: Refresh
+    flows: Flows
     transport: Transport
     bell: Bell
     log: FilteringBoundLogger
@@ -45,24 +39,24 @@ class House:
             await self._try("tidying", self.relay.tidy)
             self.tasks = [asyncio.create_task(self._relay_for_ever()), asyncio.create_task(self._sweep_for_ever())]
             self.tasks.append(asyncio.create_task(self._tell_providers_for_ever()))
-            self.tasks.append(asyncio.create_task(self.polling.run()))
+            self.tasks.append(asyncio.create_task(self.flows.polling.run()))
             self.tasks.append(asyncio.create_task(self._keep_up_for_ever()))
 
     async def close(self) -> None:
         """Commits under way finish and their events reach the queue; then the network goes."""
-        await self.callback.close()
-        await self.polling.close()
+        await self.flows.callback.close()
+        await self.flows.polling.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.refresh.close()
+        await self.flows.refresh.close()
         if self.tasks:
             with suppress(BrokerError):
                 await self.relay.once()
         await self.transport.close()
 
     async def _tend(self) -> None:
-        for task, work in {"sweep": self.sweep.once, "relay": self.relay.once}.items():
+        for task, work in {"sweep": self.flows.sweep.once, "relay": self.relay.once}.items():
             await self._try(task, work)
 
     async def _try(self, task: str, work: Callable[[], Awaitable[object]]) -> None:

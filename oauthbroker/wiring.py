@@ -13,40 +13,21 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.apps import Bundle, Settings
+from oauthbroker.assembly import Flows, Means
 from oauthbroker.audit import AuditFile, AuditList, AuditWriter
 from oauthbroker.broker import Broker
-from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve
 from oauthbroker.config.settings import with_key_file
 from oauthbroker.consent import Consent
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.callback import Callback
-from oauthbroker.flows.connect import Connect
-from oauthbroker.flows.device import DeviceCodes
-from oauthbroker.flows.fetch import Fetch
-from oauthbroker.flows.finish import Finish
-from oauthbroker.flows.opening import Opening
-from oauthbroker.flows.polling import Polling
-from oauthbroker.flows.refresh import Refresh
-from oauthbroker.flows.revoke import Revoke
-from oauthbroker.flows.sweep import Sweep
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
-from oauthbroker.keeper import Keeper
-from oauthbroker.kin import Kin
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.pending import Pending
-from oauthbroker.protocol.asker import Asker
-from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.identity import OwnerReader
-from oauthbroker.protocol.redeem import Redeemer
-from oauthbroker.protocol.transport import Transport
 from oauthbroker.queues import Queues
-from oauthbroker.quota import OpenSessions
 from oauthbroker.reload import Read, Reload, Source
-from oauthbroker.renewing import Renewing
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.resume import Bell, Events, Outcomes, Relay
 from oauthbroker.revocations import Revocations
@@ -232,47 +213,23 @@ def _build(
     whole: bool = True,
     read: Read | None = None,
 ) -> House:
-    in_use = InUse(bundle)
-    settings, limits, apps = bundle.settings, bundle.settings.limits, in_use.apps
-    metrics, outbox, moved = Metrics(), Bell(), Bell()
-    transport = Transport(plain_http_loopback="plainHttpProvider" in settings.weaken)
-    discovery = Discovery(transport, clock, limits)
-    asker = Asker(transport, clock, limits, _telling_of_secrets(log, metrics))
-    owners = OwnerReader(transport, discovery, clock, limits)
+    in_use, settings = InUse(bundle), bundle.settings
+    apps, metrics, outbox, moved = in_use.apps, Metrics(), Bell(), Bell()
 
     def wake() -> None:
         outbox.ring()
         moved.ring()
 
-    kin = Kin(repository, clock, apps if whole else None)
-    finish = Finish(repository, owners, clock, audit, metrics, kin.learn, wake)
-    quota = OpenSessions(limits)
-    circuits = {task: Circuits(clock) for task in ("revoke", "devices", "refresh")}
-    revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, circuits["revoke"], wake, log.warning)
-    revocations = Revocations(repository, revoke, apps.get, clock)
-    polling = Polling(
-        repository, asker, discovery, finish, revoke.tokens, apps.get, quota.ended, clock, limits, log.warning,
-        settings.expired_events,
-    )  # fmt: skip
-    devices = DeviceCodes(asker, transport.check_url, discovery, circuits["devices"], clock, log.warning, polling.watch)
-    opening = Opening(repository, finish, quota, devices, clock, audit, limits)
-    connect = Connect(repository, asker, discovery, finish, quota, clock, audit)
-    callback = Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
-    fetch = Fetch(repository, asker, discovery, clock)
-    keeper = Keeper(clock, metrics, log.warning)
-    renewing = Renewing(repository, keeper, revoke.tokens, revoke.late, clock, audit, metrics, log.warning)
-    refresh = Refresh(
-        repository, discovery, Redeemer(asker, owners, clock), fetch, renewing, circuits["refresh"], clock, limits,
-        log.warning,
-    )  # fmt: skip
-    upkeep = Upkeep(repository, refresh, apps.get, clock)
-    sweep = Sweep(repository, finish, quota.ended, clock, limits, settings.expired_events, polling.watch)
-    queues = Queues(repository, clock, limits, metrics)
+    means = Means.of(settings, repository, clock, audit, metrics, log.warning, _telling_of_secrets(log, metrics))
+    flows = Flows.on(means, in_use, wake, whole=whole)
+    revocations = Revocations(repository, flows.revoke, apps.get, clock)
+    upkeep = Upkeep(repository, flows.refresh, apps.get, clock)
+    queues = Queues(repository, clock, settings.limits, metrics)
     relay = Relay(repository, queues, revocations, moved)
-    consent = Consent(apps, connect, callback, discovery, clock)
+    consent = Consent(apps, flows.connect, flows.callback, means.discovery, clock)
 
     def health() -> Health:
-        unstored = Code.STORE_UNAVAILABLE if keeper.unstored else None
+        unstored = Code.STORE_UNAVAILABLE if flows.keeper.unstored else None
         return Health(tuple(code.value for code in (in_use.trouble, unstored) if code is not None))
 
     web, follow_routes = build_app(
@@ -280,28 +237,27 @@ def _build(
     )
 
     def follow(changed: Collection[str]) -> None:
-        """An app that was mended is asked for at once, whatever went wrong with it before."""
         follow_routes()
         for name in changed:
-            for each in circuits.values():
-                each.worked(name)
+            flows.forget_troubles(name)
 
+    manager = OAuthManager(
+        apps, repository, flows.opening, flows.connect, flows.refresh, upkeep.in_use, clock, audit, metrics, settings
+    )
     broker = Broker(
         in_use=in_use,
-        manager=OAuthManager(
-            apps, repository, opening, connect, refresh, upkeep.in_use, clock, audit, metrics, settings
-        ),
+        manager=manager,
         consent=consent,
         events=Events(queues, clock, moved),
-        grants=Grants(apps, repository, revoke, revocations),
+        grants=Grants(apps, repository, flows.revoke, revocations),
         secrets=Secrets(repository, clock, audit),
         outcomes=Outcomes(repository, clock, moved),
-        waiting=Pending(apps, repository, connect, settings, clock),
+        waiting=Pending(apps, repository, flows.connect, settings, clock),
         clock=clock,
         audit=audit,
         metrics=metrics,
         web=web,
-        reloading=Reload(in_use, read or _as_given, follow, lambda: sweep.end_outdated(apps.get), log),
+        reloading=Reload(in_use, read or _as_given, follow, lambda: flows.sweep.end_outdated(apps.get), log),
         checkup=health,
     )
-    return House(broker, relay, sweep, upkeep, callback, polling, refresh, transport, outbox, log)
+    return House(broker, relay, upkeep, flows, means.transport, outbox, log)

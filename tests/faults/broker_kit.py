@@ -73,7 +73,7 @@ class Process:
     async def tend(self, after: float = 0) -> None:
         """What the background does every now and then: first the sweeper, then the relay."""
         self.clock.advance(after)
-        await self.house.sweep.once()
+        await self.house.flows.sweep.once()
         await self.house.relay.once()
         await self.house.relay.tidy()
 

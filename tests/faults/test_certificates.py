@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from oauthbroker import wiring
+from oauthbroker import assembly
 from oauthbroker.errors import Code
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.records import Grant, Token
@@ -46,7 +46,7 @@ async def ask(certificate: Certificate) -> tuple[object, Grant, Grant | None, Id
 def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """An authority that the machine trusts: no setting of the product adds one."""
     authority = Authority(tmp_path)
-    monkeypatch.setattr(wiring, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
+    monkeypatch.setattr(assembly, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
     return authority
 
 

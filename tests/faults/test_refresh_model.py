@@ -180,7 +180,7 @@ class World:
         grant = await self.process.grant("mail", ALICE)
         intent = grant.renewal.intent if grant is not None else None
         self.requests = self.idp.count("refresh_token")
-        pausing = self.process.house.refresh.circuits.pause("mail") > 0
+        pausing = self.process.house.flows.refresh.circuits.pause("mail") > 0
         pausing = pausing or (intent is not None and intent.retry_at > self.clock.now())
         result = await call
         assert not pausing or self.requests == self.idp.count("refresh_token"), "asked during a pause"

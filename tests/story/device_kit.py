@@ -46,7 +46,7 @@ class World:
         """Time passes, and then these brokers poll for what is due, one after the other (all, if none is named)."""
         self.clock.advance(after)
         for broker in brokers or self.brokers:
-            await broker.house.polling.once()
+            await broker.house.flows.polling.once()
 
     def polls(self, prompt: DevicePrompt) -> list[str]:
         """What the provider answered to polls for this code."""

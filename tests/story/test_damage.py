@@ -154,7 +154,7 @@ async def cancels(process: Process, idp: IdentityProvider, asked: AuthorizationR
 
 async def expires(process: Process, idp: IdentityProvider, asked: AuthorizationRequired) -> None:
     process.clock.advance(601)
-    await process.house.sweep.once()
+    await process.house.flows.sweep.once()
 
 
 ENDS = [
@@ -311,7 +311,7 @@ async def test_an_unreadable_session_keeps_no_other_from_its_end(ordered):
     others = [await ask(ordered, app) for app in APPS][1:]
     await of_another_version(ordered.store, "sessions")
     ordered.clock.advance(601)
-    assert 2 == await ordered.house.sweep.once()
+    assert 2 == await ordered.house.flows.sweep.once()
     assert {("expired", None)} == {await ended(ordered, asked) for asked in others}
 
 

@@ -196,7 +196,7 @@ async def test_a_no_at_the_provider_wakes_the_agent(here: World):
 async def test_a_code_that_nobody_types_ends_silently_unless_asked_otherwise(here: World, expired_events: bool):
     here.idp.change("client-tv", device_lifetime=60)
     broker = here.start()
-    broker.house.polling.expired_events = expired_events
+    broker.house.flows.polling.expired_events = expired_events
     asked = await ask(broker)
     here.idp.script.poll.refuse("expired_token")
     await here.poll()

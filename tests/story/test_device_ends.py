@@ -292,7 +292,7 @@ async def test_a_bug_in_one_poll_is_told_by_its_name_and_does_not_end_the_pollin
     asked = await ask(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
     told: list[dict[str, Any]] = []
-    broker.house.polling.tell = lambda what, **words: told.append({"what": what, **words})
+    broker.house.flows.polling.tell = lambda what, **words: told.append({"what": what, **words})
 
     async def broken(*_: Any, **__: Any) -> None:
         raise ValueError(prompt_of(asked).user_code)

@@ -50,9 +50,9 @@ async def test_left_open_it_says_that_the_service_is_connected(here: World, brok
 
 async def test_while_the_tokens_are_being_checked_it_stays_as_it_is(here: World, broker: Process):
     asked = await ask(broker)
-    held = await broker.house.sweep.repository.session((await session_of(broker, asked)).locator)
+    held = await broker.house.flows.sweep.repository.session((await session_of(broker, asked)).locator)
     assert held is not None
-    assert await broker.house.polling.finish.claim(held, 60) is not None
+    assert await broker.house.flows.polling.finish.claim(held, 60) is not None
     page = await broker.browser().open(asked.authorization_url)
     assert (200, True) == (page.status, prompt_of(asked).user_code in page.text)
 

@@ -75,15 +75,15 @@ async def test_eight_brokers_on_one_store_poll_like_one(here: World):
     brokers = [here.start() for _ in range(8)]
     asked = await ask(brokers[0])
     for broker in brokers:
-        await broker.house.sweep.once()
+        await broker.house.flows.sweep.once()
     for _ in range(60):
         here.clock.advance(1)
-        await asyncio.gather(*(broker.house.polling.once() for broker in brokers))
+        await asyncio.gather(*(broker.house.flows.polling.once() for broker in brokers))
     assert {"authorization_pending"} == set(here.polls(prompt_of(asked)))
     assert 9 <= len(here.polls(prompt_of(asked))) <= 12
     here.idp.device_approve(prompt_of(asked).user_code)
     here.clock.advance(INTERVAL + 1)
-    await asyncio.gather(*(broker.house.polling.once() for broker in brokers))
+    await asyncio.gather(*(broker.house.flows.polling.once() for broker in brokers))
     assert ("completed", None) == await outcome(brokers[7], asked)
     heard = [await events(broker) for broker in brokers]
     assert [["auth.granted"]] == [each for each in heard if each]
@@ -219,7 +219,7 @@ async def test_leaving_waits_for_a_poll_and_for_what_it_brings(here: World):
     hold = here.idp.script.poll.hang(after_work=True)
     polling = asyncio.create_task(here.poll())
     await hold.arrived()
-    closing = asyncio.create_task(broker.house.polling.close())
+    closing = asyncio.create_task(broker.house.flows.polling.close())
     await asyncio.sleep(0.01)
     assert not closing.done()
     hold.release()
@@ -241,7 +241,7 @@ async def test_a_poll_goes_on_when_whoever_waited_for_it_has_left(here: World):
     polling.cancel()
     await asyncio.gather(polling, return_exceptions=True)
     hold.release()
-    await broker.house.polling.close()
+    await broker.house.flows.polling.close()
     assert ("completed", None) == await outcome(broker, asked)
 
 

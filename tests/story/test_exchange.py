@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Literal
+from collections.abc import AsyncIterator
+from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -14,37 +14,12 @@ from oauthbroker.audit import TokensDropped
 from oauthbroker.errors import Code
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.house import ALICE, BOB, House, running, turn, user_app
+from tests.story.spoiling import FORM, GONE, Spoil, Spoiling
 from tests.story.test_callback import assert_says, assert_says_connected
 
-Spoil = Callable[[IdentityProvider, str], object]
 Reach = Literal["token", "grant"]
-FORM = {"content-type": "application/x-www-form-urlencoded"}
-GONE = object()
-
-
-def answers(status: int, body: Any, headers: dict[str, str] | None = None) -> Spoil:
-    """The provider answers this; `CANARY` in the body is text of its own that nobody may ever see."""
-
-    def spoil(idp: IdentityProvider, canary: str) -> None:
-        text = body if isinstance(body, bytes | str) else json.dumps(body)
-        filled = text.replace(b"CANARY", canary.encode()) if isinstance(text, bytes) else text.replace("CANARY", canary)
-        idp.script.token.answer(status, filled, headers)
-
-    return spoil
-
-
-def with_members(**members: Any) -> Spoil:
-    """The honest answer, with these members changed; GONE takes one out."""
-
-    def change(found: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in {**found, **members}.items() if value is not GONE}
-
-    return lambda idp, canary: idp.script.token.alter(change)
-
-
-def forges(**change: Any) -> Spoil:
-    return lambda idp, canary: idp.script.token.alter_id_token(**change)
-
+SPOILING = Spoiling("token")
+answers, with_members, forges = SPOILING.answers, SPOILING.with_members, SPOILING.forges
 
 C18 = pytest.mark.case("18")
 C19 = pytest.mark.case("19")

@@ -316,5 +316,5 @@ async def test_a_store_that_fails_once_in_the_sweep_holds_up_one_session_only(st
     monkeypatch.setattr(Finish, "lapse", failing)
     process.clock.advance(601)
     with pytest.raises(BrokerError):  # the other one met a Conflict, which is nothing to tell of
-        await process.house.sweep.once()
-    assert 2 == await process.house.sweep.once()
+        await process.house.flows.sweep.once()
+    assert 2 == await process.house.flows.sweep.once()

@@ -4,7 +4,7 @@ grant stays as it was, and the next good answer goes on from there."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,37 +14,12 @@ from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.house import BOB, House, running, turn, user_app
+from tests.story.spoiling import FORM, GONE, Spoil, Spoiling
 
-Spoil = Callable[[IdentityProvider, str], object]
-FORM = {"content-type": "application/x-www-form-urlencoded"}
-GONE = object()
 LIFETIME = 3600
 PAUSE = 400  # longer than any pause that a refusal leads to
-
-
-def answers(status: int, body: Any, headers: dict[str, str] | None = None) -> Spoil:
-    """The provider answers this and does nothing; `CANARY` is text of its own that nobody may ever see."""
-
-    def spoil(idp: IdentityProvider, canary: str) -> None:
-        text = body if isinstance(body, bytes | str) else json.dumps(body)
-        filled = text.replace(b"CANARY", canary.encode()) if isinstance(text, bytes) else text.replace("CANARY", canary)
-        idp.script.refresh.answer(status, filled, headers)
-
-    return spoil
-
-
-def with_members(**members: Any) -> Spoil:
-    """The honest answer, the refresh token rotated, with these members changed; GONE takes one out."""
-
-    def change(found: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in {**found, **members}.items() if value is not GONE}
-
-    return lambda idp, canary: idp.script.refresh.alter(change)
-
-
-def forges(**change: Any) -> Spoil:
-    return lambda idp, canary: idp.script.refresh.alter_id_token(**change)
-
+SPOILING = Spoiling("refresh")
+answers, with_members, forges = SPOILING.answers, SPOILING.with_members, SPOILING.forges
 
 C18 = pytest.mark.case("18")
 C19 = pytest.mark.case("19")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker import wiring
+from oauthbroker import assembly
 from oauthbroker.apps import IdentityRule, OAuthApp, Owner
 from oauthbroker.config.resources import SPECS, models_in
 from oauthbroker.errors import Code
@@ -42,7 +42,7 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """One that our brokers trust here, so that a certificate is refused for its own fault. Only code can add trust, and
     this is the only way."""
     authority = Authority(tmp_path)
-    monkeypatch.setattr(wiring, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
+    monkeypatch.setattr(assembly, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
     return authority
 
 

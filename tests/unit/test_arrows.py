@@ -37,13 +37,25 @@ FLOORS = {
         "in_use",
     },
     "rooms": {"tools", "gateway", "flowgraph", "mcp"},
-    "edges": {"web", "cli", "config", "wiring", "tending", "broker", "reload", "client", "__init__", "__main__"},
+    "edges": {
+        "web",
+        "cli",
+        "config",
+        "wiring",
+        "assembly",
+        "tending",
+        "broker",
+        "reload",
+        "client",
+        "__init__",
+        "__main__",
+    },
     "testing": {"testing"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 ORDER = list(FLOORS)
 HIDDEN = {"repository", "flows", "protocol"}  # what rooms and edges reach only through the manager
-MAY_REACH_HIDDEN = {"wiring", "tending"}
+MAY_REACH_HIDDEN = {"wiring", "assembly", "tending"}
 MAY_STORE = {"repository", "wiring", "cli", "store"}  # cli: init and keys make and unlock a store
 MAY_TESTING = {"cli", "testing"}  # cli: the demo's provider
 SHARED_BY_FLOWS = "oauthbroker.flows.finish"
