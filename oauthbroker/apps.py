@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
 from oauthbroker.turn import SubjectMode
 
 Flow = Literal["authorizationCode", "deviceCode", "clientCredentials"]
@@ -241,39 +242,6 @@ class ConnectorAuth:
 
     auth: ToolAuth | None = None
     static_token: Secret | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on what callers can make us keep. Counts of open sessions, seconds, bytes."""
-
-    sessions_per_subject: int = 200
-    sessions_per_app: int = 2_000
-    sessions_total: int = 10_000
-    session_seconds: int = 600
-    default_min_ttl_seconds: int = 300
-    provider_seconds: float = 10.0
-    provider_bytes: int = 256 * 1024
-    queue_lease_seconds: float = 60.0
-    queue_attempts: int = 5
-    sweep_seconds: float = 30.0
-    keep_finished_seconds: int = 3600
-    rejections_per_hour: int = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `kind: Broker` says, resolved."""
-
-    public_base_url: str = "http://127.0.0.1:8420"
-    listen_host: str = "127.0.0.1"
-    listen_port: int = 8420
-    store_root: str = "store"
-    key_file: str = ""
-    locale: Literal["en", "ko"] = "en"
-    limits: Limits = Limits()
-    weaken: frozenset[str] = frozenset()
-    expired_events: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oauthbroker.apps import Limits, Settings
 from oauthbroker.audit import AuditWriter
 from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock
@@ -31,6 +30,7 @@ from oauthbroker.protocol.transport import Transport
 from oauthbroker.quota import OpenSessions
 from oauthbroker.renewing import Renewing
 from oauthbroker.repository import Repository
+from oauthbroker.settings import Limits, Settings
 
 
 @dataclass(frozen=True, slots=True)

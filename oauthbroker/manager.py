@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import OAuthApp, Settings, ToolAuth
+from oauthbroker.apps import OAuthApp, ToolAuth
 from oauthbroker.audit import AuditWriter, TokenIssued, TokenRejected
 from oauthbroker.clock import Clock
 from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, is_early, settle
@@ -21,6 +21,7 @@ from oauthbroker.repository import Conflict, Repository
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation
 from oauthbroker.scope import ScopeNeed, resolve_scopes, union_in_app_order
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
 from oauthbroker.subject import resolve_subject
 from oauthbroker.turn import ResumeTarget, Turn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oauthbroker.apps import OAuthApp, Settings
+from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock, to_iso
 from oauthbroker.errors import BrokerError
 from oauthbroker.flows.connect import Connect
@@ -14,6 +14,7 @@ from oauthbroker.records import AuthSession
 from oauthbroker.repository import Repository
 from oauthbroker.results import invitation
 from oauthbroker.resume import locator_of
+from oauthbroker.settings import Settings
 from oauthbroker.subject import resolve_subject
 from oauthbroker.turn import Turn
 

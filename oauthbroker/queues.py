@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import Limits
 from oauthbroker.clock import Clock, from_iso, random_text, to_iso
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.records import AgentEvent, codec
 from oauthbroker.repository import Repository
+from oauthbroker.settings import Limits
 
 REMEMBERED = 256
 MOST_DEAD = 1000  # older dead letters go

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
-from oauthbroker.apps import Limits
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.settings import Limits
 
 
 class OpenSessions:

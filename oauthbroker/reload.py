@@ -10,10 +10,11 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.apps import Bundle, Settings
+from oauthbroker.apps import Bundle
 from oauthbroker.config.problems import ConfigRefused, Place, Problems
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.in_use import InUse
+from oauthbroker.settings import Settings
 
 Source = str | Path | Bundle | None
 Read = Callable[[Source], Awaitable[Bundle]]

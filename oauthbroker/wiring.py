@@ -10,9 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from starlette.routing import BaseRoute
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.apps import Bundle, Settings
+from oauthbroker.apps import Bundle
 from oauthbroker.assembly import Flows, Means
 from oauthbroker.audit import AuditFile, AuditList, AuditWriter
 from oauthbroker.broker import Broker
@@ -31,6 +32,7 @@ from oauthbroker.reload import Read, Reload, Source
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.resume import Bell, Events, Outcomes, Relay
 from oauthbroker.revocations import Revocations
+from oauthbroker.settings import Settings
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys import Keyring
@@ -38,7 +40,9 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.tending import House
 from oauthbroker.upkeep import Upkeep
 from oauthbroker.web.access_log import json_log
-from oauthbroker.web.app import build_app
+from oauthbroker.web.app import build_web
+from oauthbroker.web.consent_pages import ConsentPages
+from oauthbroker.web.health import health_routes
 
 KEY_ENV = "OAUTHBROKER_KEY"
 CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
@@ -232,12 +236,14 @@ def _build(
         unstored = Code.STORE_UNAVAILABLE if flows.keeper.unstored else None
         return Health(tuple(code.value for code in (in_use.trouble, unstored) if code is not None))
 
-    web, follow_routes = build_app(
-        consent, settings, lambda message: store.mac("csrf", message.hex()), clock, log, health
-    )
+    def healthy() -> list[BaseRoute]:
+        return health_routes(health)
+
+    consent_pages = ConsentPages(consent, settings, lambda message: store.mac("csrf", message.hex()), clock)
+    web = build_web([consent_pages.routes, healthy], [healthy], settings, clock, log)
 
     def follow(changed: Collection[str]) -> None:
-        follow_routes()
+        web.follow()
         for name in changed:
             flows.forget_troubles(name)
 
@@ -256,7 +262,7 @@ def _build(
         clock=clock,
         audit=audit,
         metrics=metrics,
-        web=web,
+        web=web.both,
         reloading=Reload(in_use, read or _as_given, follow, lambda: flows.sweep.end_outdated(apps.get), log),
         checkup=health,
     )

@@ -18,12 +18,10 @@ from oauthbroker.apps import (
     Endpoints,
     Habits,
     IdentityRule,
-    Limits,
     OAuthApp,
     Owner,
     Redirect,
     Revocation,
-    Settings,
     ToolAuth,
 )
 from oauthbroker.audit import AuditList, line_of
@@ -34,6 +32,7 @@ from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.resume import locator_of
+from oauthbroker.settings import Limits, Settings
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.kek import FileKek
 from oauthbroker.store.keys import Keyring

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Settings
+from oauthbroker.settings import Settings
 from tests.dockerfile import Replay, Stage, Step, parse, shared_python
 
 REPOSITORY = Path(__file__).parents[1]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oauthbroker.apps import ToolAuth
+from oauthbroker.config.fields import ObjectRef
 from oauthbroker.config.problems import Keys
-from oauthbroker.config.resources import ConnectorSpec, ExportSpec, OAuthAppSpec, ObjectRef, ToolSpec
+from oauthbroker.config.resources import ConnectorSpec, ExportSpec, OAuthAppSpec, ToolSpec
 from oauthbroker.config.shape import Written, nearest
 from oauthbroker.config.values import Source, source_of
 

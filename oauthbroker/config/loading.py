@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, Settings, ToolAuth
+from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, ToolAuth
+from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.checks_client import (
     check_client,
     check_endpoints,
@@ -24,11 +25,12 @@ from oauthbroker.config.doubts import doubts, is_unusual
 from oauthbroker.config.files import read_bundle
 from oauthbroker.config.merge import Merged, merge
 from oauthbroker.config.problems import Keys, Place, Problems
-from oauthbroker.config.resources import BrokerSpec, ClientSpec, OAuthAppSpec, ValueSource
+from oauthbroker.config.resources import ClientSpec, OAuthAppSpec, ValueSource
 from oauthbroker.config.settings import check_broker, is_local, settings_of
 from oauthbroker.config.shape import Written, written
 from oauthbroker.config.values import SecretKey, Source, source_of
 from oauthbroker.config.yaml_reader import Document
+from oauthbroker.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,52 +10,22 @@ import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from oauthbroker.apps import ANYONE, AssertionType, AuthMethod, Binding, Flow, IdentitySource, Link, Pushing
+from oauthbroker.config.broker_spec import BrokerSpec
+from oauthbroker.config.fields import Ref, Strict, Text, Texts, Tolerant
 from oauthbroker.config.problems import Keys
 from oauthbroker.providers.quirks import Quirks
 from oauthbroker.secret import Secret
 from oauthbroker.turn import SubjectMode
-
-API_VERSIONS: Final = ("agents.example.io/v1alpha1", "goondan.ai/v1")
-_EMPTY: Final = object()
-
-
-class Strict(BaseModel):
-    """camelCase, no unknown fields, no coercion; a field that is written but empty is not an absent field."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, strict=True, hide_input_in_errors=True
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_is_written(cls, data: Any) -> Any:
-        return {k: _EMPTY if v is None else v for k, v in data.items()} if isinstance(data, dict) else data
-
-
-class Tolerant(Strict):
-    """The fields around our own belong to somebody else."""
-
-    model_config = ConfigDict(extra="ignore")
 
 
 def _secret(value: Any) -> Secret:
     if not isinstance(value, str):
         raise PydanticCustomError("string_type", "not text")
     return Secret(value)
-
-
-def _ref(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    kind, slash, name = value.partition("/")
-    if not (kind and slash and name) or "/" in name:
-        raise PydanticCustomError("reference", "not a reference")
-    return {"kind": kind, "name": name}
 
 
 def _source(value: Any) -> Any:
@@ -78,21 +48,6 @@ def _authorizers(value: Any) -> Any:
 
 def _one_or_many(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
-
-
-Text = Annotated[str, Field(max_length=2048)]
-_Texts = Annotated[list[Text], Field(max_length=200)]
-
-
-class ObjectRef(Strict):
-    """`"Kind/name"` or `{kind, name, apiVersion?}`."""
-
-    api_version: Literal["agents.example.io/v1alpha1", "goondan.ai/v1"] | None = None
-    kind: Text | None = None
-    name: Text | None = None
-
-
-Ref = Annotated[ObjectRef, BeforeValidator(_ref)]
 
 
 class SecretRef(Strict):
@@ -156,7 +111,7 @@ class IdentitiesSpec(Strict):
 class OwnerSpec(Strict):
     binding: Binding | None = None
     identity: IdentitiesSpec | None = None
-    authorizers: Annotated[_Texts | None, BeforeValidator(_authorizers)] = None
+    authorizers: Annotated[Texts | None, BeforeValidator(_authorizers)] = None
 
 
 class QuirksSpec(Quirks, Strict):
@@ -177,8 +132,8 @@ class OAuthAppSpec(Strict):
     subject_mode: SubjectMode | None = None
     client: ClientSpec | None = None
     endpoints: EndpointsSpec | None = None
-    scopes: _Texts | None = None
-    resource: Annotated[_Texts | None, BeforeValidator(_one_or_many)] = None
+    scopes: Texts | None = None
+    resource: Annotated[Texts | None, BeforeValidator(_one_or_many)] = None
     pushed_authorization: Pushing | None = None
     redirect: RedirectSpec | None = None
     refresh: RefreshSpec | None = None
@@ -187,66 +142,15 @@ class OAuthAppSpec(Strict):
     options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
 
 
-class ListenSpec(Strict):
-    host: Text | None = None
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-
-
-class StoreSpec(Strict):
-    root: Text | None = None
-
-
-class KeysSpec(Strict):
-    file: Text | None = None
-
-
-class EventsSpec(Strict):
-    expired: bool | None = None
-
-
-_Count = Annotated[int, Field(ge=1, le=1_000_000)]
-_Seconds = Annotated[int, Field(ge=1, le=86_400)]
-_Span = Annotated[float, Field(ge=1, le=3_600)]
-
-
-class LimitsSpec(Strict):
-    """The names and units of `apps.Limits`, with bounds."""
-
-    sessions_per_subject: _Count | None = None
-    sessions_per_app: _Count | None = None
-    sessions_total: _Count | None = None
-    session_seconds: Annotated[int, Field(ge=60, le=3_600)] | None = None
-    default_min_ttl_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
-    provider_seconds: Annotated[float, Field(ge=1, le=120)] | None = None
-    provider_bytes: Annotated[int, Field(ge=4_096, le=16_777_216)] | None = None
-    queue_lease_seconds: _Span | None = None
-    queue_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
-    sweep_seconds: _Span | None = None
-    keep_finished_seconds: Annotated[int, Field(ge=0, le=2_592_000)] | None = None
-    rejections_per_hour: Annotated[int, Field(ge=1, le=1_000)] | None = None
-
-
-class BrokerSpec(Strict):
-    public_base_url: Text | None = None
-    listen: ListenSpec | None = None
-    store: StoreSpec | None = None
-    keys: KeysSpec | None = None
-    limits: LimitsSpec | None = None
-    locale: Literal["en", "ko"] | None = None
-    weaken: list[Literal["plainHttpProvider"]] | None = None
-    allow_plain_secrets: Literal["dev"] | None = None
-    events: EventsSpec | None = None
-
-
 class ToolAuthSpec(Strict):
     oauth_app_ref: Ref | None = None
-    scopes: _Texts | None = None
+    scopes: Texts | None = None
 
 
 class ExportAuthSpec(Strict):
     """An export can only narrow what its tool declared."""
 
-    scopes: _Texts | None = None
+    scopes: Texts | None = None
 
 
 class ExportSpec(Tolerant):
@@ -263,7 +167,7 @@ class ConnectorAuthSpec(Strict):
     """`oauthAppRef` or `staticToken`, never both."""
 
     oauth_app_ref: Ref | None = None
-    scopes: _Texts | None = None
+    scopes: Texts | None = None
     static_token: Annotated[ValueSource | None, BeforeValidator(_no_bare_secret)] = None
 
 

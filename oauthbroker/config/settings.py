@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import platformdirs
 
-from oauthbroker.apps import Limits, Settings
 from oauthbroker.config import urls
+from oauthbroker.config.broker_spec import ApiSpec, BrokerSpec
 from oauthbroker.config.checks_client import base_url_flaw
-from oauthbroker.config.resources import BrokerSpec
 from oauthbroker.config.shape import Written
+from oauthbroker.settings import ApiSocket, Limits, Settings, SocketCaller
 
 KEY_FILE_ENV: Final = "OAUTHBROKER_KEY_FILE"
 PLAIN_SECRETS: Final = "allowPlainSecrets"
+DEFAULT_API_PORT: Final = 8421
 _DEFAULT: Final = Settings()
 
 
@@ -31,7 +33,7 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
     root = spec.store.root if spec.store else None
     key_file = spec.keys.file if spec.keys else None
     weaken = {*(spec.weaken or ()), *([PLAIN_SECRETS] if spec.allow_plain_secrets else [])}
-    return Settings(
+    settings = Settings(
         public_base_url=(spec.public_base_url or f"http://{_bracketed(host)}:{port}").rstrip("/"),
         listen_host=host,
         listen_port=port,
@@ -43,7 +45,31 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
         limits=Limits(**said),
         weaken=frozenset(weaken),
         expired_events=bool(spec.events and spec.events.expired),
+        allowed_hosts=tuple(spec.allowed_hosts or ()),
+        trusted_proxies=tuple(spec.trusted_proxies or ()),
+        confirm_url=spec.confirm_url or "",
+        audit_on_failure=(spec.audit and spec.audit.on_failure) or _DEFAULT.audit_on_failure,
+        audit_max_bytes=(spec.audit and spec.audit.max_bytes) or _DEFAULT.audit_max_bytes,
+        **_doors(spec.api, folder),
     )
+    loopback = spec.admin.loopback if spec.admin else None
+    return replace(settings, admin_loopback=is_local(settings) if loopback is None else loopback)
+
+
+def _doors(api: ApiSpec | None, folder: Path) -> dict[str, Any]:
+    """The API's own listeners."""
+    listen, socket = (api.listen, api.socket) if api else (None, None)
+    doors: dict[str, Any] = {}
+    if listen is not None:
+        doors |= {"api_host": listen.host or _DEFAULT.listen_host, "api_port": listen.port or DEFAULT_API_PORT}
+    if socket is not None and socket.path:
+        callers = tuple(
+            SocketCaller(caller.uid, frozenset(caller.roles or ("runtime",)))
+            for caller in socket.callers or ()
+            if caller.uid is not None
+        )
+        doors["api_socket"] = ApiSocket(_absolute(folder, socket.path), int(socket.mode or "0660", 8), callers)
+    return doors
 
 
 def with_key_file(settings: Settings, env: Mapping[str, str]) -> str:
@@ -83,10 +109,51 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
         value: Any = getattr(empty, path[1], None)
         if value is not None and (not value.strip() or "\x00" in value):
             broker.refuse(path, "not a path", "write a path, or leave it out")
+    _check_doors(broker, settings)
     if settings.key_file and key_under_store(settings.key_file, settings.store_root):
         what = "the key would lie in the store that it opens"
         broker.refuse(("keys", "file"), what, "name a file outside store.root, or leave it out")
     _check_weakenings(broker, settings)
+
+
+def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
+    """Who may reach what, and under which names."""
+    spec = broker.spec
+    if spec.api and spec.api.listen and spec.api.listen.host is not None and not urls.is_host(spec.api.listen.host):
+        broker.refuse(
+            ("api", "listen", "host"), "not a host or address", "write 127.0.0.1, or the address to listen on"
+        )
+    if settings.api_port and (settings.api_host, settings.api_port) == (settings.listen_host, settings.listen_port):
+        broker.refuse(
+            ("api", "listen"), "the pages listen there", "write another port, or leave api.listen out", key=True
+        )
+    socket = spec.api.socket if spec.api else None
+    if socket is not None and (not socket.path or not socket.path.strip() or "\x00" in socket.path):
+        broker.refuse(("api", "socket", "path"), "not a path", "write where the Unix socket shall be")
+    for at, caller in enumerate((socket.callers if socket else None) or ()):
+        if caller.uid is None:
+            broker.missing(("api", "socket", "callers", at, "uid"), "write the number of the user who may call")
+    for at, host in enumerate(settings.allowed_hosts):
+        if not urls.is_host(host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host):
+            broker.refuse(
+                ("allowedHosts", at), "not a value of Host", "write a name or address, with :port if it has one"
+            )
+    for at, proxy in enumerate(settings.trusted_proxies):
+        if not urls.is_network(proxy):
+            broker.refuse(("trustedProxies", at), "not an address or network", "write 10.0.0.7 or 10.0.0.0/24")
+    if spec.confirm_url is not None and (trouble := page_flaw(spec.confirm_url)):
+        broker.refuse(("confirmUrl",), *trouble)
+    if settings.admin_loopback and not is_local(settings):
+        what = "the operator's pages without a key, away from loopback"
+        broker.refuse(("admin", "loopback"), what, "remove it: operators log in with a key", key=True)
+
+
+def page_flaw(url: str) -> tuple[str, str] | None:
+    """What is wrong with the address of a runtime's own page, to which browsers are sent; None when nothing is."""
+    trouble = urls.flaw(url)
+    if trouble is None and urls.is_http(url) and not urls.is_loopback(urls.host_of(url)):
+        return "http away from this machine", "write an https address"
+    return trouble
 
 
 def _check_weakenings(broker: Written[BrokerSpec], settings: Settings) -> None:

@@ -10,8 +10,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from oauthbroker.config.fields import Strict
 from oauthbroker.config.problems import Keys, Place, Problems, dotted
-from oauthbroker.config.resources import FOREIGN, SPECS, Header, Strict, masked, models_in
+from oauthbroker.config.resources import FOREIGN, SPECS, Header, masked, models_in
 from oauthbroker.config.yaml_reader import AMBIGUOUS, UNREADABLE, Document
 from oauthbroker.errors import Code
 

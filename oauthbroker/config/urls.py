@@ -69,3 +69,12 @@ def _host_is_plain(host: str) -> bool:
         except ValueError:
             return False
     return _HOST.fullmatch(host) is not None
+
+
+def is_network(text: str) -> bool:
+    """An IP address, or a network such as 10.0.0.0/24."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from oauthbroker.apps import Limits, OAuthApp
+from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, AuthorizationRequested
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
@@ -19,6 +19,7 @@ from oauthbroker.repository import Held, Repository
 from oauthbroker.results import Reason
 from oauthbroker.scope import union_in_app_order
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
 from oauthbroker.turn import ResumeTarget
 
 

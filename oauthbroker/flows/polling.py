@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import Endpoints, Limits, OAuthApp
+from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish, Revoker
@@ -25,6 +25,7 @@ from oauthbroker.protocol.token import RefusedTokens, TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, Device
 from oauthbroker.repository import Conflict, Held, Repository
+from oauthbroker.settings import Limits
 
 SLOW_DOWN_SECONDS = 5  # RFC 8628 section 3.5
 LONGEST_BACKOFF = 60

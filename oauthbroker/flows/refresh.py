@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
-from oauthbroker.apps import Endpoints, Limits, OAuthApp
+from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.audit import RenewalFailed, TokenRenewed
 from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock
@@ -25,6 +25,7 @@ from oauthbroker.records import Grant, Token, grant_id
 from oauthbroker.renewing import Renewed, Renewing
 from oauthbroker.repository import Conflict, Held, Repository, Room
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
 from oauthbroker.single_flight import Flight, SingleFlight
 
 PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a flight may last, and so how long to wait for one

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from oauthbroker.apps import Endpoints, Limits, OAuthApp
+from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.audit import AuditWriter, GrantEnded, GrantRevoked
 from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock
@@ -23,6 +23,7 @@ from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import AgentEvent, Grant, Renewal, Retired, Token, grant_id
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
 
 KEEP_TELLING = timedelta(days=7)  # a refusal is mostly ours (a wrong secret, a moved endpoint) and gets mended
 ASK_AGAIN = timedelta(hours=1)

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import Limits, OAuthApp
+from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError
 from oauthbroker.flows.finish import Finish
 from oauthbroker.records import AuthSession
 from oauthbroker.repository import Conflict, Held, Repository
+from oauthbroker.settings import Limits
 
 
 @dataclass(frozen=True, slots=True)

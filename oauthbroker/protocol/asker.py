@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from oauthbroker.apps import Client, Limits, OAuthApp
+from oauthbroker.apps import Client, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError
 from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.protocol.token_fields import body_members, error_word
 from oauthbroker.protocol.transport import Transport
+from oauthbroker.settings import Limits
 
 Build = Callable[[OAuthApp], Request]
 Notice = Callable[[str, int, int], None]

@@ -6,7 +6,7 @@ import dataclasses
 
 from joserfc.jwk import Key
 
-from oauthbroker.apps import Endpoints, Limits, OAuthApp
+from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.messages import Answer, Request
@@ -14,6 +14,7 @@ from oauthbroker.protocol.metadata import Metadata, metadata_addresses, metadata
 from oauthbroker.protocol.remembered import Remembered
 from oauthbroker.protocol.signing_keys import keys_response
 from oauthbroker.protocol.transport import Transport
+from oauthbroker.settings import Limits
 
 Keys = tuple[Key, ...]
 

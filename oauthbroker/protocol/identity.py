@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from oauthbroker.apps import ANYONE, IdentityRule, IdentitySource, Limits, OAuthApp
+from oauthbroker.apps import ANYONE, IdentityRule, IdentitySource, OAuthApp
 from oauthbroker.binding import Account, OwnerFacts
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
@@ -20,6 +20,7 @@ from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
 from oauthbroker.turn import Json
 
 __all__ = ["OwnerFacts", "OwnerReader", "render", "userinfo_request", "userinfo_response", "verify_id_token"]

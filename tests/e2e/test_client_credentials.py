@@ -11,9 +11,10 @@ import pytest
 from joserfc.jwk import ECKey
 
 from oauthbroker import Ready, open_broker
-from oauthbroker.apps import AuthMethod, Bundle, Client, Endpoints, OAuthApp, Owner, Redirect, Settings
+from oauthbroker.apps import AuthMethod, Bundle, Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.audit import AuditList
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
 from oauthbroker.testing import Canaries
 from oauthbroker.web.access_log import json_log
 from tests.e2e import authority

@@ -9,12 +9,13 @@ from datetime import datetime
 from pathlib import Path
 
 from oauthbroker import wiring
-from oauthbroker.apps import Bundle, Limits, OAuthApp, Settings
+from oauthbroker.apps import Bundle, OAuthApp
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.flows.callback import PROVIDER_CALLS
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import KINDS, LEASES, Repository
+from oauthbroker.settings import Limits, Settings
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.fs import Fs
 from oauthbroker.store.keys import Keyring

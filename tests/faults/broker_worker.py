@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import Turn, open_broker
-from oauthbroker.apps import Bundle, OAuthApp, Settings
+from oauthbroker.apps import Bundle, OAuthApp
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.clock import SystemClock
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, Client, IdentityProvider, connect_through
 from oauthbroker.testing.provider.person import go_through

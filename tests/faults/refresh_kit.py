@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.apps import Limits, OAuthApp
+from oauthbroker.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.results import AuthorizationRequired, Ready, TokenResult
+from oauthbroker.settings import Limits
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.fs import Fs
 from oauthbroker.store.keys import Keyring

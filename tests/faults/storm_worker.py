@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle, Limits, OAuthApp, Settings
+from oauthbroker.apps import Bundle, OAuthApp
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.clock import SystemClock
 from oauthbroker.records import Grant
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.settings import Limits, Settings
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.kek import FileKek
 from oauthbroker.store.keys import Keyring

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Settings
 from oauthbroker.clock import to_iso
+from oauthbroker.settings import Settings
 from oauthbroker.testing import IdentityProvider
 from tests.house import BASE, House, running, turn, user_app
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle, Settings
+from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.clock import SystemClock
 from oauthbroker.records import AuthSession
 from oauthbroker.repository import Held, Repository
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider.nouns import Client
 from tests.house import BASE, file_store, user_app

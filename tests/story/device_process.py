@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle, Limits, Settings
+from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.clock import SystemClock
+from oauthbroker.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider
 from tests.house import BASE, device_app, file_store, turn
 from tests.story.broker_process import Elsewhere

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.apps import Limits
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.settings import Limits
 from tests.house import House, UnwellStore, running, turn
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,9 +6,9 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from oauthbroker.apps import Limits
 from oauthbroker.repository import Repository
 from oauthbroker.results import Ready, TokenResult
+from oauthbroker.settings import Limits
 from tests.house import ALICE, House
 from tests.story.refresh_page import (
     HOUR,

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Limits, Owner, Revocation
+from oauthbroker.apps import Owner, Revocation
 from oauthbroker.audit import line_of
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.house import ALICE, BASE, TEAM, House, device_app, global_app, running, turn

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Endpoints, Limits
+from oauthbroker.apps import Endpoints
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
 from oauthbroker.flows.polling import Polling
 from oauthbroker.repository import Repository
 from oauthbroker.results import AuthorizationRequired, Failed
+from oauthbroker.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.faults.broker_kit import AFTER_CLAIMS

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.apps import Limits
 from oauthbroker.flows.polling import LONGEST_BACKOFF
 from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.house import device_app
 from tests.story.device_kit import (

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Habits, IdentityRule, Limits, Owner
+from oauthbroker.apps import Habits, IdentityRule, Owner
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.nouns import Account
 from tests.house import BOB, TEAM, House, running, turn, user_app

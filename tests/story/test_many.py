@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Limits, OAuthApp
+from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.fs import Fs
 from oauthbroker.testing import IdentityProvider, TestClock

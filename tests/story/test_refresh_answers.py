@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Habits, IdentityRule, Limits, Owner, Revocation
+from oauthbroker.apps import Habits, IdentityRule, Owner, Revocation
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.settings import Limits
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.house import BOB, House, running, turn, user_app
 from tests.story.spoiling import FORM, GONE, Spoil, Spoiling

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from oauthbroker import upkeep
-from oauthbroker.apps import Limits
 from oauthbroker.circuit import Circuits
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.refresh import PROVIDER_CALLS
 from oauthbroker.keeper import KEEP_TRYING
 from oauthbroker.records import Intent
 from oauthbroker.records.renewal import UNCLEAR_SECONDS
+from oauthbroker.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.house import House, running, turn, user_app
 from tests.story import refresh_rows, refresh_rows_provider  # noqa: F401 - whose scenarios are in SCENARIOS then

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle, Limits, OAuthApp, Revocation, ToolAuth
+from oauthbroker.apps import Bundle, OAuthApp, Revocation, ToolAuth
 from oauthbroker.config.problems import ConfigRefused
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from oauthbroker.testing.browser import Page
 from tests.cli_kit import Desk

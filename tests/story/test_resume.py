@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.apps import Limits, Settings
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
 from oauthbroker.queues import Delivery, Queues
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.resume import Bell
+from oauthbroker.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.house import ALICE, BASE, BOB, House, file_store, running, turn, user_app

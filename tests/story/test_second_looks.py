@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.apps import Client, Habits, IdentityRule, Limits, OAuthApp, Owner
+from oauthbroker.apps import Client, Habits, IdentityRule, OAuthApp, Owner
 from oauthbroker.audit import AuditFile, GrantRevoked, TokenIssued
 from oauthbroker.binding import OwnerFacts, check_pin, judge_owner
 from oauthbroker.errors import BrokerError, Code
@@ -23,6 +23,7 @@ from oauthbroker.flows.revoke import ASK_AGAIN, KEEP_TELLING, Revoke
 from oauthbroker.queues import Delivery, Queues
 from oauthbroker.repository import KINDS, LEASES, Conflict
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.settings import Limits
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.subject import resolve_subject
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock

@@ -18,7 +18,19 @@ Imports = dict[str, set[str]]
 # Import your own floor (without cycles) or a lower one. What is not in the table has no place yet, and that is an error.
 FLOORS = {
     "words": {"secret", "errors", "clock", "metrics"},
-    "nouns": {"apps", "client_key", "turn", "records", "results", "subject", "scope", "binding", "audit", "providers"},
+    "nouns": {
+        "apps",
+        "client_key",
+        "turn",
+        "records",
+        "results",
+        "subject",
+        "scope",
+        "binding",
+        "audit",
+        "providers",
+        "settings",
+    },
     "protocol": {"protocol"},
     "store": {"store"},
     "repository": {"repository", "quota", "circuit", "keeper", "renewing", "single_flight", "kin"},

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 
 import oauthbroker
 from oauthbroker import audit
-from oauthbroker.apps import Bundle, Flow, Settings, ToolAuth
+from oauthbroker.apps import Bundle, Flow, ToolAuth
 from oauthbroker.cli import COMMANDS
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.errors import Code
@@ -29,6 +29,7 @@ from oauthbroker.records.renewal import Ended, Intent
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import MESSAGES
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.wiring import CREDENTIAL, KEY_ENV, open_broker

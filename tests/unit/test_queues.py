@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from oauthbroker.apps import Limits
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.queues import BACKOFF_SECONDS, Delivery, Index, Item, Queues
 from oauthbroker.repository import KINDS, LEASES, Repository
+from oauthbroker.settings import Limits
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store

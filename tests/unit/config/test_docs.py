@@ -9,13 +9,15 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker.apps import Binding, Limits, Settings
+from oauthbroker.apps import Binding
 from oauthbroker.config import files, load
+from oauthbroker.config.broker_spec import LimitsSpec
 from oauthbroker.config.checks_owner import BINDINGS
-from oauthbroker.config.resources import SPECS, LimitsSpec, models_in
+from oauthbroker.config.resources import SPECS, models_in
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.config.yaml_reader import MAX_DEPTH
 from oauthbroker.providers import presets
+from oauthbroker.settings import Limits, Settings
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS.joinpath("configuration.md").read_text("utf-8")

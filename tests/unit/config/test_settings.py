@@ -8,8 +8,8 @@ from typing import Any
 import platformdirs
 import pytest
 
-from oauthbroker.apps import Limits, Settings
 from oauthbroker.config import ConfigRefused, load, resolve
+from oauthbroker.settings import Limits, Settings
 from tests.unit.config.bundles import APP, BROKER, edited, write
 
 HEAD = "apiVersion: agents.example.io/v1alpha1\nkind: Broker\nmetadata: {name: broker}\nspec:\n"
@@ -22,7 +22,7 @@ def settings(folder: Path, spec: str, env: dict[str, str] | None = None) -> Sett
 
 def test_a_bundle_without_a_broker_has_defaults(tmp_path: Any):
     loaded = load(write(tmp_path / "config", app=APP))
-    assert Settings(store_root=str(tmp_path / "store")) == loaded.settings
+    assert Settings(store_root=str(tmp_path / "store"), admin_loopback=True) == loaded.settings
 
 
 def test_the_default_store_lies_beside_the_bundle_however_it_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Client, Habits, Limits, OAuthApp
+from oauthbroker.apps import Client, Habits, OAuthApp
 from oauthbroker.protocol.asker import Asker, refuses_client
 from oauthbroker.protocol.client_auth import authenticated_post
 from oauthbroker.protocol.messages import Answer, Request, reveal
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, answer, assert_clean, with_habits
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from oauthbroker.apps import Client, Endpoints, Habits, IdentityRule, Limits, OAuthApp, Owner
+from oauthbroker.apps import Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerFacts, OwnerReader, render
@@ -21,6 +21,7 @@ from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import (
     APP,

@@ -11,10 +11,10 @@ from typing import get_args
 
 import pytest
 
-from oauthbroker.apps import Settings
 from oauthbroker.protocol.messages import Request
 from oauthbroker.protocol.transport import Transport, TransportFailed
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
 from oauthbroker.testing import Authority
 from oauthbroker.testing.authority import Fault
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, says

@@ -1,0 +1,78 @@
+"""What `kind: Broker` says: addresses, folders, bounds, and which checks are off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what callers can make us keep. Counts of open sessions, seconds, bytes."""
+
+    sessions_per_subject: int = 200
+    sessions_per_app: int = 2_000
+    sessions_total: int = 10_000
+    session_seconds: int = 600
+    default_min_ttl_seconds: int = 300
+    provider_seconds: float = 10.0
+    provider_bytes: int = 256 * 1024
+    queue_lease_seconds: float = 60.0
+    queue_attempts: int = 5
+    sweep_seconds: float = 30.0
+    keep_finished_seconds: int = 3600
+    rejections_per_hour: int = 6
+    turn_seconds: int = 3600
+    requests_per_minute: int = 6_000
+    connections: int = 1_000
+    header_seconds: float = 10.0
+    request_seconds: float = 60.0
+
+
+Role = Literal["runtime", "operator"]
+
+
+@dataclass(frozen=True, slots=True)
+class SocketCaller:
+    """A user of this machine who may call over the Unix socket without a key."""
+
+    uid: int
+    roles: frozenset[Role]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSocket:
+    """The API on a Unix socket: where, its file mode, and which users of the machine it knows."""
+
+    path: str
+    mode: int = 0o660
+    callers: tuple[SocketCaller, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `kind: Broker` says, resolved. `api_port` 0: the API has no TCP listener of its own."""
+
+    public_base_url: str = "http://127.0.0.1:8420"
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 8420
+    store_root: str = "store"
+    key_file: str = ""
+    locale: Literal["en", "ko"] = "en"
+    limits: Limits = Limits()
+    weaken: frozenset[str] = frozenset()
+    expired_events: bool = False
+    api_host: str = ""
+    api_port: int = 0
+    api_socket: ApiSocket | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    confirm_url: str = ""
+    admin_loopback: bool = False
+    audit_on_failure: Literal["refuse", "continue"] = "refuse"
+    audit_max_bytes: int = 64 * 1024 * 1024
+
+    @property
+    def api_apart(self) -> bool:
+        """Whether the API has doors of its own, so that the people's listener does not serve it."""
+        return bool(self.api_port) or self.api_socket is not None

@@ -1,0 +1,166 @@
+"""The consent pages: who asks for what, off to the provider, back at the app's own callback, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.clock import Clock
+from oauthbroker.consent import Consent, Departure, Ending, Invitation
+from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.settings import Settings
+from oauthbroker.web import csrf, pages, problems
+from oauthbroker.web.display import host_of
+from oauthbroker.web.forms import read_form
+from oauthbroker.web.pages import CANCEL, CONTINUE, CSRF_FIELD, DECISION_FIELD, ConnectView
+from oauthbroker.web.policy import security_headers
+from oauthbroker.web.routes import Handler, route
+from oauthbroker.web.texts import locale_of
+
+BROWSER_COOKIE_SECONDS = 3600
+
+
+class ConsentPages:
+    """The handlers. Each reads what the browser sent, asks `consent`, and renders a page."""
+
+    def __init__(self, consent: Consent, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+        self._consent = consent
+        self._base_url = settings.public_base_url.rstrip("/")
+        self._origin = csrf.origin_of(settings.public_base_url)
+        self._secure = settings.public_base_url.startswith("https:")
+        self._locale = settings.locale
+        self._mac = mac
+        self._clock = clock
+
+    def routes(self) -> list[BaseRoute]:
+        """Those of the apps that are configured by now."""
+        with_callback = [app for app in self._consent.apps.values() if app.has_callback]
+        return [
+            route("/connect/{ticket}", self.show_connect, "GET"),
+            route("/connect/{ticket}", self.answer_connect, "POST"),
+            route("/connected/{app}", self.show_connected, "GET"),
+            route("/declined/{app}", self.show_declined, "GET"),
+            *(route(app.redirect.callback_path, self.callback_of(app), "GET") for app in with_callback),
+        ]
+
+    async def show_connect(self, request: Request) -> Response:
+        """Who asks for what. Changes nothing, whoever fetches it and how often."""
+        ticket = request.path_params["ticket"]
+        ending = await self._consent.ending(ticket)
+        if ending is not None:
+            return self._ended(ending, request)
+        invitation = await self._consent.invitation(ticket)
+        name = csrf.browser_cookie_name(secure=self._secure)
+        browser_key = csrf.read_cookie(request.headers, name) or csrf.new_browser_key(self._clock)
+        token = csrf.csrf_token(self._mac, browser_key, ticket)
+        page = self._page_of(invitation, self._view(invitation, token), self._locale_of(request))
+        cookie = csrf.cookie_header(name, browser_key, secure=self._secure, max_age=BROWSER_COOKIE_SECONDS)
+        return page.response(set_cookies=[cookie])
+
+    async def answer_connect(self, request: Request) -> Response:
+        """The button: off to the provider with a cookie of this browser's own, or a no."""
+        ticket = request.path_params["ticket"]
+        decision = await self._checked_decision(request, ticket)
+        if decision == CANCEL:
+            app = await self._consent.decline(ticket)
+            return self._see_other(f"/declined/{app.name}")
+        invitation = await self._consent.invitation(ticket)
+        departure = await self._consent.depart(ticket)
+        page = pages.render_interstitial(departure.url.reveal(), self._view(invitation), self._locale_of(request))
+        return page.response(set_cookies=[self._session_cookie(departure)])
+
+    def _page_of(self, invitation: Invitation, view: ConnectView, locale: Locale) -> pages.Page:
+        if invitation.device is None:
+            return pages.render_connect(view, locale)
+        return pages.render_device(view, invitation.device, locale)
+
+    def _ended(self, ending: Ending, request: Request) -> Response:
+        """Where the page of a device code goes once there is nothing left to do on it."""
+        if ending.code is None:
+            return self._see_other(f"/connected/{ending.app.name}")
+        if ending.code is Code.PROVIDER_DENIED:
+            return self._see_other(f"/declined/{ending.app.name}")
+        return problems.answer(BrokerError(ending.code), request, self._locale)
+
+    def callback_of(self, app: OAuthApp) -> Handler:
+        """The handler of one app's own callback path."""
+
+        async def callback(request: Request) -> Response:
+            if _is_prefetch(request):
+                raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
+            locator = await self._consent.arrive(app, request.scope["query_string"], self._cookies_of(request))
+            name = csrf.session_cookie_name(locator, secure=self._secure)
+            gone = csrf.cookie_header(name, "", secure=self._secure, max_age=0)
+            return self._see_other(f"/connected/{app.name}", set_cookie=gone)
+
+        return callback
+
+    async def show_connected(self, request: Request) -> Response:
+        """A clean address after the callback, so that no code stays in the history (case 92)."""
+        app = self._known_app(request)
+        return pages.render_outcome("connected", None, app.display_name, self._locale_of(request)).response()
+
+    async def show_declined(self, request: Request) -> Response:
+        app = self._known_app(request)
+        return pages.render_outcome("denied", None, app.display_name, self._locale_of(request)).response()
+
+    async def _checked_decision(self, request: Request, ticket: str) -> str:
+        """A form of our own page, sent by the browser that got it (case 87)."""
+        if not csrf.same_origin(request.headers, self._origin):
+            raise BrokerError(Code.OWNER_BINDING_FAILED, note="the form came from elsewhere")
+        fields = await read_form(request)
+        browser_key = csrf.read_cookie(request.headers, csrf.browser_cookie_name(secure=self._secure))
+        if not csrf.csrf_matches(self._mac, browser_key, ticket, fields.get(CSRF_FIELD)):
+            raise BrokerError(Code.OWNER_BINDING_FAILED, note="the form was not given to this browser")
+        decision = fields.get(DECISION_FIELD)
+        if decision not in {CONTINUE, CANCEL}:
+            raise BrokerError(Code.REQUEST_INVALID, note="decision")
+        return decision
+
+    def _view(self, invitation: Invitation, token: str = "") -> ConnectView:
+        return ConnectView(
+            agent_name=invitation.agent_name,
+            app_name=invitation.app.display_name,
+            provider=invitation.app.provider,
+            provider_host=host_of(invitation.authorization_endpoint),
+            subject=invitation.subject,
+            subject_mode=invitation.app.subject_mode,
+            scopes=invitation.scopes,
+            expires_at=invitation.expires_at,
+            now=self._consent.now(),
+            csrf_token=token,
+        )
+
+    def _session_cookie(self, departure: Departure) -> str:
+        name = csrf.session_cookie_name(departure.session.locator, secure=self._secure)
+        left = self._consent.seconds_left(departure.session.expires_at)
+        return csrf.cookie_header(name, departure.cookie.reveal(), secure=self._secure, max_age=left)
+
+    def _cookies_of(self, request: Request) -> Callable[[str], str | None]:
+        return lambda locator: csrf.read_cookie(request.headers, csrf.session_cookie_name(locator, secure=self._secure))
+
+    def _known_app(self, request: Request) -> OAuthApp:
+        app = self._consent.apps.get(request.path_params["app"])
+        if app is None:
+            raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
+        return app
+
+    def _see_other(self, path: str, *, set_cookie: str | None = None) -> Response:
+        """Built from `publicBaseUrl`, never from what the request says about itself (case 85)."""
+        response = Response(status_code=303, headers={**security_headers(), "location": self._base_url + path})
+        if set_cookie is not None:
+            response.raw_headers.append((b"set-cookie", set_cookie.encode("ascii")))
+        return response
+
+    def _locale_of(self, request: Request) -> Locale:
+        return locale_of(request.headers.get("accept-language", ""), self._locale)
+
+
+def _is_prefetch(request: Request) -> bool:
+    """A browser fetching ahead of its person (Fetch standard, `Sec-Purpose`)."""
+    said = " ".join(request.headers.get(name, "") for name in ("sec-purpose", "purpose", "x-moz"))
+    return "prefetch" in said.lower() or "prerender" in said.lower()
