@@ -20,6 +20,7 @@ class Code(StrEnum):
     SUBJECT_UNAVAILABLE = "subjectUnavailable"
     SCOPE_NOT_ALLOWED = "scopeNotAllowed"
     APP_FORBIDDEN = "appForbidden"
+    NOT_ALLOWED = "notAllowed"
     REQUEST_INVALID = "requestInvalid"
     MIN_TTL_UNSATISFIABLE = "minTtlUnsatisfiable"
     DEVICE_CODE_UNSUPPORTED = "deviceCodeUnsupported"
@@ -58,9 +59,22 @@ class Code(StrEnum):
     KEY_EXISTS = "keyExists"
     UNAUTHENTICATED = "unauthenticated"
     TURN_ENDED = "turnEnded"
+    LEASE_LOST = "leaseLost"
+    GRANT_NOT_FOUND = "grantNotFound"
+    UNSUPPORTED_MEDIA_TYPE = "unsupportedMediaType"
     REQUEST_TOO_LARGE = "requestTooLarge"
     RATE_LIMITED = "rateLimited"
     HOST_NOT_ALLOWED = "hostNotAllowed"
+    BROKER_UNREACHABLE = "brokerUnreachable"
+    BROKER_ANSWER_INVALID = "brokerAnswerInvalid"
+
+
+def known_code(word: str) -> Code | None:
+    """The code of that word, or None: a newer broker may know more."""
+    return _CODES.get(word)
+
+
+_CODES = {code.value: code for code in Code}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +114,17 @@ MEANINGS: dict[Code, Meaning] = {
         "This tool has not declared that OAuthApp. Add it to the tool's spec.auth.oauthAppRef.",
         "이 도구는 해당 OAuthApp 을 선언하지 않았습니다. 도구의 spec.auth.oauthAppRef 에 추가하십시오.",
     ),
+    Code.NOT_ALLOWED: Meaning(
+        403,
+        _FINAL,
+        "This call is not for this kind of caller. Use a turn token or a key with the role that the call is for.",
+        "이 호출은 이 호출자에게 허용되지 않습니다. 호출에 맞는 역할의 키 또는 Turn 토큰을 사용하십시오.",
+    ),
     Code.REQUEST_INVALID: Meaning(
         400,
         _FINAL,
-        "The request does not have the expected form. Send oauthAppRef and, if needed, scopes and minTtlSeconds.",
-        "요청 형식이 올바르지 않습니다. oauthAppRef 와 필요하면 scopes, minTtlSeconds 만 보내십시오.",
+        "The request does not have the expected form. Send only the fields that the call has, each in its own form.",
+        "요청 형식이 올바르지 않습니다. 호출에 정의된 필드만 올바른 형식으로 보내십시오.",
     ),
     Code.MIN_TTL_UNSATISFIABLE: Meaning(
         409,
@@ -328,6 +348,24 @@ MEANINGS: dict[Code, Meaning] = {
         "The turn is over. Ask the runtime to start a new one.",
         "Turn 이 종료되었습니다. 런타임에 새 Turn 을 요청하십시오.",
     ),
+    Code.LEASE_LOST: Meaning(
+        409,
+        _FINAL,
+        "The lease of this event has ended, or it was settled already. Ask for the next event.",
+        "이 이벤트의 lease 가 끝났거나 이미 처리되었습니다. 다음 이벤트를 요청하십시오.",
+    ),
+    Code.GRANT_NOT_FOUND: Meaning(
+        404,
+        _FINAL,
+        "There is no grant of that id that could be ended. Check the id against the list of grants.",
+        "해당 id 의 종료할 수 있는 grant 가 없습니다. grant 목록과 비교해 확인하십시오.",
+    ),
+    Code.UNSUPPORTED_MEDIA_TYPE: Meaning(
+        415,
+        _FINAL,
+        "The request's body is not labelled as JSON. Send it as application/json.",
+        "요청 본문이 JSON 으로 표시되지 않았습니다. application/json 으로 보내십시오.",
+    ),
     Code.REQUEST_TOO_LARGE: Meaning(
         413,
         _FINAL,
@@ -337,14 +375,26 @@ MEANINGS: dict[Code, Meaning] = {
     Code.RATE_LIMITED: Meaning(
         429,
         _RETRY,
-        "Too many open requests for access, or reports of rejected tokens. Finish or cancel one, or ask again later.",
-        "열려 있는 승인 요청이나 거부된 토큰 신고가 너무 많습니다. 하나를 완료하거나 취소하고 나중에 다시 요청하십시오.",
+        "Too many calls, open requests for access, or reports of rejected tokens. Finish or cancel one, or ask again later.",
+        "호출, 열려 있는 승인 요청 또는 거부된 토큰 신고가 너무 많습니다. 하나를 완료하거나 취소하고 나중에 다시 요청하십시오.",
     ),
     Code.HOST_NOT_ALLOWED: Meaning(
         421,
         _FINAL,
         "This host name is not served here. Use the broker's public address.",
         "이 호스트 이름은 여기서 제공되지 않습니다. 브로커의 공개 주소를 사용하십시오.",
+    ),
+    Code.BROKER_UNREACHABLE: Meaning(
+        503,
+        _RETRY,
+        "The token broker does not answer right now. Ask again later.",
+        "지금은 토큰 브로커가 응답하지 않습니다. 나중에 다시 요청하십시오.",
+    ),
+    Code.BROKER_ANSWER_INVALID: Meaning(
+        502,
+        _FINAL,
+        "What answered is not a token broker that this client understands. Check its address, and both versions.",
+        "이 클라이언트가 이해할 수 있는 토큰 브로커의 응답이 아닙니다. 주소와 양쪽 버전을 확인하십시오.",
     ),
 }
 

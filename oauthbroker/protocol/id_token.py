@@ -16,8 +16,8 @@ from joserfc.jwk import Key
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.strict_json import decode_object
 from oauthbroker.secret import Secret
+from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
 
 VerifiedClaims = NewType("VerifiedClaims", dict[str, Json])

@@ -11,7 +11,7 @@ from oauthbroker.apps import Endpoints
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.messages import Answer
-from oauthbroker.protocol.strict_json import decode_object
+from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
 
 _NAMES = {

@@ -14,8 +14,8 @@ from oauthbroker.protocol.answers import is_json, refuse_if_busy
 from oauthbroker.protocol.authorize import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post
 from oauthbroker.protocol.messages import Answer, Request
-from oauthbroker.protocol.strict_json import decode_object
 from oauthbroker.secret import Secret
+from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
 
 MAX_REQUEST_URI: Final = 1024

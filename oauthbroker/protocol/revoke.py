@@ -14,8 +14,8 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post
 from oauthbroker.protocol.messages import Answer, Request, Value, reveal
-from oauthbroker.protocol.strict_json import decode_object
 from oauthbroker.secret import Secret
+from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
 
 Hint = Literal["refresh_token", "access_token"]

@@ -7,7 +7,7 @@ from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.messages import Answer
-from oauthbroker.protocol.strict_json import decode_object
+from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
 
 MAX_KEYS = 100

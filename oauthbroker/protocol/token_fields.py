@@ -12,8 +12,8 @@ from oauthbroker.apps import OAuthApp, TokenMember
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import is_json, lookup
 from oauthbroker.protocol.messages import Answer
-from oauthbroker.protocol.strict_json import decode_object
 from oauthbroker.secret import Secret
+from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
 
 YEAR_SECONDS = 365 * 24 * 3600

@@ -7,8 +7,8 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import is_json, refuse_if_busy
 from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.protocol.own_headers import with_headers
-from oauthbroker.protocol.strict_json import decode_json
 from oauthbroker.secret import Secret
+from oauthbroker.strict_json import decode_json
 from oauthbroker.turn import Json
 
 

@@ -20,12 +20,12 @@ from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditFile, line_of
 from oauthbroker.config import ConfigRefused, load, resolve
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.strict_json import decode_object
 from oauthbroker.protocol.token import token_response
 from oauthbroker.protocol.transport import Answer, Request, Transport, TransportFailed
 from oauthbroker.queues import Delivery
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.results import AuthorizationRequired
+from oauthbroker.strict_json import decode_object
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.evidence import text_of
 from oauthbroker.web.csrf import session_cookie_name

@@ -9,7 +9,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.turn import Json
 
 MAX_DEPTH = 32
-_NOTE = "the answer is not strict JSON"
+_NOTE = "not strict JSON"
 
 
 def decode_json(body: bytes, code: Code) -> Json:
@@ -37,7 +37,7 @@ def decode_object(body: bytes, code: Code) -> dict[str, Json]:
     """Like `decode_json`, and only an object will do."""
     value = decode_json(body, code)
     if not isinstance(value, dict):
-        raise BrokerError(code, note="the answer is not a JSON object")
+        raise BrokerError(code, note="not a JSON object")
     return value
 
 
