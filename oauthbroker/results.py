@@ -1,13 +1,18 @@
-"""The three answers of `getAccessToken` (specification 12.5.2): ready, authorization_required, error."""
+"""The three answers of `getAccessToken` (specification 12.5.2): ready, authorization_required, error.
+
+Each prints itself as JSON and is read from it again by the client, which is no stricter than it has to be: fields that
+are not known are passed over, so that a newer broker is understood.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.clock import to_iso
-from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.errors import BrokerError, Code, Locale, known_code
 from oauthbroker.secret import Secret
 
 Reason = Literal["noGrant", "revoked", "expired", "scopes", "refreshUncertain"]
@@ -38,6 +43,15 @@ class Ready:
             body["degraded"] = True
         return body
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Ready:
+        """The inverse. Raises ValueError."""
+        token, scopes, until = _text(data, "accessToken"), data.get("scopes"), data.get("expiresAt")
+        if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
+            raise ValueError("scopes")
+        expires_at = None if until is None else from_iso(_text(data, "expiresAt"))
+        return cls(Secret(token), _text(data, "tokenType"), expires_at, tuple(scopes), data.get("degraded") is True)
+
 
 @dataclass(frozen=True, slots=True)
 class DevicePrompt:
@@ -62,6 +76,12 @@ class DevicePrompt:
             "userCode": self.user_code,
             "interval": self.interval,
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> DevicePrompt:
+        """The inverse. Raises ValueError."""
+        complete = _text(data, "verificationUriComplete") if data.get("verificationUriComplete") is not None else None
+        return cls(_text(data, "verificationUri"), complete, _text(data, "userCode"), _seconds(data, "interval"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +110,21 @@ class AuthorizationRequired:
             **({"deviceCode": self.device_code.to_json()} if self.device_code is not None else {}),
         }
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> AuthorizationRequired:
+        """The inverse. Raises ValueError."""
+        device = data.get("deviceCode")
+        if device is not None and not isinstance(device, dict):
+            raise ValueError("deviceCode")
+        return cls(
+            _text(data, "authSessionId"),
+            _text(data, "authorizationUrl"),
+            from_iso(_text(data, "expiresAt")),
+            _text(data, "message"),
+            _text(data, "reason"),  # type: ignore[arg-type]  # a newer broker may know one more
+            None if device is None else DevicePrompt.from_json(device),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
@@ -111,8 +146,54 @@ class Failed:
             error["retryAfterSeconds"] = self.retry_after_seconds
         return {"status": self.status, "error": error}
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Failed:
+        """The inverse. Raises ValueError. A code that is not known here keeps its sentence and its `retryable`."""
+        error = data.get("error")
+        if not isinstance(error, dict):
+            raise ValueError("error")  # noqa: TRY004  (one kind of error for whatever was not understood)
+        code = known_code(_text(error, "code")) or Code.BROKER_ANSWER_INVALID
+        after = None if error.get("retryAfterSeconds") is None else _seconds(error, "retryAfterSeconds")
+        return cls(code, _text(error, "message"), error.get("retryable") is True, after)
+
 
 TokenResult = Ready | AuthorizationRequired | Failed
+_KINDS: dict[str, type[Ready | AuthorizationRequired | Failed]] = {
+    "ready": Ready,
+    "authorization_required": AuthorizationRequired,
+    "error": Failed,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOutcome:
+    """How an authorization stands. `code` says why a failed one failed."""
+
+    status: Literal["pending", "completed", "failed", "expired"]
+    code: Code | None = None
+
+
+def result_from_json(data: object) -> TokenResult:
+    """Whichever of the three it is. Raises ValueError for what is none of them."""
+    kind = _KINDS.get(_text(data, "status")) if isinstance(data, dict) else None
+    if kind is None or not isinstance(data, dict):
+        raise ValueError("status")
+    return kind.from_json(data)
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str):
+        raise ValueError(name)  # noqa: TRY004
+    return value
+
+
+def _seconds(data: Mapping[str, Any], name: str) -> int:
+    value = data.get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(name)  # noqa: TRY004
+    return value
+
 
 MESSAGES: dict[Locale, dict[Reason, str]] = {
     "en": {

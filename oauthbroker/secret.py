@@ -7,9 +7,10 @@ our back (repr, format, pickle, copy, json, pydantic) gets three stars or a Type
 from __future__ import annotations
 
 import hmac
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from pydantic_core import core_schema
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 
 @final
@@ -51,8 +52,9 @@ class Secret:
         raise TypeError("a Secret is neither pickled nor copied")
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
         """Models may take a Secret (or text to wrap) and can never dump one."""
+        from pydantic_core import core_schema  # whoever asks has it; a client has no use for it
 
         def refuse(value: Any) -> NoReturn:
             raise TypeError("a Secret is not serialised")

@@ -18,8 +18,7 @@ from oauthbroker.config import load
 from oauthbroker.errors import Code
 from oauthbroker.protocol.messages import Answer
 from oauthbroker.protocol.revoke import revoke_response
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.resume import SessionOutcome
+from oauthbroker.results import AuthorizationRequired, Failed, Ready, SessionOutcome
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.turn import Turn
