@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.bridge import wait_on
+from oauthbroker.errors import BrokerError, Locale
 from oauthbroker.manager import Caller, OAuthManager
 from oauthbroker.results import Failed, TokenResult
 from oauthbroker.secret import Secret
+from oauthbroker.token_request import app_name, parse_request
 
-REQUEST_FIELDS = frozenset({"oauthAppRef", "scopes", "minTtlSeconds"})
-REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
+SYNC_SECONDS = 60.0
 
 
 class OAuthContext:
     """Bound to a turn and narrowed to what a tool declared. A subject cannot be named here: it is the turn's."""
 
-    __slots__ = ("_caller", "_locale", "_manager")
+    __slots__ = ("_caller", "_locale", "_loop", "_manager")
 
-    def __init__(self, manager: OAuthManager, caller: Caller, locale: Locale) -> None:
+    def __init__(
+        self,
+        manager: OAuthManager,
+        caller: Caller,
+        locale: Locale,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self._manager = manager
         self._caller = caller
         self._locale = locale
+        self._loop = loop
 
     async def get_access_token(
         self,
@@ -60,28 +69,61 @@ class OAuthContext:
         token = access_token if isinstance(access_token, Secret) else Secret(str(access_token))
         return await self._manager.report_rejected(self._caller, name, token, scopes)
 
+    @property
+    def sync(self) -> SyncOAuthContext:
+        """The same for tools without `await`, in a worker thread. RuntimeError where nobody told which loop it is."""
+        if self._loop is None:
+            raise RuntimeError("this context belongs to no event loop")
+        return SyncOAuthContext(self, self._loop, self._locale)
 
-def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None, int | None]:
-    """(app's name, scopes, minTtlSeconds) of `{oauthAppRef, scopes?, minTtlSeconds?}`.
 
-    Raises `requestInvalid` for any other field: above all nobody can name a subject.
+class SyncOAuthContext:
+    """`ctx.oauth` for a tool that runs in a thread of its own while the broker's event loop goes on.
+
+    `timeout` bounds each call in seconds; what takes longer answers a retryable `brokerUnreachable`, while a renewal
+    under way goes on. On the loop's own thread a call raises RuntimeError: it would wait for itself.
     """
-    if not isinstance(request, Mapping) or not request.keys() <= REQUEST_FIELDS or "oauthAppRef" not in request:
-        raise BrokerError(Code.REQUEST_INVALID)
-    scopes = request.get("scopes")
-    if scopes is not None and not isinstance(scopes, (list, tuple)):
-        raise BrokerError(Code.REQUEST_INVALID, note="scopes")
-    return app_name(request["oauthAppRef"]), scopes, request.get("minTtlSeconds")
 
+    __slots__ = ("_context", "_locale", "_loop")
 
-def app_name(ref: str | Mapping[str, str]) -> str:
-    """The name in `"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. Raises `requestInvalid`."""
-    kind, name = "OAuthApp", ref
-    if isinstance(ref, str):
-        first, slash, rest = ref.partition("/")
-        kind, name = (first, rest) if slash else (kind, ref)
-    elif isinstance(ref, Mapping) and ref.keys() <= REF_FIELDS:
-        kind, name = ref.get("kind", kind), ref.get("name", "")
-    if kind != "OAuthApp" or not isinstance(name, str) or not name:
-        raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
-    return name
+    def __init__(self, context: OAuthContext, loop: asyncio.AbstractEventLoop, locale: Locale) -> None:
+        self._context = context
+        self._loop = loop
+        self._locale = locale
+
+    def get_access_token(
+        self,
+        app: str | Mapping[str, str],
+        scopes: Sequence[str] | None = None,
+        min_ttl_seconds: int | None = None,
+        *,
+        switch_account: bool = False,
+        timeout: float = SYNC_SECONDS,
+    ) -> TokenResult:
+        """As `OAuthContext.get_access_token`."""
+        asked = self._context.get_access_token(app, scopes, min_ttl_seconds, switch_account=switch_account)
+        return self._answer(asked, timeout)
+
+    def getAccessToken(self, request: Mapping[str, Any], *, timeout: float = SYNC_SECONDS) -> dict[str, Any]:
+        """As `OAuthContext.getAccessToken`."""
+        try:
+            return wait_on(self._loop, self._context.getAccessToken(request), timeout)
+        except BrokerError as error:
+            return Failed.from_error(error, self._locale).to_json()
+
+    def report_rejected(
+        self,
+        app: str | Mapping[str, str],
+        access_token: str | Secret,
+        scopes: Sequence[str] | None = None,
+        *,
+        timeout: float = SYNC_SECONDS,
+    ) -> TokenResult:
+        """As `OAuthContext.report_rejected`."""
+        return self._answer(self._context.report_rejected(app, access_token, scopes), timeout)
+
+    def _answer(self, asked: Coroutine[Any, Any, TokenResult], timeout: float) -> TokenResult:
+        try:
+            return wait_on(self._loop, asked, timeout)
+        except BrokerError as error:
+            return Failed.from_error(error, self._locale)

@@ -1,0 +1,96 @@
+"""The sync face of an embedded tool: the same answers from a thread of its own, and no way to wait for oneself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from oauthbroker.bridge import wait_on
+from oauthbroker.context import OAuthContext, SyncOAuthContext
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from tests.house import House, turn
+
+
+async def in_a_thread(call: Any, *args: Any, **more: Any) -> Any:
+    return await asyncio.to_thread(call, *args, **more)
+
+
+async def test_a_tool_in_a_thread_gets_the_same_answers_as_one_that_awaits(house: House) -> None:
+    sync = house.broker.oauth(turn()).sync
+    asked = await in_a_thread(sync.get_access_token, "mail", ["read"])
+    assert isinstance(asked, AuthorizationRequired)
+    await house.connect(asked)
+    ready = await in_a_thread(sync.get_access_token, "OAuthApp/mail", ["read"], 60)
+    assert isinstance(ready, Ready)
+    assert house.idp.is_alive(ready.access_token)
+    ref = {"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}, "scopes": ["read"]}
+    assert ready.access_token.matches((await in_a_thread(sync.getAccessToken, ref))["accessToken"])
+    newer = await in_a_thread(sync.report_rejected, "mail", ready.access_token, ["read"])
+    assert isinstance(newer, Ready)
+    assert ready.access_token != newer.access_token
+
+
+async def test_a_tool_in_a_thread_is_narrowed_like_any_other(house: House) -> None:
+    refused = await in_a_thread(house.broker.oauth(turn(), "Tool/nobody").sync.get_access_token, "mail")
+    assert isinstance(refused, Failed)
+    assert Code.APP_FORBIDDEN is refused.code
+    nonsense = await in_a_thread(house.broker.oauth(turn()).sync.getAccessToken, {"subject": "idp:user:U1"})
+    assert "requestInvalid" == nonsense["error"]["code"]
+
+
+async def test_on_the_loops_own_thread_it_refuses_instead_of_waiting_for_itself(house: House) -> None:
+    sync = house.broker.oauth(turn()).sync
+    with pytest.raises(RuntimeError, match="await the async one"):
+        sync.get_access_token("mail")
+    with pytest.raises(RuntimeError, match="await the async one"):
+        sync.getAccessToken({"oauthAppRef": "OAuthApp/mail"})
+
+
+async def test_what_takes_too_long_is_answered_in_time_and_goes_on(house: House) -> None:
+    """The loop is held up, as by a program that computes on it: the thread has its answer all the same."""
+    sync, held_up = house.broker.oauth(turn()).sync, threading.Event()
+
+    def ask() -> Any:
+        assert held_up.wait(5)
+        return sync.get_access_token("mail", timeout=0.05)
+
+    waiting = asyncio.create_task(in_a_thread(ask))
+    await asyncio.sleep(0.01)
+    held_up.set()
+    time.sleep(0.3)  # noqa: ASYNC251  (that is the misdeed)
+    late = await waiting
+    assert isinstance(late, Failed)
+    assert (Code.BROKER_UNREACHABLE, True) == (late.code, late.retryable)
+    assert isinstance(await in_a_thread(sync.get_access_token, "mail"), AuthorizationRequired)
+
+
+def test_after_the_loop_has_ended_it_says_so() -> None:
+    class Never(OAuthContext):
+        def __init__(self) -> None:
+            pass
+
+    loop = asyncio.new_event_loop()
+    loop.close()
+    late = SyncOAuthContext(Never(), loop, "en").get_access_token("mail")
+    assert isinstance(late, Failed)
+    assert Code.BROKER_UNREACHABLE is late.code
+
+
+def test_a_context_of_no_loop_has_no_sync_face() -> None:
+    with pytest.raises(RuntimeError, match="no event loop"):
+        _ = OAuthContext(None, None, "en").sync  # type: ignore[arg-type]
+
+
+async def test_what_the_call_itself_raises_arrives(house: House) -> None:
+    async def refuse(error: Exception) -> None:
+        raise error
+
+    loop = asyncio.get_running_loop()
+    for error in (BrokerError(Code.STORE_LOCKED), TimeoutError("its own"), ValueError("x")):
+        with pytest.raises(type(error), match=str(error.args[0])):
+            await in_a_thread(wait_on, loop, refuse(error), 5)
