@@ -136,6 +136,30 @@ class SecretChanged:
     action: str
 
 
+@dataclass(frozen=True, slots=True)
+class TurnBegun:
+    """A runtime began a turn and got tokens for it."""
+
+    turn: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """A runtime ended a turn: its tokens are dead."""
+
+    turn: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyChanged:
+    """An API key was created, is expiring because another one replaces it, or was removed."""
+
+    key: str
+    name: str
+    action: str
+
+
 Entry = (
     TokenIssued
     | StaticTokenIssued
@@ -150,6 +174,9 @@ Entry = (
     | TokenRejected
     | RenewalFailed
     | SecretChanged
+    | TurnBegun
+    | TurnEnded
+    | ApiKeyChanged
 )
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp
 
+from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditWriter, StaticTokenIssued
 from oauthbroker.clock import Clock
 from oauthbroker.consent import Consent
 from oauthbroker.context import OAuthContext
-from oauthbroker.context import app_name as name_of
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import Grants, Secrets
 from oauthbroker.manager import Caller, OAuthManager
@@ -23,9 +24,12 @@ from oauthbroker.metrics import Metrics
 from oauthbroker.pending import Pending
 from oauthbroker.queues import Delivery
 from oauthbroker.reload import Reload
-from oauthbroker.resume import Events, Outcomes, SessionOutcome
+from oauthbroker.results import SessionOutcome
+from oauthbroker.resume import Events, Outcomes
 from oauthbroker.secret import Secret
+from oauthbroker.token_request import app_name as name_of
 from oauthbroker.turn import Turn
+from oauthbroker.turns import Guest, Turns
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,6 +50,9 @@ class Broker:
     web: ASGIApp
     reloading: Reload
     checkup: Callable[[], Health]
+    turns: Turns
+    api_keys: ApiKeys
+    loop: AbstractEventLoop = field(default_factory=get_running_loop)
 
     @property
     def bundle(self) -> Bundle:
@@ -56,7 +63,11 @@ class Broker:
         """`ctx.oauth` for one turn. `tool` is `Tool/name` or `Tool/name:export` and narrows to what it declared;
         without it, it is the runtime's own view of all apps."""
         declared = None if tool is None else self.bundle.tools.get(tool, ())
-        return OAuthContext(self.manager, Caller(turn, tool, declared), self.bundle.settings.locale)
+        return OAuthContext(self.manager, Caller(turn, tool, declared), self.bundle.settings.locale, self.loop)
+
+    def oauth_for(self, guest: Guest) -> OAuthContext:
+        """`ctx.oauth` for whoever holds a turn token, as `turns.admit` found it."""
+        return OAuthContext(self.manager, guest.caller, self.bundle.settings.locale, self.loop)
 
     def static_token(self, connector: str) -> Secret | None:
         """The token that `Connector/<name>` was configured with; None for one that uses an OAuthApp, or none."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, SecretChanged
 from oauthbroker.clock import Clock, to_iso
@@ -125,6 +126,7 @@ class Vault:
 
     secrets: Secrets
     grants: GrantList
+    api_keys: ApiKeys
 
 
 class Secrets:

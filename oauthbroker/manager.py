@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,7 +14,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.connect import Connect
 from oauthbroker.flows.opening import Opening, Wish
 from oauthbroker.flows.refresh import Refresh
-from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.metrics import Metric, Metrics, Timing
 from oauthbroker.records import AuthSession, Grant, grant_id
 from oauthbroker.repository import Conflict, Repository
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation
@@ -23,10 +22,10 @@ from oauthbroker.scope import ScopeNeed, resolve_scopes, union_in_app_order
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
 from oauthbroker.subject import resolve_subject
-from oauthbroker.turn import ResumeTarget, Turn
+from oauthbroker.tracing import Span, span
+from oauthbroker.turn import Turn, checked_target
 
 MAX_MIN_TTL = 10 * 365 * 24 * 3600
-MAX_TARGET_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,12 @@ class OAuthManager:
         switch_account: bool = False,
     ) -> TokenResult:
         """The token call. Always an answer: no exception crosses it."""
-        try:
+
+        async def work() -> TokenResult:
             call = self._call(caller, app_name, scopes, min_ttl_seconds)
             return await self._answer(replace(call, switch_account=True) if switch_account else call)
-        except BrokerError as error:
-            refused = error
-        except Conflict:
-            refused = BrokerError(Code.STORE_LOCKED)
-        return self._failed(refused)
+
+        return await self._watched(app_name, work)
 
     async def report_rejected(
         self, caller: Caller, app_name: str, access_token: Secret, scopes: Sequence[str] | None = None
@@ -105,11 +102,28 @@ class OAuthManager:
         However many report the same token, it is renewed once; and no grant more than `rejections_per_hour` times an
         hour (`rateLimited`), because a tool must not keep a provider busy. What cannot be renewed needs a person.
         """
-        try:
+
+        async def work() -> TokenResult:
             call = self._call(caller, app_name, scopes, None)
             grant = grant_id(call.app.name, call.subject)
             self.audit.write(TokenRejected(app_name, grant, caller.turn.agent_name, caller.tool), self.clock.now())
             return await self._answer(replace(call, rejected=access_token))
+
+        return await self._watched(app_name, work)
+
+    async def _watched(self, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
+        """The answer, timed and traced, whatever it is."""
+        began = self.clock.monotonic()
+        with span(Span.TOKEN, app=app_name if app_name in self.apps else "") as spanned:
+            result = await self._answered(work)
+            outcome = _outcome(result)
+            spanned.set(outcome=outcome, code=result.code.value if isinstance(result, Failed) else "")
+        self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, outcome)
+        return result
+
+    async def _answered(self, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
+        try:
+            return await work()
         except BrokerError as error:
             refused = error
         except Conflict:
@@ -202,7 +216,7 @@ class OAuthManager:
     async def _ask(self, call: _Call, grant: Grant | None, reason: Reason) -> AuthorizationRequired | None:
         """A link for a person; None when a grant that suffices arrived meanwhile."""
         app = call.app
-        target = _checked_target(call.caller.turn.resume_target)
+        target = checked_target(call.caller.turn.resume_target)
         scopes = _step_up(app, call.asked, grant, reason)
         wish = Wish(call.subject, scopes, target, reason, call.switch_account)
         session = await self.opening.open(app, wish, lambda there: isinstance(self._decide(call, there), Ask))
@@ -219,6 +233,12 @@ class OAuthManager:
         if session.link == "direct" and session.attempt.cookie is None:
             return (await self.connect.provider_url(app, session)).reveal()
         return connect_link(self.settings.public_base_url, session)
+
+
+def _outcome(result: TokenResult) -> str:
+    if isinstance(result, Ready):
+        return "degraded" if result.degraded else "ready"
+    return result.status
 
 
 def connect_link(base_url: str, session: AuthSession) -> str:
@@ -240,17 +260,3 @@ def _checked_ttl(seconds: int | None) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_MIN_TTL:
         raise BrokerError(Code.REQUEST_INVALID, note="minTtlSeconds")
     return seconds
-
-
-def _checked_target(target: ResumeTarget) -> ResumeTarget:
-    """Where the event goes, as a session keeps it. Raises `requestInvalid` for what is not words and JSON of a sane
-    size: nobody could be resumed there."""
-    words = (target.agent_name, target.instance_key, target.swarm_ref)
-    try:
-        kept = json.dumps(target.to_json(), ensure_ascii=False, allow_nan=False)
-        size = len(kept.encode())
-    except (TypeError, ValueError, RecursionError):  # half an emoji of a message that was cut is a ValueError too
-        kept, size = "", MAX_TARGET_BYTES + 1
-    if size > MAX_TARGET_BYTES or not all(isinstance(word, str) and word for word in words):
-        raise BrokerError(Code.REQUEST_INVALID, note="the turn cannot be kept")
-    return ResumeTarget.from_json(json.loads(kept))

@@ -16,17 +16,19 @@ from typing import Any, Generic, TypeVar
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
 from oauthbroker.secret import Secret
+from oauthbroker.shelf import Shelf, Shelved
 from oauthbroker.store.port import Conflict, Entry, Key, Room, Store
 
 __all__ = ["Conflict", "Due", "Held", "Repository", "Room"]
 
-KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due")
+KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys")
 LEASES = ("pair", "flight", "queue")
 CACHED_GRANTS = 10_000
 PAIR_WAIT_SECONDS = 20.0
 ANSWER_BYTES = 64 * 1024
 
 R = TypeVar("R")
+S = TypeVar("S", bound=Shelved)
 Damage = Callable[[str, Code], None]
 
 _log = logging.getLogger("oauthbroker.repository")
@@ -307,6 +309,11 @@ class Repository:
             await self._store.put(key, body, expect=entry.generation if entry else 0)
         elif entry is not None:
             await self._store.delete(key, expect=entry.generation)
+
+    # what lies under a locator of its own
+
+    def shelf(self, kind: str, read: Callable[[bytes], S]) -> Shelf[S]:
+        return Shelf(self._store, kind, read, self._on_damage)
 
     async def close(self) -> None:
         self._cache.clear()

@@ -24,6 +24,8 @@ def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequen
     empty: nothing in particular). Raises `scopeNotAllowed` for anything outside, for repetition, and for junk.
     """
     ceiling = app.scopes if declared is None else tuple(declared)
+    if not app.scope_set.issuperset(ceiling):
+        ceiling = tuple(scope for scope in ceiling if scope in app.scope_set)
     if wanted is None:
         return ScopeNeed(frozenset(ceiling), ceiling)
     allowed = app.scope_set if declared is None else app.scope_set.intersection(declared)

@@ -44,7 +44,7 @@ class House:
 
     async def close(self) -> None:
         """Commits under way finish and their events reach the queue; then the network goes."""
-        await self.flows.callback.close()
+        await self.flows.exchange.close()
         await self.flows.polling.close()
         for task in self.tasks:
             task.cancel()
@@ -56,7 +56,11 @@ class House:
         await self.transport.close()
 
     async def _tend(self) -> None:
-        for task, work in {"sweep": self.flows.sweep.once, "relay": self.relay.once}.items():
+        for task, work in {
+            "sweep": self.flows.sweep.once,
+            "relay": self.relay.once,
+            "turns": self.broker.turns.sweep,
+        }.items():
             await self._try(task, work)
 
     async def _try(self, task: str, work: Callable[[], Awaitable[object]]) -> None:

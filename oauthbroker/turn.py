@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from oauthbroker.errors import BrokerError, Code
+
 SubjectMode = Literal["global", "user"]
+MAX_TARGET_BYTES = 64 * 1024
 Json = Any  # what json.loads gives; checked where it is read
 
 
@@ -83,3 +87,17 @@ class Turn:
     @property
     def resume_target(self) -> ResumeTarget:
         return ResumeTarget(self.agent_name, self.instance_key, self.swarm_ref, self.origin, self.auth or TurnAuth())
+
+
+def checked_target(target: ResumeTarget) -> ResumeTarget:
+    """Where the event goes, as a session keeps it. Raises `requestInvalid` for what is not words and JSON of a sane
+    size: nobody could be resumed there."""
+    words = (target.agent_name, target.instance_key, target.swarm_ref)
+    try:
+        kept = json.dumps(target.to_json(), ensure_ascii=False, allow_nan=False)
+        size = len(kept.encode())
+    except (TypeError, ValueError, RecursionError):  # half an emoji of a message that was cut is a ValueError too
+        kept, size = "", MAX_TARGET_BYTES + 1
+    if size > MAX_TARGET_BYTES or not all(isinstance(word, str) and word for word in words):
+        raise BrokerError(Code.REQUEST_INVALID, note="the turn cannot be kept")
+    return ResumeTarget.from_json(json.loads(kept))

@@ -13,6 +13,7 @@ from pathlib import Path
 from starlette.routing import BaseRoute
 from structlog.typing import FilteringBoundLogger
 
+from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import Bundle
 from oauthbroker.assembly import Flows, Means
 from oauthbroker.audit import AuditFile, AuditList, AuditWriter
@@ -28,6 +29,8 @@ from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.pending import Pending
 from oauthbroker.queues import Queues
+from oauthbroker.records.api_key import ApiKey
+from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.reload import Read, Reload, Source
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.resume import Bell, Events, Outcomes, Relay
@@ -38,6 +41,7 @@ from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.tending import House
+from oauthbroker.turns import Turns
 from oauthbroker.upkeep import Upkeep
 from oauthbroker.web.access_log import json_log
 from oauthbroker.web.app import build_web
@@ -109,7 +113,7 @@ async def open_vault(
         stack.push_async_callback(repository.close)
         audit = AuditFile(_data(settings) / "audit.jsonl")
         stack.callback(audit.close)
-        yield Vault(Secrets(repository, clock, audit), GrantList(repository))
+        yield Vault(Secrets(repository, clock, audit), GrantList(repository), _api_keys(repository, clock, audit))
 
 
 def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger) -> FileStore:
@@ -206,6 +210,10 @@ def _keyring_path(settings: Settings) -> Path:
     return _data(settings) / "keyring"
 
 
+def _api_keys(repository: Repository, clock: Clock, audit: AuditWriter) -> ApiKeys:
+    return ApiKeys(repository.shelf("apikeys", ApiKey.from_plaintext), clock, audit)
+
+
 def _build(
     bundle: Bundle,
     repository: Repository,
@@ -265,5 +273,7 @@ def _build(
         web=web.both,
         reloading=Reload(in_use, read or _as_given, follow, lambda: flows.sweep.end_outdated(apps.get), log),
         checkup=health,
+        turns=Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, audit),
+        api_keys=_api_keys(repository, clock, audit),
     )
     return House(broker, relay, upkeep, flows, means.transport, outbox, log)

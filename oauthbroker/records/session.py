@@ -1,7 +1,8 @@
 r"""AuthSessionRecord (specification 12.5.5): one authorization under way, and its legal transitions.
 
     pending --claimed()--> pending with a claim --completed()--> completed
-       |                           \--failed()--> failed
+       |  |                        ^    \--failed()--> failed
+       |  \--park()--> pending and parked --failed()--> failed, --lapsed()--> expired
        |--failed()--> failed     |--lapsed()--> expired
 Every transition returns the next record; the one-time secrets end with the session.
 """
@@ -20,6 +21,7 @@ from oauthbroker.records import codec
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
 from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent
+from oauthbroker.records.parked import Parked
 from oauthbroker.results import Reason
 from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget, SubjectMode
@@ -53,10 +55,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The one callback that may redeem the code, and until when nobody else looks at the session."""
+    """The one callback that may redeem the code, and until when nobody else looks at the session.
+
+    `confirmed`: the code was parked, and whose browser brought it was vouched for.
+    """
 
     by: str
     until: datetime
+    confirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class AuthSession:
     """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are not.
 
     `device` is set in the device code flow, which has no attempt of a browser. `presses` counts how often its link's
-    button was pressed.
+    button was pressed. `parked` is a code that came back and waits for a word on whose browser that was.
     """
 
     locator: str
@@ -89,6 +95,7 @@ class AuthSession:
     outbox: AgentEvent | None = None
     device: Device | None = None
     presses: int = 0
+    parked: Parked | None = None
 
     @property
     def id(self) -> str:
@@ -99,12 +106,22 @@ class AuthSession:
         return self.status == "pending"
 
     @property
+    def taken(self) -> bool:
+        """A browser has come back with it: its link and its state are used up."""
+        return self.claim is not None or self.parked is not None
+
+    @property
+    def ends_at(self) -> datetime:
+        """When it ends by itself: a parked code has its own time, however little is left of the link's."""
+        return self.expires_at if self.parked is None else self.parked.until
+
+    @property
     def worn_out(self) -> bool:
         """Nobody is taken to the provider by this link any more; a browser that is on its way still arrives."""
         return self.presses >= MAX_PRESSES
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.id[:9]}..., {self.status}{', claimed' if self.claim else ''})"
+        return f"{type(self).__name__}({self.id[:9]}..., {self.status}{', claimed' if self.claim else ', parked' if self.parked else ''})"
 
     def pressed(self) -> AuthSession:
         """Somebody pressed the button."""
@@ -118,10 +135,21 @@ class AuthSession:
         """The provider is being asked, or has answered, whether somebody has agreed."""
         return replace(self, device=device)
 
-    def claimed(self, by: str, until: datetime) -> ClaimedSession:
-        """One callback takes the right to redeem. The printed status stays `pending`."""
+    def park(self, parked: Parked) -> AuthSession:
+        """A code came back, in the right browser. The printed status stays `pending`."""
+        if not self.open or self.taken:
+            raise ValueError("only a session that waits for its browser takes a code")
+        return replace(self, parked=parked)
+
+    def guessed(self) -> AuthSession:
+        """Somebody said a code that is not the parked one's."""
+        return replace(self, parked=self.parked.guessed() if self.parked is not None else None)
+
+    def claimed(self, by: str, until: datetime, *, confirmed: bool = False) -> ClaimedSession:
+        """One callback, or the word that confirms a parked one, takes the right to redeem; a parked code leaves the
+        record with it, and is used up. The printed status stays `pending`."""
         fields = {slot: getattr(self, slot) for slot in AuthSession.__dataclass_fields__}
-        return ClaimedSession(**{**fields, "claim": Claim(by, until)})
+        return ClaimedSession(**{**fields, "claim": Claim(by, until, confirmed), "parked": None})
 
     def completed(self, at: datetime, event: AgentEvent | None = None) -> AuthSession:
         return self._ended("completed", at, None, event)
@@ -149,6 +177,7 @@ class AuthSession:
             ticket=None,
             attempt=self.attempt.spent(),
             device=self.device.spent(self.ticket) if self.device is not None else None,
+            parked=None,
         )
 
     def to_plaintext(self) -> bytes:
@@ -173,13 +202,15 @@ class AuthSession:
             "link": self.link,
             "switchAccount": self.switch_account,
             "reason": self.reason,
-            "claim": {"by": claim.by, "until": to_iso(claim.until)} if claim else None,
+            "claim": _claim_json(claim) if claim else None,
             "failure": self.failure.value if self.failure else None,
             "finishedAt": codec.iso(self.finished_at),
             "outbox": self.outbox.to_json() if self.outbox else None,
         }
         if self.presses:
             status["presses"] = self.presses
+        if self.parked is not None:
+            status["parked"] = self.parked.to_json()
         return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
@@ -204,17 +235,27 @@ class AuthSession:
             switch_account=status["switchAccount"],
             reason=status["reason"],
             status=spec["status"],
-            claim=Claim(status["claim"]["by"], from_iso(status["claim"]["until"])) if status["claim"] else None,
+            claim=_claim(status["claim"]) if status["claim"] else None,
             failure=Code(status["failure"]) if status["failure"] else None,
             finished_at=codec.moment(status["finishedAt"]),
             outbox=AgentEvent.from_json(status["outbox"]) if status["outbox"] else None,
             presses=status.get("presses", 0),
+            parked=Parked.from_json(status["parked"]) if status.get("parked") else None,
         )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClaimedSession(AuthSession):
     """A session whose code this process alone may redeem. Only a `claim` in flows hands one out."""
+
+
+def _claim_json(claim: Claim) -> dict[str, Any]:
+    confirmed = {"confirmed": True} if claim.confirmed else {}
+    return {"by": claim.by, "until": to_iso(claim.until), **confirmed}
+
+
+def _claim(data: Mapping[str, Any]) -> Claim:
+    return Claim(data["by"], from_iso(data["until"]), data.get("confirmed", False))
 
 
 def _code_flow(attempt: Attempt) -> dict[str, Any]:

@@ -50,10 +50,14 @@ class Conflict(Exception):
 
 
 class Store(Protocol):
-    """Seven verbs and two questions. Every method may raise `BrokerError` with a store code."""
+    """Seven verbs and three questions. Every method may raise `BrokerError` with a store code."""
 
     def key(self, kind: str, *parts: str) -> Key:
         """The key of (kind, parts): HMAC-SHA256 over length-prefixed parts. Raises ValueError for an unknown kind."""
+        ...
+
+    def mac(self, label: str, *parts: str) -> bytes:
+        """32 bytes that only brokers with this store's keyring can make; one independent key per label."""
         ...
 
     async def get(self, key: Key) -> Entry | None:

@@ -25,7 +25,7 @@ AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 ENTRY = TokenIssued("mail", "sha256:00", "planner", "Tool/mail")
 KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
-    "connector",
+    "connector", "turn", "key",
 }  # fmt: skip
 
 

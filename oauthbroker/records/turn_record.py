@@ -1,0 +1,70 @@
+"""TurnRecord: a turn that has tokens. It is over when the record is gone or its time has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from oauthbroker.apps import ToolAuth
+from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.records import codec
+from oauthbroker.turn import ResumeTarget, Turn
+
+Tools = Mapping[str, tuple[ToolAuth, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """`tools` is what the runtime said of tools: what each may ask for, None for what the bundle declares."""
+
+    locator: str
+    turn: Turn
+    created_at: datetime
+    expires_at: datetime
+    tools: Tools = field(default_factory=dict)
+    private_links: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"turn-{self.locator}"
+
+    def __repr__(self) -> str:
+        return f"TurnRecord({self.id[:12]}...)"
+
+    def to_plaintext(self) -> bytes:
+        spec: dict[str, Any] = {
+            "turn": self.turn.resume_target.to_json(),
+            "tools": {tool: _auths_json(auths) for tool, auths in self.tools.items()},
+            "privateLinks": self.private_links,
+            "createdAt": to_iso(self.created_at),
+            "expiresAt": to_iso(self.expires_at),
+        }
+        return codec.encode("TurnRecord", {"metadata": {"name": self.id}, "spec": spec})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes) -> TurnRecord:
+        data = codec.decode("TurnRecord", body)
+        spec = data["spec"]
+        target = ResumeTarget.from_json(spec["turn"])
+        return cls(
+            locator=data["metadata"]["name"].removeprefix("turn-"),
+            turn=Turn(target.agent_name, target.instance_key, target.swarm_ref, target.origin, target.auth),
+            tools={tool: _auths(auths) for tool, auths in spec["tools"].items()},
+            private_links=bool(spec["privateLinks"]),
+            created_at=from_iso(spec["createdAt"]),
+            expires_at=from_iso(spec["expiresAt"]),
+        )
+
+
+def _auths_json(auths: tuple[ToolAuth, ...] | None) -> list[dict[str, Any]] | None:
+    if auths is None:
+        return None
+    return [{"app": auth.app, "scopes": None if auth.scopes is None else list(auth.scopes)} for auth in auths]
+
+
+def _auths(data: list[dict[str, Any]] | None) -> tuple[ToolAuth, ...] | None:
+    if data is None:
+        return None
+    return tuple(ToolAuth(each["app"], None if each["scopes"] is None else tuple(each["scopes"])) for each in data)

@@ -1,0 +1,96 @@
+"""VisitRecord: a person who looks at pages of ours, from the link or the login to the end."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.records import codec
+
+Pages = Literal["connections", "admin"]
+
+
+def hash_of(secret: str) -> str:
+    """256 random bits need no slow hash: there is nothing to guess."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One visit. `subjects` are those of a person on `connections`; `operator` is who is on `admin`, `key` the API key
+    that proved it, empty for a loopback peer. Until somebody has come there is the hash of a ticket, then that of a
+    cookie; never both, and never one of the two themselves."""
+
+    locator: str
+    pages: Pages
+    created_at: datetime
+    expires_at: datetime
+    subjects: tuple[tuple[str, str], ...] = ()
+    operator: str = ""
+    key: str = ""
+    ticket_hash: str | None = None
+    cookie_hash: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"visit-{self.locator}"
+
+    def __repr__(self) -> str:
+        return f"Visit({self.id[:12]}..., {self.pages}, {'open' if self.cookie_hash else 'invited'})"
+
+    def subject(self, mode: str) -> str | None:
+        """Whom it is for in that mode; None where it says nothing about it."""
+        return dict(self.subjects).get(mode)
+
+    def is_invited_by(self, ticket: str, now: datetime) -> bool:
+        return _matches(self.ticket_hash, ticket) and now < self.expires_at
+
+    def is_open_for(self, cookie: str, now: datetime) -> bool:
+        return _matches(self.cookie_hash, cookie) and now < self.expires_at
+
+    def opened(self, cookie: str, until: datetime) -> Visit:
+        """Somebody has come: the ticket is used up."""
+        return replace(self, ticket_hash=None, cookie_hash=hash_of(cookie), expires_at=until)
+
+    def to_plaintext(self) -> bytes:
+        spec: dict[str, Any] = {
+            "pages": self.pages,
+            "subjects": dict(self.subjects),
+            "operator": self.operator,
+            "key": self.key,
+            "ticketHash": self.ticket_hash,
+            "cookieHash": self.cookie_hash,
+            "createdAt": to_iso(self.created_at),
+            "expiresAt": to_iso(self.expires_at),
+        }
+        return codec.encode("VisitRecord", {"metadata": {"name": self.id}, "spec": spec})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes) -> Visit:
+        data = codec.decode("VisitRecord", body)
+        spec = data["spec"]
+        return cls(
+            locator=data["metadata"]["name"].removeprefix("visit-"),
+            pages=spec["pages"],
+            created_at=from_iso(spec["createdAt"]),
+            expires_at=from_iso(spec["expiresAt"]),
+            subjects=subjects_of(spec["subjects"]),
+            operator=spec["operator"],
+            key=spec["key"],
+            ticket_hash=spec["ticketHash"],
+            cookie_hash=spec["cookieHash"],
+        )
+
+
+def subjects_of(subjects: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """As a visit keeps them."""
+    return tuple(sorted(subjects.items()))
+
+
+def _matches(kept: str | None, shown: str) -> bool:
+    return kept is not None and hmac.compare_digest(kept, hash_of(shown))

@@ -1,0 +1,118 @@
+"""Records of one kind under random locators: turns, API keys, visits. Read again only when they have changed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Generic, Protocol, TypeVar
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.port import Conflict, Entry, Key, Store
+
+CACHED = 10_000
+
+
+class Shelved(Protocol):
+    """What can lie on a shelf."""
+
+    @property
+    def locator(self) -> str: ...
+
+    def to_plaintext(self) -> bytes: ...
+
+
+R = TypeVar("R", bound=Shelved)
+Damage = Callable[[str, Code], None]
+
+
+class Shelf(Generic[R]):
+    """`read` makes a record of its plaintext. Every method may raise `BrokerError` with a store code."""
+
+    def __init__(self, store: Store, kind: str, read: Callable[[bytes], R], on_damage: Damage) -> None:
+        self._store = store
+        self._kind = kind
+        self._read = read
+        self._on_damage = on_damage
+        self._cache: OrderedDict[str, tuple[R, Entry]] = OrderedDict()
+
+    def mac(self, label: str, *parts: str) -> bytes:
+        """32 bytes that only brokers with this store's keyring can make; one independent key per label."""
+        return self._store.mac(label, *parts)
+
+    async def get(self, locator: str) -> R | None:
+        """The newest version. One stat for a record that was read before and has not changed since, whoever might
+        have changed it. What cannot be read is reported, and is not there."""
+        found = self._cache.get(locator)
+        if found is not None and self._store.unchanged(found[1]):
+            return found[0]
+        self._cache.pop(locator, None)
+        try:
+            entry = await self._store.get(self._store.key(self._kind, locator))
+            return None if entry is None else self._remember(self._open(entry), entry)
+        except BrokerError as error:
+            if error.retryable:
+                raise
+            self._on_damage(self._kind, error.code)
+        return None
+
+    async def add(self, record: R) -> None:
+        """Keeps a new record durably. Raises `Conflict` when one of that locator is there."""
+        entry = await self._store.put(self._key(record), record.to_plaintext(), expect=0)
+        self._remember(record, entry)
+
+    async def change(self, locator: str, change: Callable[[R], R | None]) -> R | None:
+        """Writes what `change` makes of the newest version, which may be asked again when somebody else wrote
+        meanwhile; the new record. None, and nothing is written, when there is no record or `change` gives None."""
+        for _ in range(16):
+            entry = await self._store.get(self._store.key(self._kind, locator))
+            record = change(self._open(entry)) if entry is not None else None
+            if entry is None or record is None:
+                return None
+            with suppress(Conflict):
+                return self._remember(
+                    record, await self._store.put(entry.key, record.to_plaintext(), expect=entry.generation)
+                )
+        raise BrokerError(Code.STORE_LOCKED)
+
+    async def remove(self, locator: str) -> bool:
+        """False when there was none (any more)."""
+        self._cache.pop(locator, None)
+        for _ in range(16):
+            entry = await self._store.get(self._store.key(self._kind, locator))
+            if entry is None:
+                return False
+            with suppress(Conflict):
+                await self._store.delete(entry.key, expect=entry.generation)
+                return True
+        raise BrokerError(Code.STORE_LOCKED)
+
+    async def all(self) -> AsyncIterator[R]:
+        """Every readable record, in no order; a damaged one never hides the others."""
+        async for entry in self._store.scan(self._kind):
+            try:
+                record = self._open(entry)
+            except BrokerError as error:
+                self._on_damage(self._kind, error.code)
+                continue
+            yield record
+
+    def _key(self, record: R) -> Key:
+        return self._store.key(self._kind, record.locator)
+
+    def _open(self, entry: Entry) -> R:
+        record: R | None = None
+        with suppress(BrokerError, ValueError, LookupError, TypeError, AttributeError):
+            record = self._read(entry.body)
+        if record is None:
+            raise BrokerError(Code.RECORD_CORRUPT, note=f"{self._kind}: not a record of this schema")
+        if self._key(record) != entry.key:
+            raise BrokerError(Code.RECORD_MISPLACED)
+        return record
+
+    def _remember(self, record: R, entry: Entry) -> R:
+        self._cache[record.locator] = (record, entry)
+        self._cache.move_to_end(record.locator)
+        if len(self._cache) > CACHED:
+            self._cache.popitem(last=False)
+        return record

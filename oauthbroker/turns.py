@@ -1,0 +1,221 @@
+"""Turns with tokens: what a runtime begins and ends, and what a tool in another process holds of it.
+
+The token says nothing and is kept nowhere: the turn is kept, sealed, and a token is good while its turn is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.audit import AuditWriter, TurnBegun, TurnEnded
+from oauthbroker.clock import Clock, random_text
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.manager import Caller
+from oauthbroker.records.turn_record import TurnRecord
+from oauthbroker.secret import Secret
+from oauthbroker.shelf import Shelf
+from oauthbroker.subject import is_subject
+from oauthbroker.turn import Turn, checked_target
+from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, narrow
+
+MAX_TOOLS = 200
+SWEEP_SECONDS = 300.0
+
+Allowed = tuple[ToolAuth, ...]
+Tools = Mapping[str, Sequence[ToolAuth] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A turn that was begun: its own token, un-narrowed, and one for each tool that was named."""
+
+    turn_id: str
+    token: Secret
+    tool_tokens: dict[str, Secret]
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """Whoever holds a turn token. `declared` is what it may ask for, None for everything: the runtime's own view."""
+
+    turn_id: str
+    turn: Turn
+    tool: str | None
+    declared: Allowed | None
+    expires_at: datetime
+    private_links: bool = False
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.turn, self.tool, self.declared)
+
+    def may_ask(self, app: str) -> bool:
+        return self.declared is None or any(auth.app == app for auth in self.declared)
+
+
+@dataclass(slots=True)
+class Turns:
+    """Begins and ends turns, and admits whoever holds a token of one. Every worker of a store honours all of it."""
+
+    shelf: Shelf[TurnRecord]
+    bundle: Callable[[], Bundle]
+    clock: Clock
+    audit: AuditWriter
+    _swept: float = field(default=0.0)
+
+    async def begin(
+        self,
+        turn: Turn,
+        *,
+        tools: Tools | None = None,
+        ttl_seconds: int | None = None,
+        private_links: bool = False,
+    ) -> Begun:
+        """Tokens for a turn, and for each of `tools` (`Tool/name` -> what it may ask for, None: what the bundle
+        declares). They end with the turn, and at the latest after `ttl_seconds` (limits.turnSeconds).
+
+        Raises `requestInvalid` for a turn that cannot be kept, `oauthAppNotFound` and `scopeNotAllowed` for a tool
+        that is given what there is not.
+        """
+        kept, most = _checked_turn(turn), self.bundle().settings.limits.turn_seconds
+        seconds = most if ttl_seconds is None else ttl_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= most:
+            raise BrokerError(Code.REQUEST_INVALID, note="ttlSeconds")
+        now = self.clock.now()
+        record = TurnRecord(
+            locator=random_text(self.clock, 128),
+            turn=kept,
+            created_at=now,
+            expires_at=now + timedelta(seconds=seconds),
+            tools=self._checked_tools(tools or {}),
+            private_links=private_links,
+        )
+        self.audit.write(TurnBegun(record.id, kept.agent_name), now)
+        await self.shelf.add(record)
+        token = TurnToken.first(record.locator, self._root(record.locator)).to_text()
+        tool_tokens = {tool: narrow(token, tool=tool) for tool in record.tools}
+        return Begun(record.id, token, tool_tokens, record.expires_at)
+
+    async def end(self, turn_id: str) -> bool:
+        """From now on no token of the turn is any good. False when it was over."""
+        locator = turn_id.removeprefix("turn-")
+        if not LOCATOR.fullmatch(locator) or not await self.shelf.remove(locator):
+            return False
+        self.audit.write(TurnEnded(f"turn-{locator}"), self.clock.now())
+        return True
+
+    async def admit(self, token: str) -> Guest:
+        """Who this is. Raises `unauthenticated` for whatever we did not sign, all alike, and `turnEnded` for our own
+        token once its turn or its time is over."""
+        made = TurnToken.parse(token)
+        if not made.signed_with(self._root(made.locator)):
+            raise BrokerError(Code.UNAUTHENTICATED)
+        record = await self.shelf.get(made.locator)
+        if record is None:
+            raise BrokerError(Code.TURN_ENDED)
+        guest = self._guest(record, made)
+        if guest.expires_at <= self.clock.now():
+            raise BrokerError(Code.TURN_ENDED)
+        return guest
+
+    async def sweep(self) -> int:
+        """Forgets turns whose time is over; how many. Looks once in a while, however often it is called."""
+        if self._swept and self.clock.monotonic() - self._swept < SWEEP_SECONDS:
+            return 0
+        self._swept = self.clock.monotonic()
+        now = self.clock.now()
+        over = [record.locator async for record in self.shelf.all() if record.expires_at <= now]
+        for locator in over:
+            await self.shelf.remove(locator)
+        return len(over)
+
+    def _root(self, locator: str) -> bytes:
+        return self.shelf.mac("turn-token", locator)
+
+    def _guest(self, record: TurnRecord, token: TurnToken) -> Guest:
+        """Every caveat holds: what may be asked for is what all of them allow."""
+        tool, allowed, until = None, None, record.expires_at
+        for caveat in _read(token):
+            if caveat.tool is not None:
+                tool, allowed = caveat.tool, _both(allowed, self._of_tool(record, caveat.tool))
+            if caveat.apps is not None:
+                allowed = _both(allowed, tuple(ToolAuth(app, scopes) for app, scopes in caveat.apps.items()))
+            if caveat.expires_at is not None:
+                until = min(until, caveat.expires_at)
+        if allowed is not None:
+            allowed = _that_exist(allowed, self.bundle().apps)
+        return Guest(record.id, record.turn, tool, allowed, until, record.private_links)
+
+    def _of_tool(self, record: TurnRecord, tool: str) -> Allowed:
+        """What the runtime said when it began the turn and what the bundle declares, both when both speak."""
+        declared, said = self.bundle().tools.get(tool), record.tools.get(tool)
+        if said is None:
+            return declared or ()
+        return said if declared is None else _both(declared, said)
+
+    def _checked_tools(self, tools: Tools) -> dict[str, Allowed | None]:
+        if len(tools) > MAX_TOOLS or not all(isinstance(tool, str) and 0 < len(tool) <= 256 for tool in tools):
+            raise BrokerError(Code.REQUEST_INVALID, note="tools")
+        return {tool: None if auths is None else self._checked_auths(auths) for tool, auths in tools.items()}
+
+    def _checked_auths(self, auths: Sequence[ToolAuth]) -> Allowed:
+        apps = self.bundle().apps
+        for auth in auths:
+            if auth.app not in apps:
+                raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
+            if auth.scopes is not None and not apps[auth.app].scope_set.issuperset(auth.scopes):
+                raise BrokerError(Code.SCOPE_NOT_ALLOWED)
+        if len({auth.app for auth in auths}) != len(auths):
+            raise BrokerError(Code.REQUEST_INVALID, note="an app twice for one tool")
+        return tuple(auths)
+
+
+def _read(token: TurnToken) -> list[Caveat]:
+    """A caveat that we do not understand may be one that forbids: then nothing is allowed."""
+    caveats: list[Caveat] | None = None
+    with suppress(ValueError, OverflowError, RecursionError, OSError):
+        caveats = [Caveat.from_text(text) for text in token.caveats]
+    if caveats is None:
+        raise BrokerError(Code.UNAUTHENTICATED)
+    return caveats
+
+
+def _both(one: Allowed | None, other: Allowed) -> Allowed:
+    """What both allow. None allows everything."""
+    if one is None:
+        return other
+    second = {auth.app: auth.scopes for auth in other}
+    return tuple(ToolAuth(auth.app, _fewer(auth.scopes, second[auth.app])) for auth in one if auth.app in second)
+
+
+def _fewer(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return tuple(scope for scope in one if scope in other)
+
+
+def _that_exist(allowed: Allowed, apps: Mapping[str, OAuthApp]) -> Allowed:
+    """Without apps and scopes that the configuration does not have (any more): a caveat is anybody's text."""
+    there = [(auth, apps[auth.app].scope_set) for auth in allowed if auth.app in apps]
+    return tuple(
+        ToolAuth(auth.app, None if auth.scopes is None else tuple(scope for scope in auth.scopes if scope in scopes))
+        for auth, scopes in there
+    )
+
+
+def _checked_turn(turn: Turn) -> Turn:
+    """The turn as it is kept. Raises `requestInvalid`."""
+    target = checked_target(turn.resume_target)
+    subjects, actor = target.auth.subjects, target.auth.actor
+    if not subjects.keys() <= {"global", "user"} or not all(
+        isinstance(each, str) and is_subject(each) for each in subjects.values()
+    ):
+        raise BrokerError(Code.REQUEST_INVALID, note="subjects")
+    if not all(isinstance(each, str) for each in actor.values()):
+        raise BrokerError(Code.REQUEST_INVALID, note="actor")
+    return Turn(target.agent_name, target.instance_key, target.swarm_ref, target.origin, target.auth)
