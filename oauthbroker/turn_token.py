@@ -22,7 +22,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.secret import Secret
 
 PREFIX = "oabt"
-START = b"oabt1"
+START = b"oabt1."
 MAX_CAVEATS = 16
 MAX_LENGTH = 4096
 LOCATOR = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -88,7 +88,7 @@ class TurnToken:
     @classmethod
     def first(cls, locator: str, root: bytes) -> TurnToken:
         """The un-narrowed token of a turn. `root` is 32 bytes that belong to this locator."""
-        return cls(locator, (), _signed(root, START))
+        return cls(locator, (), _signed(root, START + locator.encode("ascii")))
 
     def with_caveat(self, caveat: Caveat) -> TurnToken:
         text = caveat.to_text()
@@ -96,7 +96,7 @@ class TurnToken:
 
     def signed_with(self, root: bytes) -> bool:
         """Whether this is a token of that root, narrowed or not. Constant time."""
-        signature = _signed(root, START)
+        signature = _signed(root, START + self.locator.encode("ascii"))
         for caveat in self.caveats:
             signature = _signed(signature, caveat.encode("ascii"))
         return hmac.compare_digest(signature, self.signature)

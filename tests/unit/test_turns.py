@@ -1,0 +1,237 @@
+"""Turns with tokens: who may ask for what, until when; and that nobody's token ever gets another one's."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oauthbroker import Turn, TurnAuth
+from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.audit import AuditList, TurnBegun, TurnEnded
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records.turn_record import TurnRecord
+from oauthbroker.repository import KINDS, Repository
+from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits, Settings
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.testing import TestClock
+from oauthbroker.turn_token import TurnToken, narrow
+from oauthbroker.turns import Guest, Turns
+from tests.nouns import app_with, turn_with
+
+APPS = {
+    name: app_with(name=name, scopes=("read", "write"), subject_mode=mode)
+    for name, mode in (("mail", "user"), ("files", "user"), ("team", "global"))
+}
+TOOLS = {
+    "Tool/mail": (ToolAuth("mail", ("read",)),),
+    "Tool/all": (ToolAuth("mail"), ToolAuth("files"), ToolAuth("team")),
+}
+ALICE = turn_with(**{"user": "acme:user:alice", "global": "acme:team:1"})
+
+
+def turns_on(store: MemoryStore, clock: TestClock, audit: AuditList | None = None, **limits: Any) -> Turns:
+    bundle = Bundle(Settings(limits=Limits(**limits)), APPS, TOOLS)
+    shelf = Repository(store).shelf("turns", TurnRecord.from_plaintext)
+    return Turns(shelf, lambda: bundle, clock, audit or AuditList())
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+def turns(clock: TestClock) -> Turns:
+    return turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
+
+
+async def code_of(turns: Turns, token: Secret | str) -> Code | None:
+    try:
+        await turns.admit(token.reveal() if isinstance(token, Secret) else token)
+    except BrokerError as error:
+        return error.code
+    return None
+
+
+def allowed(guest: Guest) -> dict[str, tuple[str, ...] | None] | None:
+    return None if guest.declared is None else {auth.app: auth.scopes for auth in guest.declared}
+
+
+async def test_a_token_brings_back_its_turn_and_nothing_else(turns: Turns) -> None:
+    begun = await turns.begin(ALICE, tools={"Tool/mail": None})
+    guest = await turns.admit(begun.token.reveal())
+    assert (guest.turn, guest.tool, guest.declared) == (ALICE, None, None)
+    of_tool = await turns.admit(begun.tool_tokens["Tool/mail"].reveal())
+    assert (of_tool.turn, of_tool.tool, allowed(of_tool)) == (ALICE, "Tool/mail", {"mail": ("read",)})
+
+
+@pytest.mark.parametrize(
+    ("tool", "said", "apps", "may"),
+    [
+        ("Tool/mail", None, None, {"mail": ("read",)}),
+        ("Tool/all", None, None, {"mail": None, "files": None, "team": None}),
+        ("Tool/none", None, None, {}),
+        ("Tool/new", (ToolAuth("files", ("write",)),), None, {"files": ("write",)}),
+        ("Tool/mail", (ToolAuth("mail"), ToolAuth("files")), None, {"mail": ("read",)}),
+        ("Tool/mail", (ToolAuth("mail", ("write",)),), None, {"mail": ()}),
+        ("Tool/all", (), None, {}),
+        ("Tool/all", None, {"mail": ["write"], "nothing": None}, {"mail": ("write",)}),
+        ("Tool/all", None, {"mail": ["write", "admin"]}, {"mail": ("write",)}),
+        ("Tool/mail", None, {"mail": ["write"]}, {"mail": ()}),
+        (None, None, {"mail": None, "team": ["read"]}, {"mail": None, "team": ("read",)}),
+        (None, None, {"mail": ["admin"]}, {"mail": ()}),
+        (None, None, {}, {}),
+    ],
+)
+async def test_what_a_token_may_ask_for_is_what_everybody_allows(
+    turns: Turns, tool: str | None, said: Any, apps: Any, may: Any
+) -> None:
+    begun = await turns.begin(ALICE, tools={tool: said} if tool else {})
+    token = begun.tool_tokens[tool] if tool else begun.token
+    if apps is not None:
+        token = narrow(token, apps=apps)
+    assert may == allowed(await turns.admit(token.reveal()))
+
+
+async def test_a_sub_tool_may_what_both_may(turns: Turns) -> None:
+    begun = await turns.begin(ALICE, tools={"Tool/all": None})
+    sub = narrow(begun.tool_tokens["Tool/all"], tool="Tool/mail")
+    guest = await turns.admit(sub.reveal())
+    assert (guest.tool, allowed(guest)) == ("Tool/mail", {"mail": ("read",)})
+
+
+@pytest.mark.case("79")
+async def test_a_token_dies_with_its_turn_and_with_time_in_every_worker(clock: TestClock) -> None:
+    store, audit = MemoryStore(kinds=KINDS, clock=clock), AuditList()
+    one, other = turns_on(store, clock, audit), turns_on(store, clock, audit)
+    ended, late = await one.begin(ALICE), await one.begin(ALICE, ttl_seconds=60)
+    assert [None, None] == [await code_of(other, ended.token), await code_of(other, late.token)]
+    assert await other.end(ended.turn_id)
+    assert not await one.end(ended.turn_id)
+    assert Code.TURN_ENDED is await code_of(one, ended.token)
+    assert Code.TURN_ENDED is await code_of(one, narrow(ended.token, tool="Tool/mail"))
+    clock.advance(60)
+    assert Code.TURN_ENDED is await code_of(one, late.token)
+    assert [TurnBegun, TurnBegun, TurnEnded] == [type(entry) for entry in audit.entries]
+
+
+async def test_a_caveat_can_only_bring_the_end_nearer(turns: Turns, clock: TestClock) -> None:
+    begun = await turns.begin(ALICE, ttl_seconds=600)
+    sooner = narrow(begun.token, expires_at=clock.now() + timedelta(seconds=30))
+    later = narrow(sooner, expires_at=clock.now() + timedelta(days=30))
+    clock.advance(31)
+    assert [None, Code.TURN_ENDED, Code.TURN_ENDED] == [
+        await code_of(turns, each) for each in (begun.token, sooner, later)
+    ]
+
+
+@pytest.mark.case("79")
+async def test_what_others_signed_is_unauthenticated_whatever_turn_it_names(turns: Turns, clock: TestClock) -> None:
+    begun = await turns.begin(ALICE)
+    locator = TurnToken.parse(begun.token.reveal()).locator
+    elsewhere = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
+    foreign = (await elsewhere.begin(ALICE)).token
+    forged = TurnToken.first(locator, bytes(32)).to_text()
+    own_of_ended = (await turns.begin(ALICE)).token
+    for token in (foreign, forged, "oabt.nonsense", begun.turn_id, narrow(forged, tool="Tool/mail")):
+        assert Code.UNAUTHENTICATED is await code_of(turns, token)
+    assert None is await code_of(turns, own_of_ended)
+
+
+@pytest.mark.parametrize(
+    ("turn", "ttl", "tools", "code"),
+    [
+        (ALICE, 0, {}, Code.REQUEST_INVALID),
+        (ALICE, 3601, {}, Code.REQUEST_INVALID),
+        (ALICE, True, {}, Code.REQUEST_INVALID),
+        (ALICE, None, {"Tool/x": (ToolAuth("nothing"),)}, Code.OAUTH_APP_NOT_FOUND),
+        (ALICE, None, {"Tool/x": (ToolAuth("mail", ("admin",)),)}, Code.SCOPE_NOT_ALLOWED),
+        (ALICE, None, {"Tool/x": (ToolAuth("mail"), ToolAuth("mail"))}, Code.REQUEST_INVALID),
+        (ALICE, None, {f"Tool/{number}": None for number in range(201)}, Code.REQUEST_INVALID),
+        (ALICE, None, {"": None}, Code.REQUEST_INVALID),
+        (Turn("", "1"), None, {}, Code.REQUEST_INVALID),
+        (Turn("planner", "1", origin={"big": "x" * 70_000}), None, {}, Code.REQUEST_INVALID),
+        (Turn("planner", "1", auth=TurnAuth({}, {"admin": "x"})), None, {}, Code.REQUEST_INVALID),
+        (Turn("planner", "1", auth=TurnAuth({}, {"user": ""})), None, {}, Code.REQUEST_INVALID),
+        (Turn("planner", "1", auth=TurnAuth({}, {"user": "x" * 2000})), None, {}, Code.REQUEST_INVALID),
+    ],
+)
+async def test_a_turn_that_cannot_be_kept_is_refused(
+    turns: Turns, turn: Turn, ttl: Any, tools: Any, code: Code
+) -> None:
+    with pytest.raises(BrokerError) as caught:
+        await turns.begin(turn, ttl_seconds=ttl, tools=tools)
+    assert code is caught.value.code
+    assert [] == [record async for record in turns.shelf.all()]
+
+
+async def test_turns_whose_time_is_over_are_forgotten(turns: Turns, clock: TestClock) -> None:
+    for seconds in (60, 60, 3600):
+        await turns.begin(ALICE, ttl_seconds=seconds)
+    clock.advance(61)
+    assert 2 == await turns.sweep()
+    assert 0 == await turns.sweep()
+    assert 1 == len([record async for record in turns.shelf.all()])
+
+
+PEOPLE = ("alice", "bob", "bob ", "alicebob", "")
+narrowings = st.lists(
+    st.one_of(
+        st.sampled_from([*TOOLS, "Tool/none"]).map(lambda tool: {"tool": tool}),
+        st.dictionaries(
+            st.sampled_from([*APPS, "nothing"]),
+            st.none() | st.lists(st.sampled_from(["read", "write", "admin"]), unique=True),
+        ).map(lambda apps: {"apps": apps}),
+        st.integers(1, 7200).map(lambda seconds: {"seconds": seconds}),
+    ),
+    max_size=5,
+)
+
+
+@pytest.mark.case("79", "81")
+@settings(max_examples=200, deadline=None)
+@given(
+    people=st.lists(st.sampled_from(PEOPLE[:4]), min_size=2, max_size=5),
+    steps=st.lists(narrowings, min_size=2, max_size=5),
+)
+async def test_a_token_of_one_persons_turn_never_becomes_anothers_nor_grows(
+    people: list[str], steps: list[list[dict[str, Any]]]
+) -> None:
+    """The law: whatever was narrowed, in whatever order, a token's subjects are those of its own turn, and what it may
+    ask for shrinks from step to step."""
+    clock = TestClock()
+    turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
+    begun = [
+        (person, await turns.begin(turn_with(user=f"acme:user:{person}"), tools={"Tool/all": None}))
+        for person in people
+    ]
+    for (person, each), narrowing in zip(begun, steps, strict=False):
+        token, before = each.token, await turns.admit(each.token.reveal())
+        for step in narrowing:
+            token = narrow(token, **_arguments(step, clock.now()))
+            after = await turns.admit(token.reveal())
+            assert {"user": f"acme:user:{person}"} == (after.turn.auth or TurnAuth()).subjects
+            assert after.turn_id == each.turn_id
+            assert _no_more(before, after, APPS)
+            before = after
+
+
+def _arguments(step: dict[str, Any], now: datetime) -> dict[str, Any]:
+    return {"expires_at": now + timedelta(seconds=step["seconds"])} if "seconds" in step else step
+
+
+def _no_more(before: Guest, after: Guest, apps: dict[str, OAuthApp]) -> bool:
+    def reach(guest: Guest) -> set[tuple[str, str]]:
+        declared = guest.declared if guest.declared is not None else tuple(ToolAuth(app) for app in apps)
+        return {
+            (auth.app, scope)
+            for auth in declared
+            for scope in (apps[auth.app].scopes if auth.scopes is None else auth.scopes)
+        } | {(auth.app, "") for auth in declared}
+
+    return reach(after) <= reach(before) and after.expires_at <= before.expires_at
