@@ -18,6 +18,7 @@ from oauthbroker.web.display import host_of
 from oauthbroker.web.forms import read_form
 from oauthbroker.web.pages import CANCEL, CONTINUE, CSRF_FIELD, DECISION_FIELD, ConnectView
 from oauthbroker.web.policy import security_headers
+from oauthbroker.web.rendering import Page
 from oauthbroker.web.routes import Handler, route
 from oauthbroker.web.texts import locale_of
 
@@ -73,7 +74,7 @@ class ConsentPages:
         page = pages.render_interstitial(departure.url.reveal(), self._view(invitation), self._locale_of(request))
         return page.response(set_cookies=[self._session_cookie(departure)])
 
-    def _page_of(self, invitation: Invitation, view: ConnectView, locale: Locale) -> pages.Page:
+    def _page_of(self, invitation: Invitation, view: ConnectView, locale: Locale) -> Page:
         if invitation.device is None:
             return pages.render_connect(view, locale)
         return pages.render_device(view, invitation.device, locale)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
-from starlette.responses import HTMLResponse
 
 from oauthbroker.clock import to_iso
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.results import DevicePrompt
 from oauthbroker.turn import SubjectMode
 from oauthbroker.web.display import HOST_LIMIT, breakable, checked_url, isolated, phrase, plain_phrase
-from oauthbroker.web.policy import TEMPLATES, security_headers, stylesheet
 from oauthbroker.web.qr import qr_svg
+from oauthbroker.web.rendering import Page, render
 from oauthbroker.web.scopes import provider_title, scope_line
 from oauthbroker.web.texts import TEXTS, Texts
 
@@ -47,35 +43,13 @@ class ConnectView:
     csrf_token: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One finished page: HTML, status, and how much of our address the next site may learn."""
-
-    html: str = field(repr=False)
-    status: int
-    locale: Locale
-    referrer_policy: Literal["no-referrer", "same-origin"] = "no-referrer"
-
-    def response(self, *, set_cookies: Iterable[str] = ()) -> HTMLResponse:
-        """The page with every security header; `set_cookies` are whole values made by `csrf.cookie_header`."""
-        headers = {
-            **security_headers(),
-            "referrer-policy": self.referrer_policy,
-            "content-language": self.locale,
-        }
-        response = HTMLResponse(self.html, self.status, headers)
-        for cookie in set_cookies:
-            response.raw_headers.append((b"set-cookie", cookie.encode("ascii")))
-        return response
-
-
 def render_connect(view: ConnectView, locale: Locale) -> Page:
     """Who asks for what, for whom, and where it leads. Shows, and changes nothing.
 
     Referrer-Policy is `same-origin`: with `no-referrer` browsers send `Origin: null` on the form's POST.
     """
     text = TEXTS[locale]
-    html = _render(
+    html = render(
         "connect.html",
         locale,
         kind="connect",
@@ -93,7 +67,7 @@ def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Pa
     Raises `appMisconfigured` for an address that no browser should be given.
     """
     text, url = TEXTS[locale], prompt.verification_uri_complete or prompt.verification_uri
-    html = _render(
+    html = render(
         "device.html",
         locale,
         kind="device",
@@ -137,7 +111,7 @@ def render_interstitial(url: str, view: ConnectView, locale: Locale) -> Page:
     """
     text = TEXTS[locale]
     provider = provider_title(view.provider, view.provider_host)
-    html = _render(
+    html = render(
         "leaving.html",
         locale,
         kind="leaving",
@@ -164,7 +138,7 @@ def render_outcome(
     """
     text = TEXTS[locale]
     heading, title, lead = _ending(outcome, code, app_name, locale)
-    html = _render(
+    html = render(
         "outcome.html", locale, kind=outcome, title=title, heading=heading, lead=lead, reference=reference, text=text
     )
     return Page(html, status or (BrokerError(code).status if code else _STATUS[outcome]), locale)
@@ -184,21 +158,3 @@ def _ending(outcome: Outcome, code: Code | None, app_name: str | None, locale: L
     }
     title, lead = titles[outcome]
     return escape(title), title, BrokerError(code).message(locale) if code else lead
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
-    environment.globals.update(phrase=phrase, isolated=isolated, stylesheet=stylesheet(), host_limit=HOST_LIMIT)
-    return environment
-
-
-def _render(template: str, locale: Locale, **words: Any) -> str:
-    return _environment().get_template(template).render(locale=locale, **{"text": TEXTS[locale], **words})

@@ -13,8 +13,9 @@ from starlette.responses import JSONResponse, Response
 
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.web.access_log import note_refusal, request_id
-from oauthbroker.web.pages import Outcome, Page, render_outcome
+from oauthbroker.web.pages import Outcome, render_outcome
 from oauthbroker.web.policy import security_headers
+from oauthbroker.web.rendering import Page
 from oauthbroker.web.texts import locale_of
 
 _OUTCOMES: dict[Code, Outcome] = {

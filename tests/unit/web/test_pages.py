@@ -7,8 +7,9 @@ from datetime import timedelta, timezone
 import pytest
 
 from oauthbroker.errors import MEANINGS, BrokerError, Code
-from oauthbroker.web.pages import Outcome, Page, render_connect, render_interstitial, render_outcome
+from oauthbroker.web.pages import Outcome, render_connect, render_interstitial, render_outcome
 from oauthbroker.web.policy import stylesheet
+from oauthbroker.web.rendering import Page
 from tests.unit.web.kit import NOW, Document, a_view
 
 URL = "https://slack.com/oauth/v2/authorize?client_id=1&scope=a%20b&state=xyz"

@@ -1,0 +1,57 @@
+"""Templates into finished pages: server-rendered, escaped, without a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from oauthbroker.errors import Locale
+from oauthbroker.web.display import HOST_LIMIT, isolated, phrase
+from oauthbroker.web.policy import TEMPLATES, security_headers, stylesheet
+from oauthbroker.web.texts import TEXTS
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One finished page: HTML, status, and how much of our address the next site may learn."""
+
+    html: str = field(repr=False)
+    status: int
+    locale: Locale
+    referrer_policy: Literal["no-referrer", "same-origin"] = "no-referrer"
+
+    def response(self, *, set_cookies: Iterable[str] = ()) -> HTMLResponse:
+        """The page with every security header; `set_cookies` are whole values made by `csrf.cookie_header`."""
+        headers = {
+            **security_headers(),
+            "referrer-policy": self.referrer_policy,
+            "content-language": self.locale,
+        }
+        response = HTMLResponse(self.html, self.status, headers)
+        for cookie in set_cookies:
+            response.raw_headers.append((b"set-cookie", cookie.encode("ascii")))
+        return response
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals.update(phrase=phrase, isolated=isolated, stylesheet=stylesheet(), host_limit=HOST_LIMIT)
+    return environment
+
+
+def render(template: str, locale: Locale, **words: Any) -> str:
+    """The HTML of one template; `text` are the words of the language unless it is given."""
+    return _environment().get_template(template).render(locale=locale, **{"text": TEXTS[locale], **words})
