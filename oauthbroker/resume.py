@@ -10,26 +10,19 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Literal
 
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.lifecycle import Life
 from oauthbroker.queues import Delivery, Queues
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import Conflict, Due, Held, Repository
+from oauthbroker.results import SessionOutcome
 from oauthbroker.revocations import Revocations
+from oauthbroker.tracing import Span, span
 
 POLL_SECONDS = 0.2
 SESSION_ID = re.compile(r"as-([A-Za-z0-9_-]{22})")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOutcome:
-    """How an authorization stands. `code` says why a failed one failed."""
-
-    status: Literal["pending", "completed", "failed", "expired"]
-    code: Code | None = None
 
 
 class Bell:
@@ -74,7 +67,8 @@ class Relay:
         async with self._one_at_a_time:
             for due in await self._repository.due():
                 try:
-                    settled += await self._work(due)
+                    with span(Span.RELAY, app=due.app):
+                        settled += await self._work(due)
                 except Conflict:
                     continue
                 except BrokerError as error:
@@ -155,19 +149,21 @@ class Relay:
 class Events:
     """`broker.events`: the agents' side of the queues."""
 
-    def __init__(self, queues: Queues, clock: Clock, bell: Bell) -> None:
+    def __init__(self, queues: Queues, clock: Clock, bell: Bell, life: Life) -> None:
         self._queues = queues
         self._clock = clock
         self._bell = bell
+        self._life = life
 
     async def lease(self, agent: str, *, wait: float = 0) -> Delivery | None:
-        """The agent's next event, for at most `wait` seconds of waiting. Settle it with `.ack()` or `.nack()`."""
+        """The agent's next event, for at most `wait` seconds of waiting; none at once when the broker is ending.
+        Settle it with `.ack()` or `.nack()`."""
         deadline = self._clock.monotonic() + wait
         while True:
             rung = self._bell.listen()
             delivery = await self._queues.lease(agent)
             left = deadline - self._clock.monotonic()
-            if delivery is not None or left <= 0:
+            if delivery is not None or left <= 0 or self._life.stopping:
                 return delivery
             await self._bell.wait(min(left, POLL_SECONDS), rung)
 
@@ -186,7 +182,7 @@ class Events:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _consume(self, agent: str, callback: Callable[[Delivery], Awaitable[None]]) -> None:
-        while True:
+        while not self._life.stopping:
             try:
                 delivery = await self.lease(agent, wait=30)
                 if delivery is not None:
@@ -208,20 +204,21 @@ async def _hand_over(delivery: Delivery, callback: Callable[[Delivery], Awaitabl
 class Outcomes:
     """`broker.wait`: how a session ended, for loops without the queue."""
 
-    def __init__(self, repository: Repository, clock: Clock, bell: Bell) -> None:
+    def __init__(self, repository: Repository, clock: Clock, bell: Bell, life: Life) -> None:
         self._repository = repository
         self._clock = clock
         self._bell = bell
+        self._life = life
 
     async def wait(self, auth_session_id: str, timeout: float) -> SessionOutcome:
-        """`completed`, `failed` or `expired`; `pending` when `timeout` seconds have passed. A session that is not
-        known, or not any more, has expired. Raises `requestInvalid` for what is not a session's id."""
+        """`completed`, `failed` or `expired`; `pending` when `timeout` seconds have passed, or the broker is ending. A
+        session that is not known, or not any more, has expired. Raises `requestInvalid` for what is not a session's id."""
         deadline = self._clock.monotonic() + timeout
         while True:
             rung = self._bell.listen()
             outcome = await self.now(auth_session_id)
             left = deadline - self._clock.monotonic()
-            if outcome.status != "pending" or left <= 0:
+            if outcome.status != "pending" or left <= 0 or self._life.stopping:
                 return outcome
             await self._bell.wait(min(left, POLL_SECONDS), rung)
 
