@@ -19,6 +19,7 @@ from oauthbroker.consent import Consent
 from oauthbroker.context import OAuthContext
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import Grants, Secrets
+from oauthbroker.lifecycle import Life
 from oauthbroker.manager import Caller, OAuthManager
 from oauthbroker.metrics import Metrics
 from oauthbroker.pending import Pending
@@ -30,6 +31,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.token_request import app_name as name_of
 from oauthbroker.turn import Turn
 from oauthbroker.turns import Guest, Turns
+from oauthbroker.web.app import Web
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -48,6 +50,8 @@ class Broker:
     audit: AuditWriter
     metrics: Metrics
     web: ASGIApp
+    doors: Web
+    life: Life
     reloading: Reload
     checkup: Callable[[], Health]
     turns: Turns

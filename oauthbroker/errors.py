@@ -63,6 +63,8 @@ class Code(StrEnum):
     GRANT_NOT_FOUND = "grantNotFound"
     UNSUPPORTED_MEDIA_TYPE = "unsupportedMediaType"
     REQUEST_TOO_LARGE = "requestTooLarge"
+    REQUEST_TIMEOUT = "requestTimeout"
+    SERVER_BUSY = "serverBusy"
     RATE_LIMITED = "rateLimited"
     HOST_NOT_ALLOWED = "hostNotAllowed"
     BROKER_UNREACHABLE = "brokerUnreachable"
@@ -371,6 +373,18 @@ MEANINGS: dict[Code, Meaning] = {
         _FINAL,
         "The request is too large. Send less.",
         "요청이 너무 큽니다. 더 작게 보내십시오.",
+    ),
+    Code.REQUEST_TIMEOUT: Meaning(
+        408,
+        _RETRY,
+        "The request took too long. Send it again, without pauses.",
+        "요청에 시간이 너무 오래 걸렸습니다. 끊김 없이 다시 보내십시오.",
+    ),
+    Code.SERVER_BUSY: Meaning(
+        503,
+        _RETRY,
+        "The broker has all the connections it takes. Ask again later.",
+        "브로커의 연결이 모두 사용 중입니다. 나중에 다시 요청하십시오.",
     ),
     Code.RATE_LIMITED: Meaning(
         429,

@@ -43,7 +43,8 @@ class House:
             self.tasks.append(asyncio.create_task(self._keep_up_for_ever()))
 
     async def close(self) -> None:
-        """Commits under way finish and their events reach the queue; then the network goes."""
+        """Whoever waits long goes; commits under way finish and their events reach the queue; then the network goes."""
+        self.broker.life.stop()
         await self.flows.exchange.close()
         await self.flows.polling.close()
         for task in self.tasks:

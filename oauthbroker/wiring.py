@@ -25,6 +25,7 @@ from oauthbroker.consent import Consent
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
+from oauthbroker.lifecycle import Life
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.pending import Pending
@@ -232,6 +233,7 @@ def _build(
         outbox.ring()
         moved.ring()
 
+    life = Life(wake)
     means = Means.of(settings, repository, clock, audit, metrics, log.warning, _telling_of_secrets(log, metrics))
     flows = Flows.on(means, in_use, wake, whole=whole)
     revocations = Revocations(repository, flows.revoke, apps.get, clock)
@@ -262,15 +264,17 @@ def _build(
         in_use=in_use,
         manager=manager,
         consent=consent,
-        events=Events(queues, clock, moved),
+        events=Events(queues, clock, moved, life),
         grants=Grants(apps, repository, flows.revoke, revocations),
         secrets=Secrets(repository, clock, audit),
-        outcomes=Outcomes(repository, clock, moved),
+        outcomes=Outcomes(repository, clock, moved, life),
         waiting=Pending(apps, repository, flows.connect, settings, clock),
         clock=clock,
         audit=audit,
         metrics=metrics,
         web=web.both,
+        doors=web,
+        life=life,
         reloading=Reload(in_use, read or _as_given, follow, lambda: flows.sweep.end_outdated(apps.get), log),
         checkup=health,
         turns=Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, audit),

@@ -92,8 +92,11 @@ def test_what_can_be_tried_again_says_so_and_nothing_else_does() -> None:
         Code.STORE_LOCKED,
         Code.STORE_UNAVAILABLE,
         Code.RATE_LIMITED,
+        Code.REQUEST_TIMEOUT,
+        Code.SERVER_BUSY,
+        Code.BROKER_UNREACHABLE,
     } == {code for code in Code if BrokerError(code).retryable}
-    assert all(MEANINGS[code].status in {429, 503} for code in Code if MEANINGS[code].retryable)
+    assert all(MEANINGS[code].status in {408, 429, 503} for code in Code if MEANINGS[code].retryable)
 
 
 def test_an_error_says_code_sentence_and_note_and_answers_in_json() -> None:
