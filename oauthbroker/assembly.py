@@ -29,6 +29,7 @@ from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.quota import OpenSessions
 from oauthbroker.renewing import Renewing
+from oauthbroker.protocol.watch import Watch
 from oauthbroker.repository import Repository
 from oauthbroker.settings import Limits, Settings
 
@@ -60,7 +61,8 @@ class Means:
         on_changed: Notice,
     ) -> Means:
         limits = settings.limits
-        transport = Transport(plain_http_loopback="plainHttpProvider" in settings.weaken)
+        plain_http = "plainHttpProvider" in settings.weaken
+        transport = Transport(plain_http_loopback=plain_http, watch=Watch(metrics, clock))
         discovery = Discovery(transport, clock, limits)
         asker = Asker(transport, clock, limits, on_changed)
         owners = OwnerReader(transport, discovery, clock, limits)

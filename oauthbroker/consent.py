@@ -13,6 +13,7 @@ from oauthbroker.flows.callback import Callback
 from oauthbroker.flows.connect import Connect, Departure
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.results import DevicePrompt
+from oauthbroker.tracing import Span, span
 
 __all__ = ["Consent", "Departure", "Ending", "Invitation"]
 
@@ -103,7 +104,8 @@ class Consent:
 
         Raises the codes of cases 1 to 45 (tests/CASES.md).
         """
-        return (await self._callback.receive(app, query, cookie_of)).locator
+        with span(Span.CALLBACK, app=app.name):
+            return (await self._callback.receive(app, query, cookie_of)).locator
 
     def seconds_left(self, until: datetime) -> int:
         """For a cookie's Max-Age."""

@@ -1,35 +1,171 @@
-"""A closed set of counters. Labels are our own words (an app's name, a code), never data of a person."""
+"""A closed set of counters and timings. Labels are our own words (an app's name, a code, a route's template), never
+data of a person, and there is a bound on how many of them there can be.
+
+Here they are only kept: `web/metrics_page.py` prints them, `metrics_folder.py` adds up those of several processes.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Self
+
+MOST_SERIES = 20_000  # of one process; a thousand apps with a dozen codes each, and then some
+OTHER = "other"  # stands for every label once there are too many
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""The upper bounds of every timing's buckets; the last bucket, which holds everything else, has none."""
 
 
-class Metric(StrEnum):
+class Name(StrEnum):
+    """A figure's name, what it says in one sentence, and the names of its labels."""
+
+    about: str
+    labels: tuple[str, ...]
+
+    def __new__(cls, name: str, about: str, *labels: str) -> Self:
+        made = str.__new__(cls, name)
+        made._value_ = name
+        made.about, made.labels = about, labels
+        return made
+
+
+class Metric(Name):
     """Every counter there is."""
 
-    TOKENS_READY = "oauthbroker_tokens_ready_total"
-    AUTHORIZATIONS_REQUIRED = "oauthbroker_authorizations_required_total"
-    TOKEN_ERRORS = "oauthbroker_token_errors_total"
-    CONNECTIONS_COMPLETED = "oauthbroker_connections_completed_total"
-    CONNECTIONS_FAILED = "oauthbroker_connections_failed_total"
-    CLIENT_SECRETS_REFUSED = "oauthbroker_client_secrets_refused_total"
-    RENEWALS = "oauthbroker_renewals_total"
-    RENEWAL_FAILURES = "oauthbroker_renewal_failures_total"
-    RENEWALS_UNSTORED = "oauthbroker_renewals_unstored_total"
-    EVENTS_QUEUED = "oauthbroker_events_queued_total"
-    EVENTS_DEAD = "oauthbroker_events_dead_total"
+    TOKENS_READY = "oauthbroker_tokens_ready_total", "Tokens that were handed out.", "app"
+    AUTHORIZATIONS_REQUIRED = "oauthbroker_authorizations_required_total", "Links that were handed out.", "app"
+    TOKEN_ERRORS = "oauthbroker_token_errors_total", "Token calls that were answered with an error.", "code"
+    CONNECTIONS_COMPLETED = "oauthbroker_connections_completed_total", "Persons who agreed, and it is stored.", "app"
+    CONNECTIONS_FAILED = "oauthbroker_connections_failed_total", "Connections that came to nothing.", "code"
+    CLIENT_SECRETS_REFUSED = (
+        "oauthbroker_client_secrets_refused_total",
+        "Client secrets that were refused while another one of the list works.",
+        "app",
+    )
+    RENEWALS = "oauthbroker_renewals_total", "New tokens that are stored, renewed or fetched.", "app"
+    RENEWAL_FAILURES = "oauthbroker_renewal_failures_total", "Attempts to renew that came to nothing.", "code"
+    RENEWALS_UNSTORED = "oauthbroker_renewals_unstored_total", "Tries to store a new token that failed.", "app"
+    EVENTS_QUEUED = "oauthbroker_events_queued_total", "Events that reached an agent's queue.", "type"
+    EVENTS_DEAD = "oauthbroker_events_dead_total", "Events that were set aside."
+    PROVIDER_REQUESTS = (
+        "oauthbroker_provider_requests_total",
+        "Requests to providers, by what they were for and how they were answered.",
+        "app",
+        "kind",
+        "status",
+    )
+    HTTP_REQUESTS = "oauthbroker_http_requests_total", "Requests to this server.", "route", "method", "status"
+
+
+class Timing(Name):
+    """Every histogram there is. All are seconds, in the buckets of `SECONDS`."""
+
+    TOKEN_CALL = "oauthbroker_token_call_seconds", "How long token calls took.", "outcome"
+    PROVIDER_REQUEST = "oauthbroker_provider_request_seconds", "How long providers took to answer.", "app", "kind"
+
+
+class Gauge(Name):
+    """What is now. Those of the process are added up over all processes; of the store there is one."""
+
+    CIRCUITS_OPEN = "oauthbroker_circuits_open", "Circuits that keep an app's provider from being asked.", "app"
+    SESSIONS_WAITING = "oauthbroker_sessions_waiting", "Authorizations that wait for a person.", "app"
+    HEALTH_PROBLEMS = "oauthbroker_health_problems", "Processes with this problem.", "code"
+    WORKERS = "oauthbroker_workers", "Processes that serve and share these figures."
+    QUEUE_EVENTS = "oauthbroker_queue_events", "Events in the agents' queues.", "state"
+    QUEUE_OLDEST = "oauthbroker_queue_oldest_event_seconds", "How long the oldest waiting event has been waiting."
+    BUILD = "oauthbroker_build_info", "Always 1; the label is the version.", "version"
+
+
+Labels = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Times:
+    """One series of a timing: how many fell into each bucket, and the sum of seconds."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
+    seconds: float = 0.0
+
+    def note(self, seconds: float) -> None:
+        self.buckets[bisect_left(SECONDS, seconds)] += 1
+        self.seconds += seconds
+
+    def add(self, buckets: Iterable[int], seconds: float) -> None:
+        self.buckets = [ours + theirs for ours, theirs in zip(self.buckets, buckets, strict=True)]
+        self.seconds += seconds
 
 
 class Metrics:
-    """Counts per (metric, label)."""
+    """Counts per (metric, labels), times per (timing, labels). `changes` grows with everything that is noted."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[Metric, str]] = Counter()
+        self.counts: Counter[tuple[Metric, Labels]] = Counter()
+        self.times: dict[tuple[Timing, Labels], Times] = {}
+        self.changes = 0
 
-    def add(self, metric: Metric, label: str = "") -> None:
-        self.counts[metric, label] += 1
+    def add(self, metric: Metric, *labels: str) -> None:
+        """One more. `labels` are as many as the metric has, in its order; what is left out is empty."""
+        key = (metric, labels)
+        if key not in self.counts and self._is_full():
+            key = (metric, (OTHER,) * len(labels))
+        self.counts[key] += 1
+        self.changes += 1
 
-    def value(self, metric: Metric, label: str = "") -> int:
-        return self.counts[metric, label]
+    def time(self, timing: Timing, seconds: float, *labels: str) -> None:
+        """Something of this kind took `seconds`."""
+        times = self.times.get((timing, labels))
+        if times is None:
+            if self._is_full():
+                labels = (OTHER,) * len(labels)
+            times = self.times.setdefault((timing, labels), Times())
+        times.note(seconds)
+        self.changes += 1
+
+    def value(self, metric: Metric, *labels: str) -> int:
+        return self.counts[metric, labels]
+
+    def timed(self, timing: Timing, *labels: str) -> int:
+        """How many were timed."""
+        times = self.times.get((timing, labels))
+        return sum(times.buckets) if times is not None else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain JSON, for `absorb`."""
+        return {
+            "counts": [[metric.value, list(labels), count] for (metric, labels), count in self.counts.items()],
+            "times": [
+                [timing.value, list(labels), list(times.buckets), times.seconds]
+                for (timing, labels), times in self.times.items()
+            ],
+        }
+
+    def absorb(self, found: Mapping[str, Any]) -> None:
+        """Adds what `to_json` of another process gave. Figures that this version does not know are left out. Raises
+        ValueError, KeyError or TypeError for what is not such JSON, and has added nothing then."""
+        counts = [
+            (_COUNTERS[name], _labels(labels), int(n)) for name, labels, n in found["counts"] if name in _COUNTERS
+        ]
+        times = [
+            (_TIMINGS[name], _labels(labels), [int(n) for n in buckets], float(seconds))
+            for name, labels, buckets, seconds in found["times"]
+            if name in _TIMINGS and len(buckets) == len(SECONDS) + 1
+        ]
+        for metric, labels, n in counts:
+            self.counts[metric, labels] += n
+        for timing, labels, buckets, seconds in times:
+            self.times.setdefault((timing, labels), Times()).add(buckets, seconds)
+        self.changes += 1
+
+    def _is_full(self) -> bool:
+        return len(self.counts) + len(self.times) >= MOST_SERIES
+
+
+_COUNTERS = {metric.value: metric for metric in Metric}
+_TIMINGS = {timing.value: timing for timing in Timing}
+
+
+def _labels(found: Iterable[object]) -> Labels:
+    return tuple(str(each) for each in found)

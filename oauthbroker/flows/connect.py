@@ -141,7 +141,9 @@ class Connect:
         """
         endpoints, asked = await self.discovery.endpoints(app), _asked(session)
         if self._pushes(app, endpoints):
-            answer = await self.asker.ask(app, lambda known: par_request(known, endpoints, **asked, clock=self.clock))
+            answer = await self.asker.ask(
+                app, lambda known: par_request(known, endpoints, **asked, clock=self.clock), kind="push"
+            )
             return Secret(pushed_url(app, endpoints, par_response(answer)))
         if app.pushed_authorization != "never" and await self.discovery.push_required(app):
             raise BrokerError(Code.APP_MISCONFIGURED, note="requests must be pushed, and there is nowhere to")

@@ -42,7 +42,9 @@ class DeviceCodes:
         sent_at = self.clock.now()
         try:
             endpoints = await self.discovery.endpoints(app)
-            answer = await self.asker.ask(app, lambda known: device_request(known, endpoints, scopes, clock=self.clock))
+            answer = await self.asker.ask(
+                app, lambda known: device_request(known, endpoints, scopes, clock=self.clock), kind="device"
+            )
             found = device_response(app, answer, self.check_url)
         except BrokerError as error:
             if self.circuits.failed(circuit, error) or self._is_junk(circuit, error):

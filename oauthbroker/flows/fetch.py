@@ -73,7 +73,7 @@ class Fetch:
     ) -> Grant:
         sent_at = self.clock.now()
         answer = await self.asker.ask(
-            app, lambda known: client_credentials_request(known, endpoints, app.scopes, clock=self.clock)
+            app, lambda known: client_credentials_request(known, endpoints, app.scopes, clock=self.clock), kind="fetch"
         )
         tokens = client_credentials_response(app, answer)
         scopes, _ = granted_scopes(app, app.scopes, tokens.scopes)

@@ -26,6 +26,7 @@ from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, Device
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.settings import Limits
+from oauthbroker.tracing import Span, span
 
 SLOW_DOWN_SECONDS = 5  # RFC 8628 section 3.5
 LONGEST_BACKOFF = 60
@@ -193,7 +194,9 @@ class Polling:
         if code is None:
             raise BrokerError(Code.STATE_USED)
         endpoints = await self._endpoints(app)
-        answer = await self.asker.ask(app, lambda known: device_token_request(known, endpoints, code, clock=self.clock))
+        answer = await self.asker.ask(
+            app, lambda known: device_token_request(known, endpoints, code, clock=self.clock), kind="poll"
+        )
         return device_token_response(app, answer)
 
     async def _endpoints(self, app: OAuthApp) -> Endpoints:
@@ -270,7 +273,8 @@ class Polling:
             return
         try:
             verified = await self.finish.verify(app, claimed.record, answer, sent_at)
-            await self.finish.commit(app, claimed, verified, sent_at)
+            with span(Span.COMMIT, app=app.name):
+                await self.finish.commit(app, claimed, verified, sent_at)
         except BrokerError as error:
             code, note = error.code, error.note
         else:

@@ -27,6 +27,7 @@ from oauthbroker.repository import Conflict, Held, Repository, Room
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Limits
 from oauthbroker.single_flight import Flight, SingleFlight
+from oauthbroker.tracing import Span, span
 
 PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a flight may last, and so how long to wait for one
 REFUSED_BY_US = frozenset({Code.TOKEN_RESPONSE_INVALID, Code.SCOPE_EXCEEDED, Code.ID_TOKEN_INVALID})
@@ -113,7 +114,8 @@ class Refresh:
 
     async def _answer(self, job: _Job, flight: Flight[Renewed]) -> Renewed:
         try:
-            return await self._transaction(job, flight)
+            with span(Span.REFRESH, app=job.app.name):
+                return await self._transaction(job, flight)
         except BrokerError as error:
             trouble = error.with_traceback(None)
         except Conflict:

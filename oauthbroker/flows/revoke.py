@@ -24,6 +24,7 @@ from oauthbroker.records import AgentEvent, Grant, Renewal, Retired, Token, gran
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Limits
+from oauthbroker.tracing import Span, span
 
 KEEP_TELLING = timedelta(days=7)  # a refusal is mostly ours (a wrong secret, a moved endpoint) and gets mended
 ASK_AGAIN = timedelta(hours=1)
@@ -184,6 +185,12 @@ class Revoke:
         """RFC 7009 section 2.1, or the app's own way. `done` when the provider took note of the token that lives
         longest, `none` where it has no way to be told of it, `later` when a new login has taken `grant`'s place or
         has become its kin. Raises what the provider's answer means."""
+        with span(Span.REVOKE, app=app.name) as spanned:
+            told = await self._tell_each(app, tokens, grant)
+            spanned.set(outcome=told)
+            return told
+
+    async def _tell_each(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], grant: Grant | None) -> Told:
         wanted = [(hint, token) for hint, token in tokens if takes(app.revocation, hint)]
         endpoints = await self.discovery.endpoints(app)
         if not wanted or not endpoints.revoke_url:
@@ -200,7 +207,11 @@ class Revoke:
         """A token that is its own proof is not shown again because our client has several secrets."""
         if app.revocation.authenticate == "bearer":
             app = replace(app, client=replace(app.client, later_secrets=()))
-        return await self.asker.ask(app, lambda known: revoke_request(known, endpoints, token, hint, clock=self.clock))
+
+        def build(known: OAuthApp) -> Request:
+            return revoke_request(known, endpoints, token, hint, clock=self.clock)
+
+        return await self.asker.ask(app, build, kind="revoke")
 
     async def _with_a_living_token(self, app: OAuthApp, grant: Grant) -> Grant | None:
         """Where a token proves itself, an expired one can end nothing while its refresh token lives on: it is renewed
@@ -234,7 +245,7 @@ class Revoke:
         def build(known: OAuthApp) -> Request:
             return refresh_request(known, endpoints, refresh, clock=self.clock, scopes=scopes)
 
-        return refresh_response(app, await self.asker.ask(app, build))
+        return refresh_response(app, await self.asker.ask(app, build, kind="refresh"))
 
     async def _stands(self, grant: Grant) -> bool:
         """A new login meanwhile may share what would die with these tokens."""

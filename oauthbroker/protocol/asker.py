@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from oauthbroker.apps import Client, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError
-from oauthbroker.protocol.messages import Answer, Request
+from oauthbroker.protocol.messages import Answer, Kind, Request
 from oauthbroker.protocol.token_fields import body_members, error_word
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.settings import Limits
@@ -35,30 +35,31 @@ class Asker:
     on_changed: Notice
     _works: dict[str, tuple[Client, int]] = field(default_factory=dict)
 
-    async def ask(self, app: OAuthApp, build: Build, *, seconds: float | None = None) -> Answer:
+    async def ask(self, app: OAuthApp, build: Build, *, kind: Kind = "other", seconds: float | None = None) -> Answer:
         """The endpoint's answer, whatever its status.
 
         `build` gets the app with the one secret to use, and is called once per attempt: a client assertion is
-        signed anew. An answer that says in so many words that it does not know this client makes us try the
-        app's next secret, each at most once and all within one deadline (`seconds`, by default that of a
-        provider call): the code or refresh token in it was not touched. No other answer is ever asked for twice.
+        signed anew. `kind` goes into counters and spans. An answer that says in so many words that it does not know
+        this client makes us try the app's next secret, each at most once and all within one deadline (`seconds`, by
+        default that of a provider call): the code or refresh token in it was not touched. No other answer is ever
+        asked for twice.
 
         Raises what `build` raises and what `Transport.send` raises (`TransportFailed`, `appMisconfigured`).
         """
         deadline = self.clock.monotonic() + (self.limits.provider_seconds if seconds is None else seconds)
         first, count = self._first(app), max(1, len(app.client.secrets))
-        answer = await self._send(app, build, first, deadline)
+        answer = await self._send(app, build, first, deadline, kind)
         for at in ((first + step) % count for step in range(1, count)):
             if not refuses_client(app, answer) or self.clock.monotonic() >= deadline:
                 break
-            answer = await self._send(app, build, at, deadline)
+            answer = await self._send(app, build, at, deadline, kind)
             if _knows_client(app, answer):
                 self._remember(app, first, at)
         return answer
 
-    async def _send(self, app: OAuthApp, build: Build, at: int, deadline: float) -> Answer:
+    async def _send(self, app: OAuthApp, build: Build, at: int, deadline: float, kind: Kind) -> Answer:
         left = deadline - self.clock.monotonic()
-        request = build(_with_secret(app, at))
+        request = replace(build(_with_secret(app, at)), app=app.name, kind=kind)
         return await self.transport.send(request, seconds=left, max_bytes=self.limits.provider_bytes)
 
     def _first(self, app: OAuthApp) -> int:

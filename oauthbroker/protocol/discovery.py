@@ -9,7 +9,7 @@ from joserfc.jwk import Key
 from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import Answer, Request
+from oauthbroker.protocol.messages import Answer, Kind, Request
 from oauthbroker.protocol.metadata import Metadata, metadata_addresses, metadata_response
 from oauthbroker.protocol.remembered import Remembered
 from oauthbroker.protocol.signing_keys import keys_response
@@ -62,7 +62,7 @@ class Discovery:
     async def signing_keys(self, app: OAuthApp, kid: str | None) -> Keys:
         """The provider's public keys, fetched anew when none of them is called `kid`. Raises as `endpoints` does."""
         url = await self._keys_url(app)
-        keys = await self._shelf(url).get(lambda: self._fetch_keys(url))
+        keys = await self._shelf(url).get(lambda: self._fetch_keys(app, url))
         if kid is not None and all(key.kid != kid for key in keys):
             keys = await self.newer_keys(app, keys)
         return keys
@@ -71,7 +71,7 @@ class Discovery:
         """The keys as they are now, for a token that fits none of `seen`: providers change keys without changing, or
         ever giving, their names. `seen` itself when they were asked less than a minute ago."""
         url = await self._keys_url(app)
-        return await self._shelf(url).renew(seen, lambda: self._fetch_keys(url))
+        return await self._shelf(url).renew(seen, lambda: self._fetch_keys(app, url))
 
     async def _keys_url(self, app: OAuthApp) -> str:
         url = (await self.endpoints(app)).jwks_url
@@ -82,23 +82,24 @@ class Discovery:
     def _shelf(self, url: str) -> Remembered[Keys]:
         return self._keys.setdefault(url, Remembered(self._clock))
 
-    async def _fetch_keys(self, url: str) -> Keys:
-        return keys_response(await self._get(url))
+    async def _fetch_keys(self, app: OAuthApp, url: str) -> Keys:
+        return keys_response(await self._get(url, app, "keys"))
 
     async def _metadata_of(self, app: OAuthApp) -> Metadata:
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
         shelf = self._metadata.setdefault((issuer, template), Remembered(self._clock))
-        metadata = await shelf.get(lambda: self._fetch_metadata(issuer, template))
+        metadata = await shelf.get(lambda: self._fetch_metadata(app))
         if app.has_callback and not metadata.s256:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not support PKCE with S256")
         return metadata
 
-    async def _fetch_metadata(self, issuer: str, template: str) -> Metadata:
+    async def _fetch_metadata(self, app: OAuthApp) -> Metadata:
         """The OpenID Connect address first, then RFC 8414's. The first answer that holds wins."""
+        issuer, template = app.endpoints.issuer, app.habits.issuer_template
         refused = BrokerError(Code.APP_MISCONFIGURED, note="no metadata at the issuer")
         for url in metadata_addresses(issuer):
             try:
-                metadata = metadata_response(issuer, template, await self._get(url))
+                metadata = metadata_response(issuer, template, await self._get(url, app, "metadata"))
                 self._check_addresses(metadata.endpoints)
             except BrokerError as exc:
                 refused = exc
@@ -114,9 +115,10 @@ class Discovery:
             if address := getattr(endpoints, slot):
                 self._transport.check_url(address)
 
-    async def _get(self, url: str) -> Answer:
+    async def _get(self, url: str, app: OAuthApp, kind: Kind) -> Answer:
+        request = Request("GET", url, app=app.name, kind=kind)
         return await self._transport.send(
-            Request("GET", url), seconds=self._limits.provider_seconds, max_bytes=self._limits.provider_bytes
+            request, seconds=self._limits.provider_seconds, max_bytes=self._limits.provider_bytes
         )
 
 

@@ -13,6 +13,9 @@ from oauthbroker.secret import Secret
 
 Method = Literal["GET", "POST", "DELETE"]
 Encoding = Literal["form", "json"]
+Kind = Literal["code", "refresh", "fetch", "device", "poll", "push", "revoke", "userinfo", "metadata", "keys", "other"]
+"""What a request is for: a code's exchange, a renewal, client credentials, a device code, whether it is used, a pushed
+request (RFC 9126), a revocation, and what is asked about the person and the provider."""
 Value = str | Secret | tuple[str, ...]  # a tuple repeats the parameter (RFC 8707 `resource`)
 
 
@@ -20,7 +23,8 @@ Value = str | Secret | tuple[str, ...]  # a tuple repeats the parameter (RFC 870
 class Request:
     """One request to a provider. Secrets stay `Secret` until the transport puts them on the wire.
 
-    `form` are the members of its body, None for no body; `encoding` is how they are written there.
+    `form` are the members of its body, None for no body; `encoding` is how they are written there. `app` and `kind` go
+    into counters and spans, and nowhere else.
     """
 
     method: Method
@@ -29,6 +33,8 @@ class Request:
     form: Mapping[str, Value] | None = None
     accept: str = "application/json"
     encoding: Encoding = "form"
+    app: str = ""
+    kind: Kind = "other"
 
     def __repr__(self) -> str:
         return f"Request({self.method} {self.url.partition('?')[0]})"

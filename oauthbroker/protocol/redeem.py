@@ -61,7 +61,7 @@ class Redeemer:
             return refresh_request(known, endpoints, secret, clock=self.clock, scopes=grant.scopes)
 
         try:
-            answer = await self.asker.ask(app, build)
+            answer = await self.asker.ask(app, build, kind="refresh")
         except TransportFailed as failed:
             refused = RenewalRefused(Code.PROVIDER_UNREACHABLE, spent=failed.sent, note=failed.note)
         except BrokerError as error:

@@ -15,6 +15,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
 from oauthbroker.protocol.messages import Answer, Request, encode_form, encode_json, reveal
 from oauthbroker.protocol.tls import tls_trouble
+from oauthbroker.protocol.watch import Watch
 
 if TYPE_CHECKING:
     import ssl
@@ -45,10 +46,14 @@ class Transport:
 
     `plain_http_loopback` is the loud weakening `plainHttpProvider`: http:// to a literal loopback address.
     `extra_ca_file` (PEM) is trusted beside the system's certificates. The environment (proxies, SSL_CERT_FILE,
-    SSLKEYLOGFILE) is not consulted. Belongs to one event loop; the client is built at the first request.
+    SSLKEYLOGFILE) is not consulted. Belongs to one event loop; the client is built at the first request. `watch` is
+    told of every request.
     """
 
-    def __init__(self, *, plain_http_loopback: bool = False, extra_ca_file: str = "") -> None:
+    def __init__(
+        self, *, plain_http_loopback: bool = False, extra_ca_file: str = "", watch: Watch | None = None
+    ) -> None:
+        self._watch = watch
         self._plain_http = plain_http_loopback
         self._extra_ca_file = extra_ca_file
         self._client: httpx2.AsyncClient | None = None
@@ -68,6 +73,11 @@ class Transport:
         Raises `TransportFailed`, or `appMisconfigured` for an address that is refused.
         """
         self.check_url(request.url)
+        if self._watch is None:
+            return await self._send(request, seconds, max_bytes)
+        return await self._watch.over(request, lambda: self._send(request, seconds, max_bytes))
+
+    async def _send(self, request: Request, seconds: float, max_bytes: int) -> Answer:
         flight = _Flight()
         ours = _ours.set(True)
         try:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oauthbroker.apps import Client
 from oauthbroker.errors import Code
-from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.metrics import MOST_SERIES, OTHER, SECONDS, Metric, Metrics, Timing
+from oauthbroker.protocol.messages import Kind
 from oauthbroker.results import Failed, Ready
 from oauthbroker.secret import Secret
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -20,6 +24,7 @@ from tests.house import House, UnwellStore, running, turn, user_app
 
 def test_names_are_the_usual_ones_and_count_what_only_grows() -> None:
     assert all(re.fullmatch(r"oauthbroker_[a-z_]+_total", metric) for metric in Metric)
+    assert all(re.fullmatch(r"oauthbroker_[a-z_]+_seconds", timing) for timing in Timing)
 
 
 def test_counts_stand_beside_each_other_by_label() -> None:
@@ -29,6 +34,77 @@ def test_counts_stand_beside_each_other_by_label() -> None:
     metrics.add(Metric.TOKENS_READY, "files")
     assert (2, 1, 0) == tuple(metrics.value(Metric.TOKENS_READY, label) for label in ("mail", "files", "team"))
     assert 0 == metrics.value(Metric.TOKEN_ERRORS, "mail")
+
+
+def test_a_time_is_counted_in_the_first_bucket_that_holds_it() -> None:
+    """Upper bounds belong to their buckets, as Prometheus reads them."""
+    metrics = Metrics()
+    for seconds in (0.0, SECONDS[0], SECONDS[0] * 1.01, SECONDS[-1] + 1):
+        metrics.time(Timing.TOKEN_CALL, seconds, "ready")
+    times = metrics.times[Timing.TOKEN_CALL, ("ready",)]
+    assert ([2, 1], 1) == (times.buckets[:2], times.buckets[-1])
+    assert 4 == metrics.timed(Timing.TOKEN_CALL, "ready")
+
+
+def test_labels_without_end_are_one_label_in_the_end() -> None:
+    metrics = Metrics()
+    for number in range(MOST_SERIES + 10):
+        metrics.add(Metric.TOKENS_READY, f"app-{number}")
+    metrics.time(Timing.PROVIDER_REQUEST, 1.0, "app-x", "code")
+    assert MOST_SERIES + 2 == len(metrics.counts) + len(metrics.times)
+    assert 10 == metrics.value(Metric.TOKENS_READY, OTHER)
+    assert 1 == metrics.timed(Timing.PROVIDER_REQUEST, OTHER, OTHER)
+    metrics.add(Metric.TOKENS_READY, "app-0")
+    assert 2 == metrics.value(Metric.TOKENS_READY, "app-0")
+
+
+COUNTED = st.lists(st.tuples(st.sampled_from(list(Metric)), st.text(max_size=3)), max_size=20)
+TIMED = st.lists(st.tuples(st.sampled_from(list(Timing)), st.floats(0, 100), st.text(max_size=3)), max_size=20)
+
+
+@given(st.lists(st.tuples(COUNTED, TIMED), max_size=4))
+def test_what_several_processes_noted_adds_up_to_what_one_would_have(
+    shares: list[tuple[list[tuple[Metric, str]], list[tuple[Timing, float, str]]]],
+) -> None:
+    one, total = Metrics(), Metrics()
+    for counted, timed in shares:
+        mine = Metrics()
+        for each in (one, mine):
+            for metric, label in counted:
+                each.add(metric, label)
+            for timing, seconds, label in timed:
+                each.time(timing, seconds, label)
+        total.absorb(json.loads(json.dumps(mine.to_json())))
+    assert one.counts == total.counts
+    assert {key: times.buckets for key, times in one.times.items()} == {
+        key: times.buckets for key, times in total.times.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        {},
+        {"counts": 1, "times": []},
+        {"counts": [["oauthbroker_tokens_ready_total", ["a"]]], "times": []},
+        {"counts": []},
+    ],
+)
+def test_figures_that_cannot_be_read_add_nothing(junk: dict[str, Any]) -> None:
+    metrics = Metrics()
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        metrics.absorb(junk)
+    assert not metrics.counts
+
+
+def test_figures_of_another_version_are_left_out() -> None:
+    metrics = Metrics()
+    metrics.absorb({"counts": [["oauthbroker_of_tomorrow_total", ["a"], 1]], "times": [["x_seconds", [], [], 1.0]]})
+    assert not metrics.counts
+    assert not metrics.times
+
+
+STATUSES = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")
 
 
 @pytest.mark.case("92")
@@ -45,9 +121,11 @@ async def test_labels_are_apps_codes_events_and_agents_whatever_callers_send(
     async with running(identity_provider, apps, clock=test_clock, store=disk, background=False) as house:
         await _renewals(house, disk)
         seen |= set(house.broker.metrics.counts)
-    events = {"auth.granted", "auth.denied", "auth.failed", "auth.revoked"}
-    assert {label for _, label in seen} <= {"mail", "planner"} | events | {code.value for code in Code}
+    words = {"auth.granted", "auth.denied", "auth.failed", "auth.revoked", "mail", *get_args(Kind), *STATUSES}
+    words |= {code.value for code in Code} | {"GET", "POST", "/connect/{ticket}", "/oauth/callback/mail"}
+    assert {label for _, labels in seen for label in labels} <= words
     assert set(Metric) - {Metric.EVENTS_DEAD} <= {metric for metric, _ in seen}
+    assert all(len(metric.labels) == len(labels) for metric, labels in seen)
 
 
 async def _everything(house: House) -> None:

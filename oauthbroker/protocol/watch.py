@@ -1,0 +1,39 @@
+"""How long providers take and how they answer: every request is timed, counted and traced, and none of it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from oauthbroker.clock import Clock
+from oauthbroker.metrics import Metric, Metrics, Timing
+from oauthbroker.protocol.messages import Answer, Request
+from oauthbroker.tracing import Span, span
+
+NO_ANSWER = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Notes requests by app, kind and class of status. The URL is in none of it."""
+
+    metrics: Metrics
+    clock: Clock
+
+    async def over(self, request: Request, send: Callable[[], Awaitable[Answer]]) -> Answer:
+        """What `send` returns or raises."""
+        began, status = self.clock.monotonic(), NO_ANSWER
+        try:
+            with span(Span.PROVIDER, app=request.app, kind=request.kind) as spanned:
+                answer = await send()
+                status = status_class(answer.status)
+                spanned.set(status=answer.status)
+                return answer
+        finally:
+            self.metrics.time(Timing.PROVIDER_REQUEST, self.clock.monotonic() - began, request.app, request.kind)
+            self.metrics.add(Metric.PROVIDER_REQUESTS, request.app, request.kind, status)
+
+
+def status_class(status: int) -> str:
+    """`4xx` of 404; `none` where there was no answer."""
+    return f"{status // 100}xx" if 100 <= status <= 599 else NO_ANSWER

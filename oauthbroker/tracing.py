@@ -1,0 +1,160 @@
+"""Spans for OpenTelemetry, where the host program has set it up: a closed set of names and attributes, never a secret,
+a subject, or an id that tells people apart.
+
+OpenTelemetry is looked for, not imported: without its API somebody else has imported, nobody can have set it up, and a
+span then costs one look into a dict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
+
+from oauthbroker.errors import BrokerError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+_API = "opentelemetry.trace"
+_CONTEXT = "opentelemetry.context"
+_QUIET = ("suppress_instrumentation", "suppress_http_instrumentation")
+
+
+class Span(StrEnum):
+    """Every span there is."""
+
+    HTTP = "oauthbroker.http"  # a request to this server
+    TOKEN = "oauthbroker.token"  # a token call, or the report of a rejected token
+    REFRESH = "oauthbroker.refresh"  # renewing or fetching a grant's token
+    PROVIDER = "oauthbroker.provider"  # one request to a provider
+    CALLBACK = "oauthbroker.callback"  # the provider sent a browser back
+    COMMIT = "oauthbroker.commit"  # a grant and its event are being stored
+    RELAY = "oauthbroker.relay"  # one record's events go to their queue
+    REVOKE = "oauthbroker.revoke"  # a provider is told that a grant has ended
+
+
+class Attributes(TypedDict, total=False):
+    """Every attribute there is. Values are our own words and numbers; an empty one is left out."""
+
+    app: str  # as the configuration names it
+    code: str  # of docs/errors.md
+    outcome: str
+    kind: str
+    route: str  # a template, never a path
+    method: str
+    status: int
+
+
+KEYS = {
+    "app": "oauthbroker.app",
+    "code": "oauthbroker.code",
+    "outcome": "oauthbroker.outcome",
+    "kind": "oauthbroker.kind",
+    "route": "http.route",
+    "method": "http.request.method",
+    "status": "http.response.status_code",
+}
+ERROR_TYPE = "error.type"  # the class of an exception that is not ours; never its text
+
+
+class Spanned(Protocol):
+    """A span that is open while its block runs."""
+
+    def set(self, **attributes: Unpack[Attributes]) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None: ...
+
+
+class _Nothing:
+    """What there is while nobody collects spans."""
+
+    __slots__ = ()
+
+    def set(self, **attributes: Unpack[Attributes]) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+_NOTHING = _Nothing()
+
+
+def span(name: Span, /, *, traceparent: str = "", **attributes: Unpack[Attributes]) -> Spanned:
+    """A span around the block, below the one that is open. `traceparent` (W3C Trace Context) makes it a child of a
+    caller's. Of an exception that leaves the block only its code is kept, or its class."""
+    tracer = _tracer()
+    return _NOTHING if tracer is None else _Open(tracer, name, traceparent, attributes)
+
+
+class _Open:
+    __slots__ = ("_attributes", "_name", "_span", "_token", "_traceparent", "_tracer")
+
+    def __init__(self, tracer: Tracer, name: Span, traceparent: str, attributes: Attributes) -> None:
+        self._tracer, self._name, self._traceparent, self._attributes = tracer, name, traceparent, attributes
+
+    def __enter__(self) -> Self:
+        from opentelemetry import context, trace
+
+        kinds = {Span.HTTP: trace.SpanKind.SERVER, Span.PROVIDER: trace.SpanKind.CLIENT}
+        around = _parent(self._traceparent)
+        self._span = self._tracer.start_span(
+            self._name.value, around, kinds.get(self._name, trace.SpanKind.INTERNAL), _plain(self._attributes)
+        )
+        inside = trace.set_span_in_context(self._span, around)
+        if self._name is Span.PROVIDER:  # an HTTP library that is instrumented would send our trace on
+            for key in _QUIET:
+                inside = context.set_value(key, True, inside)
+        self._token = context.attach(inside)
+        return self
+
+    def set(self, **attributes: Unpack[Attributes]) -> None:
+        self._span.set_attributes(_plain(attributes))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        from opentelemetry import context, trace
+
+        context.detach(self._token)
+        if isinstance(error, BrokerError):
+            self.set(code=error.code.value)
+        elif kind is not None:
+            self._span.set_attribute(ERROR_TYPE, kind.__name__)
+        if kind is not None and not issubclass(kind, asyncio.CancelledError):
+            self._span.set_status(trace.StatusCode.ERROR)
+        self._span.end()
+
+
+def _tracer() -> Tracer | None:
+    """The tracer of whatever the host program has set up; None while that is nothing."""
+    trace: Any = sys.modules.get(_API)
+    if trace is None or _CONTEXT not in sys.modules:
+        return None
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
+        return None
+    tracer: Tracer = provider.get_tracer("oauthbroker")
+    return tracer
+
+
+def _parent(traceparent: str) -> Any:
+    """The context that a caller's header names, and nothing else it may carry along; None for the one we are in."""
+    if not traceparent:
+        return None
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract({"traceparent": traceparent}, Context())
+
+
+def _plain(attributes: Attributes) -> dict[str, str | int]:
+    return {KEYS[key]: value for key, value in attributes.items() if isinstance(value, (str, int)) and value != ""}
