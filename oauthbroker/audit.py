@@ -160,6 +160,31 @@ class ApiKeyChanged:
     action: str
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionsOpened:
+    """Somebody used a one-time link to the page of what is connected."""
+
+    visit: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEntered:
+    """An operator came in to the admin pages; `name` is the API key's, or `loopback`."""
+
+    name: str
+    visit: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageAction:
+    """Somebody pressed a button on a page of ours; `target` is a grant's, session's or event's id."""
+
+    app: str
+    visit: str
+    action: str
+    target: str
+
+
 Entry = (
     TokenIssued
     | StaticTokenIssued
@@ -177,6 +202,9 @@ Entry = (
     | TurnBegun
     | TurnEnded
     | ApiKeyChanged
+    | ConnectionsOpened
+    | OperatorEntered
+    | PageAction
 )
 
 

@@ -1,0 +1,191 @@
+"""What is connected for a person: seen, ended, moved to another account. The door for the pages of `/connections`.
+
+Everything is looked up by the subjects of the visit, so that nothing of anybody else is ever at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.audit import AuditWriter, ConnectionsOpened, PageAction
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.flows.opening import Opening, Wish
+from oauthbroker.flows.revoke import Told
+from oauthbroker.grant_health import GrantHealth, health_of
+from oauthbroker.inventory import Grants
+from oauthbroker.manager import connect_link
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records.use import Use
+from oauthbroker.records.visit import Visit
+from oauthbroker.repository import Repository
+from oauthbroker.results import Reason
+from oauthbroker.scope import union_in_app_order
+from oauthbroker.settings import Settings
+from oauthbroker.turn import SubjectMode
+from oauthbroker.uses import Uses
+from oauthbroker.visits import Arrival, Visits
+
+LINK_PATH = "/connections/open"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One grant, as its person may know it. `account` is the provider's own name for whose it is, where it told;
+    `agent` is who asked for it last. No token."""
+
+    id: str
+    app: OAuthApp
+    subject_mode: SubjectMode
+    subject: str
+    account: str | None
+    scopes: tuple[str, ...]
+    agent: str | None
+    since: datetime
+    used: Use | None
+    health: GrantHealth
+    can_switch: bool
+    can_renew: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One authorization that waits for this person, and its link."""
+
+    app: OAuthApp
+    subject_mode: SubjectMode
+    agent: str
+    scopes: tuple[str, ...]
+    link: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All there is for the subjects of one visit."""
+
+    connections: tuple[Connection, ...]
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """`broker.connections`: `link` is for runtimes, the rest for the pages."""
+
+    apps: Mapping[str, OAuthApp]
+    repository: Repository
+    visits: Visits
+    uses: Uses
+    grants: Grants
+    opening: Opening
+    settings: Settings
+    clock: Clock
+    audit: AuditWriter
+
+    async def link(self, subjects: Mapping[str, str]) -> tuple[str, datetime]:
+        """A link that opens, once and within ten minutes, the page of what is connected for these subjects (`global`,
+        `user` or both), and when it expires. Whoever opens it can end those connections: send it to that person alone.
+
+        Raises `requestInvalid`, `rateLimited`, store codes.
+        """
+        ticket, expires_at = await self.visits.invite(subjects)
+        return f"{self.settings.public_base_url.rstrip('/')}{LINK_PATH}/{ticket.reveal()}", expires_at
+
+    async def open(self, ticket: str) -> Arrival:
+        """Somebody pressed the button of a link's page: the link is used up. Raises `stateUnknown`."""
+        arrival = await self.visits.open(ticket)
+        self.audit.write(ConnectionsOpened(arrival.visit.id), self.clock.now())
+        return arrival
+
+    async def overview(self, visit: Visit) -> Overview:
+        """What is connected, and what waits, by the titles of the apps."""
+        connections, requests = list[Connection](), list[Request]()
+        for app in sorted(self.apps.values(), key=lambda app: (app.display_name.casefold(), app.name)):
+            subject = visit.subject(app.subject_mode)
+            if subject is None:
+                continue
+            held = await self.repository.grant(app.name, subject)
+            if held is not None and not held.record.revoked:
+                connections.append(await self._connection(app, held.record))
+            requests += [
+                self._request(app, each.record)
+                for each in await self.repository.waiting(app.name, subject)
+                if each.record.claim is None and each.record.expires_at > self.clock.now()
+            ]
+        return Overview(tuple(connections), tuple(requests))
+
+    async def find(self, visit: Visit, grant_id: str) -> Connection:
+        """One of this visit's own. Raises `grantNotFound`, for everybody else's too."""
+        grant = await self._own(visit, grant_id)
+        return await self._connection(self.apps[grant.app], grant)
+
+    async def disconnect(self, visit: Visit, grant_id: str) -> Told | None:
+        """Ends one of this visit's own, here at once. Raises `grantNotFound`."""
+        grant = await self._own(visit, grant_id)
+        told = await self.grants.revoke(grant.app, grant.subject)
+        self.audit.write(PageAction(grant.app, visit.id, "disconnect", grant.id), self.clock.now())
+        return told
+
+    async def reconnect(self, visit: Visit, grant_id: str, *, switch: bool) -> str:
+        """The link to agree again, for the same account or (`switch`) for another one, on behalf of whoever asked
+        last. Raises `grantNotFound`, `requestInvalid` for what no person can agree to, `rateLimited`."""
+        grant = await self._own(visit, grant_id)
+        app = self.apps[grant.app]
+        if grant.resume is None or not (_can_switch(app, grant) if switch else _can_renew(app, grant)):
+            raise BrokerError(Code.REQUEST_INVALID, note="nobody can agree to this one")
+        reason: Reason = "noGrant" if switch else "expired"
+        wish = Wish(grant.subject, _asked_scopes(app, grant), grant.resume, reason, switch)
+        session = await self.opening.open(app, wish, lambda _: True)
+        if session is None:
+            raise BrokerError(Code.STORE_LOCKED)
+        action = "switchAccount" if switch else "agreeAgain"
+        self.audit.write(PageAction(app.name, visit.id, action, grant.id), self.clock.now())
+        return connect_link(self.settings.public_base_url, session)
+
+    async def _own(self, visit: Visit, grant_id: str) -> Grant:
+        for app in list(self.apps.values()):
+            subject = visit.subject(app.subject_mode)
+            held = await self.repository.grant(app.name, subject) if subject is not None else None
+            if held is not None and held.record.id == grant_id and not held.record.revoked:
+                return held.record
+        raise BrokerError(Code.GRANT_NOT_FOUND)
+
+    async def _connection(self, app: OAuthApp, grant: Grant) -> Connection:
+        return Connection(
+            id=grant.id,
+            app=app,
+            subject_mode=app.subject_mode,
+            subject=grant.subject,
+            account=grant.authorized_by or (grant.account[1] if grant.account is not None else None),
+            scopes=grant.scopes,
+            agent=grant.resume.agent_name if grant.resume is not None else None,
+            since=grant.created_at,
+            used=await self.uses.last(grant.id),
+            health=health_of(grant, app, self.clock.now()),
+            can_switch=_can_switch(app, grant),
+            can_renew=_can_renew(app, grant),
+        )
+
+    def _request(self, app: OAuthApp, session: AuthSession) -> Request:
+        link = connect_link(self.settings.public_base_url, session)
+        agent = session.resume.agent_name
+        return Request(app, app.subject_mode, agent, session.scopes, link, session.expires_at)
+
+
+def _can_renew(app: OAuthApp, grant: Grant) -> bool:
+    """Whether there is a person to agree, and somebody who asked."""
+    return grant.resume is not None and app.flow != "clientCredentials"
+
+
+def _can_switch(app: OAuthApp, grant: Grant) -> bool:
+    """Where the subject is the account, another account would be refused at the callback: nothing to offer."""
+    is_the_account = app.subject_mode == "user" and app.owner.user_identity is not None
+    return _can_renew(app, grant) and not is_the_account
+
+
+def _asked_scopes(app: OAuthApp, grant: Grant) -> tuple[str, ...]:
+    """What the grant has, inside what the app may have by now; all of that where nothing is left."""
+    return union_in_app_order(app, grant.scopes) or app.scopes

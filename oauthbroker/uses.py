@@ -1,0 +1,70 @@
+"""When a grant was used last, and by whom: told to people, never asked when a token is handed out.
+
+A token call only leaves a note in memory. Notes are written now and then, at most once in five minutes for a grant, so
+that thousands of calls a second cost a few writes; a killed process loses minutes of it, and nothing else.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError
+from oauthbroker.records.use import Use
+from oauthbroker.repository import Conflict
+from oauthbroker.shelf import Shelf
+
+WRITE_SECONDS = 300
+MOST_NOTED = 10_000
+
+
+class Uses:
+    """The notes of one process, and what all processes of the store have written."""
+
+    def __init__(self, shelf: Shelf[Use], clock: Clock) -> None:
+        self._shelf = shelf
+        self._clock = clock
+        self._noted: dict[str, tuple[str, str | None, datetime]] = {}
+        self._written: dict[str, datetime] = {}
+
+    def note(self, grant: str, agent: str, tool: str | None, at: datetime) -> None:
+        """A token of this grant was handed out. Costs one entry in a dictionary."""
+        if len(self._noted) < MOST_NOTED or grant in self._noted:
+            self._noted[grant] = (agent, tool, at)
+
+    async def last(self, grant: str) -> Use | None:
+        """As far as any process has told by now."""
+        kept, noted = await self._shelf.get(grant), self._noted_of(grant)
+        if kept is None or noted is None:
+            return kept or noted
+        return kept.and_then(noted)
+
+    async def write(self, *, everything: bool = False) -> int:
+        """Writes the notes whose turn it is, or all of them before a process ends; how many."""
+        now = self._clock.now()
+        recent = now - timedelta(seconds=WRITE_SECONDS)
+        self._written = {grant: at for grant, at in self._written.items() if at > recent}
+        chosen = [grant for grant in self._noted if everything or grant not in self._written]
+        for grant in chosen:
+            await self._write(grant)
+            self._written[grant] = now
+        return len(chosen)
+
+    async def _write(self, grant: str) -> None:
+        """What the store does not take now is noted again by the next use."""
+        use = self._noted_of(grant)
+        if use is None:
+            return
+        self._noted.pop(grant, None)
+        try:
+            if await self._shelf.change(grant, lambda there: there.and_then(use)) is None:
+                await self._shelf.add(use)
+        except Conflict:  # another process wrote the first one a moment ago
+            return
+        except BrokerError:
+            self._noted.setdefault(grant, (use.agent, use.tool, use.at))
+            raise
+
+    def _noted_of(self, grant: str) -> Use | None:
+        noted = self._noted.get(grant)
+        return None if noted is None else Use.first(grant, *noted)

@@ -1,0 +1,128 @@
+"""Visits: how people come to pages that are theirs alone, and how long they stay.
+
+By a one-time link that the runtime hands to the person it knows, or as an operator who has proved to be one. From then
+on a cookie of this browser speaks for the visit. The store keeps hashes, so any worker of the store honours both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from oauthbroker.clock import Clock, random_text
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records.visit import Pages, Visit, hash_of, subjects_of
+from oauthbroker.secret import Secret
+from oauthbroker.shelf import Shelf
+from oauthbroker.subject import is_subject
+
+LINK_SECONDS = 10 * 60
+VISIT_SECONDS = 30 * 60
+MOST = 20_000  # at once, of all people; who mints links is trusted, and may still be in a loop
+_TEXT = re.compile(r"([A-Za-z0-9_-]{22})([A-Za-z0-9_-]{43})")
+_MODES = {"global", "user"}
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A visit that has begun, and the cookie to take along: `locator + 256 random bits`."""
+
+    visit: Visit
+    cookie: Secret
+
+
+@dataclass(slots=True)
+class Visits:
+    """One per broker."""
+
+    shelf: Shelf[Visit]
+    clock: Clock
+    _counted: int = 0
+
+    async def invite(self, subjects: Mapping[str, str]) -> tuple[Secret, datetime]:
+        """A ticket for the connections of these subjects, and until when it can be used. Raises `requestInvalid`,
+        `rateLimited`."""
+        if not subjects or not subjects.keys() <= _MODES:
+            raise BrokerError(Code.REQUEST_INVALID, note="subjects are global, user, or both")
+        if not all(isinstance(subject, str) and is_subject(subject) for subject in subjects.values()):
+            raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
+        if self._counted >= MOST:
+            raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
+        now, secret = self.clock.now(), random_text(self.clock, 256)
+        visit = Visit(
+            locator=random_text(self.clock, 128),
+            pages="connections",
+            created_at=now,
+            expires_at=now + timedelta(seconds=LINK_SECONDS),
+            subjects=subjects_of(subjects),
+            ticket_hash=hash_of(secret),
+        )
+        await self.shelf.add(visit)
+        self._counted += 1
+        return Secret(visit.locator + secret), visit.expires_at
+
+    async def invited(self, ticket: str) -> Visit:
+        """Whom the ticket is for; changes nothing, because chat applications fetch links before people do.
+
+        Raises `stateUnknown` for whatever is not a ticket that can be used: which of the reasons it is stays ours.
+        """
+        visit, secret = await self._find(ticket)
+        if visit is None or not visit.is_invited_by(secret, self.clock.now()):
+            raise BrokerError(Code.STATE_UNKNOWN)
+        return visit
+
+    async def open(self, ticket: str) -> Arrival:
+        """Uses the ticket up: of several who try, one comes in. Raises `stateUnknown`."""
+        visit, secret = await self._find(ticket)
+        cookie, now = random_text(self.clock, 256), self.clock.now()
+        until = now + timedelta(seconds=VISIT_SECONDS)
+
+        def opened(there: Visit) -> Visit | None:
+            return there.opened(cookie, until) if there.is_invited_by(secret, now) else None
+
+        changed = await self.shelf.change(visit.locator, opened) if visit is not None else None
+        if changed is None:
+            raise BrokerError(Code.STATE_UNKNOWN)
+        return Arrival(changed, Secret(changed.locator + cookie))
+
+    async def enter(self, operator: str, key: str) -> Arrival:
+        """An operator who has proved to be one, by the API key of that id (empty: a loopback peer)."""
+        now, cookie = self.clock.now(), random_text(self.clock, 256)
+        visit = Visit(
+            locator=random_text(self.clock, 128),
+            pages="admin",
+            created_at=now,
+            expires_at=now + timedelta(seconds=VISIT_SECONDS),
+            operator=operator,
+            key=key,
+            cookie_hash=hash_of(cookie),
+        )
+        await self.shelf.add(visit)
+        return Arrival(visit, Secret(visit.locator + cookie))
+
+    async def admit(self, cookie: str | None, pages: Pages) -> Visit | None:
+        """The visit a cookie speaks for; None for one that is over, was never, or is of other pages."""
+        visit, secret = await self._find(cookie or "")
+        if visit is None or visit.pages != pages or not visit.is_open_for(secret, self.clock.now()):
+            return None
+        return visit
+
+    async def end(self, visit: Visit) -> None:
+        """From now on no cookie speaks for it, in any process."""
+        await self.shelf.remove(visit.locator)
+
+    async def sweep(self) -> int:
+        """Removes what is over, and counts what is left; how many went."""
+        now = self.clock.now()
+        there = [visit async for visit in self.shelf.all()]
+        over = [visit for visit in there if visit.expires_at <= now]
+        for visit in over:
+            await self.shelf.remove(visit.locator)
+        self._counted = len(there) - len(over)
+        return len(over)
+
+    async def _find(self, text: str) -> tuple[Visit | None, str]:
+        found = _TEXT.fullmatch(text)
+        return (None, "") if found is None else (await self.shelf.get(found[1]), found[2])
