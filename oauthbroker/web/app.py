@@ -14,7 +14,8 @@ from oauthbroker.clock import Clock
 from oauthbroker.settings import Settings
 from oauthbroker.web import problems
 from oauthbroker.web.access_log import AccessLog
-from oauthbroker.web.headers import Guard, allowed_hosts
+from oauthbroker.web.forwarded import Proxies
+from oauthbroker.web.headers import Guard, allowed_hosts, own_hosts
 from oauthbroker.web.routes import Routes
 
 
@@ -39,17 +40,30 @@ def build_web(
 ) -> Web:
     """`pages` and `api` say which routes there are; each is asked again after the configuration has changed."""
     parts = (tuple(pages), tuple(api), (*pages, *(each for each in api if each not in pages)))
-    first, second, third = (_application(each, settings, clock, log) for each in parts)
+    hosts = allowed_hosts(settings.public_base_url, settings.allowed_hosts)
+    of_api = hosts | own_hosts(settings.api_host, settings.api_port) if settings.api_port else hosts
+    first, second, third = (
+        _application(each, known, settings, clock, log)
+        for each, known in zip(parts, (hosts, of_api, hosts), strict=True)
+    )
     return Web(first, second, third, ((first, parts[0]), (second, parts[1]), (third, parts[2])))
 
 
-def _application(parts: Sequence[Routes], settings: Settings, clock: Clock, log: FilteringBoundLogger) -> Starlette:
-    hosts = allowed_hosts(settings.public_base_url, settings.allowed_hosts)
+def _application(
+    parts: Sequence[Routes], hosts: frozenset[str], settings: Settings, clock: Clock, log: FilteringBoundLogger
+) -> Starlette:
     app = Starlette(
         routes=_all(parts),
         middleware=[
             Middleware(AccessLog, clock=clock, log=log),
-            Middleware(Guard, hosts=hosts, locale=settings.locale, log=log),
+            Middleware(
+                Guard,
+                hosts=hosts,
+                locale=settings.locale,
+                log=log,
+                proxies=Proxies(settings.trusted_proxies),
+                seconds=settings.limits.request_seconds,
+            ),
         ],
         exception_handlers=problems.handlers(settings.locale),
     )

@@ -1,8 +1,11 @@
-"""The gate before every route: which hosts we answer for, how much may come in, what every answer carries."""
+"""The gate before every route: which hosts we answer for, how much may come in and for how long, what every answer
+carries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from urllib.parse import urlsplit
 
@@ -14,12 +17,16 @@ from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.web.access_log import request_id
+from oauthbroker.web.deadline import set_deadline
+from oauthbroker.web.forwarded import Proxies
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.problems import answer, bare_answer
 
 TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
 REFUSAL_LIMIT = 32 * 1024  # of a query with an `error`: some providers send a whole page as its description (case 8)
 BODY_LIMIT = 64 * 1024
+PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix socket: {"uid": 1000}
+PROBES = frozenset({"/healthz", "/readyz"})
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _HEARSAY = (b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"x-http-method", b"x-real-ip")
 
@@ -37,11 +44,22 @@ def allowed_hosts(public_base_url: str, extra: Iterable[str] = ()) -> frozenset[
     return frozenset(hosts)
 
 
+def own_hosts(host: str, port: int) -> frozenset[str]:
+    """What callers on this machine may call a listener of ours that has no public name. No foreign page can make a
+    browser send one of these."""
+    names = {host.strip("[]").lower()}
+    if names & {"127.0.0.1", "::1", "localhost"}:
+        names |= {"127.0.0.1", "::1", "localhost"}
+    return frozenset(f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in names)
+
+
 class Guard:
     """ASGI middleware inside AccessLog, around the routes: `Starlette(middleware=[Middleware(AccessLog, ...),
     Middleware(Guard, ...)])`, so that a fault becomes our fixed page before any server prints it.
 
-    `any_host_paths` are exact paths that tell nothing and are asked by address (health probes).
+    `any_host_paths` are exact paths that tell nothing and are asked by address (health probes). On our Unix socket
+    Host says nothing and is not judged. `proxies` may name another client than the connection's other end. An answer
+    has to begin after `seconds`, unless its route says `may_take_long`.
     """
 
     def __init__(
@@ -51,10 +69,14 @@ class Guard:
         hosts: frozenset[str],
         locale: Locale,
         log: FilteringBoundLogger,
-        any_host_paths: frozenset[str] = frozenset({"/healthz"}),
+        any_host_paths: frozenset[str] = PROBES,
+        proxies: Proxies | None = None,
+        seconds: float | None = None,
     ) -> None:
         self.app, self.hosts, self.locale, self.log = app, hosts, locale, log
         self.any_host_paths = any_host_paths
+        self.proxies = proxies or Proxies()
+        self.seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -65,9 +87,11 @@ class Guard:
             await self.app(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.proxies.name_client(scope)
         scope["headers"] = [(name, value) for name, value in scope["headers"] if not name.startswith(_HEARSAY)]
-        exchange = _Exchange(receive, send)
-        response = self._refusal(Request(scope))
+        request = Request(scope)
+        exchange = _Exchange(receive, send, bodiless=_is_bodiless(request))
+        response = self._refusal(request)
         if response is None:
             response = await self._run(scope, exchange)
         if response is not None and not exchange.started:
@@ -76,48 +100,73 @@ class Guard:
     async def _run(self, scope: Scope, exchange: _Exchange) -> Response | None:
         """Lets the routes answer; what they could not answer comes back as a response."""
         try:
-            await self.app(scope, exchange.receive, exchange.send)
+            async with asyncio.timeout(self.seconds) as limit:
+                set_deadline(scope, limit)
+                with exchange.within(limit):
+                    await self.app(scope, exchange.receive, exchange.send)
         except BrokerError as error:
             return answer(error, Request(scope), self.locale)
         except ClientDisconnect:
             return None
         except Exception as exc:  # noqa: BLE001 - the last fence: nothing may reach a server that prints messages
+            if limit.expired():
+                return self._too_late(scope, exchange)
             self.log.error(
                 "fault", exception=type(exc).__qualname__, place=_place(exc.__traceback__), request_id=request_id(scope)
             )
             return bare_answer(500, Request(scope), self.locale)
         return None
 
+    def _too_late(self, scope: Scope, exchange: _Exchange) -> Response:
+        """The caller did not send its body in time, or we did not answer in time."""
+        error = BrokerError(Code.REQUEST_TIMEOUT, note="no answer yet" if exchange.received_all else "no body yet")
+        response = answer(error, Request(scope), self.locale, status=503 if exchange.received_all else None)
+        response.headers["connection"] = "close"
+        return response
+
     def _refusal(self, request: Request) -> Response | None:
         """(1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
         scope = request.scope
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         hosts = request.headers.getlist("host")
-        if path not in self.any_host_paths and (len(hosts) != 1 or hosts[0].lower() not in self.hosts):
+        judged = path not in self.any_host_paths and PEER not in (scope.get("extensions") or {})
+        if judged and (len(hosts) != 1 or hosts[0].lower() not in self.hosts):
             return answer(BrokerError(Code.HOST_NOT_ALLOWED), request, self.locale)
         if len(scope.get("raw_path") or b"") > TARGET_LIMIT or _is_too_long(scope["query_string"]):
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), request, self.locale, status=414)
         if any(character < " " or character == "\x7f" for character in scope["path"]):
             return answer(BrokerError(Code.REQUEST_INVALID), request, self.locale)
-        announced = request.headers.get("content-length", "0")
-        if not announced.isdigit() or int(announced[:20]) > BODY_LIMIT:
-            response = answer(BrokerError(Code.REQUEST_TOO_LARGE), request, self.locale)
-            response.headers["connection"] = "close"  # the body is on its way and nobody will read it
-            return response
-        return None
+        refused = _body_refusal(request)
+        if refused is None:
+            return None
+        response = answer(BrokerError(refused), request, self.locale)
+        response.headers["connection"] = "close"  # the body is on its way and nobody will read it
+        return response
 
 
 class _Exchange:
     """One request's two ends: counts what comes in, dresses what goes out."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, *, bodiless: bool) -> None:
         self._receive, self._send = receive, send
         self.started = False
+        self.received_all = bodiless
         self._received = 0
+        self._limit: asyncio.Timeout | None = None
+
+    @contextmanager
+    def within(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """The answer has to begin within `limit`; once it has, it may take its time."""
+        self._limit = limit
+        try:
+            yield
+        finally:
+            self._limit = None
 
     async def receive(self) -> Message:
         message = await self._receive()
         self._received += len(message.get("body", b""))
+        self.received_all = not message.get("more_body", False)
         if self._received > BODY_LIMIT:
             raise BrokerError(Code.REQUEST_TOO_LARGE)
         return message
@@ -125,12 +174,28 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
+            if self._limit is not None and not self._limit.expired():
+                self._limit.reschedule(None)
             headers = MutableHeaders(scope=message)
             for name, value in security_headers().items():
                 headers.setdefault(name, value)
             if self._received > BODY_LIMIT:
                 headers["connection"] = "close"
         await self._send(message)
+
+
+def _is_bodiless(request: Request) -> bool:
+    return request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers
+
+
+def _body_refusal(request: Request) -> Code | None:
+    """Whether the body may come, by what is announced. Two ways to say how long it is are one too many (case 84)."""
+    announced = request.headers.getlist("content-length")
+    if len(announced) > 1 or (announced and "transfer-encoding" in request.headers):
+        return Code.REQUEST_INVALID
+    if announced and (not announced[0].isdigit() or int(announced[0][:20]) > BODY_LIMIT):
+        return Code.REQUEST_TOO_LARGE
+    return None
 
 
 def _is_too_long(query: bytes) -> bool:

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.web.headers import BODY_LIMIT, TARGET_LIMIT, Guard, allowed_hosts
+from oauthbroker.web.deadline import may_take_long
+from oauthbroker.web.headers import BODY_LIMIT, PEER, TARGET_LIMIT, Guard, allowed_hosts, own_hosts
 from oauthbroker.web.policy import security_headers
+from oauthbroker.web.problems import handlers
 from tests.unit.web.kit import Document, a_site, ask
 
 PAGE = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
@@ -107,6 +111,7 @@ async def test_what_a_client_says_about_forwarding_reaches_nobody():
 async def test_a_health_probe_may_ask_by_address_and_nothing_else_may():
     app = a_site(ROUTES).app
     assert (await ask(app, "/healthz", host="10.0.0.7:8420")).status == 200
+    assert (await ask(app, "/readyz", host="10.0.0.7:8420")).status == 404, "judged by its route, not by its host"
     assert (await ask(app, "/healthz", host="10.0.0.7:8420", root_path="/broker")).status == 200
     assert (await ask(app, "/healthz/", host="10.0.0.7:8420")).status == 421
 
@@ -124,6 +129,40 @@ async def test_a_health_probe_may_ask_by_address_and_nothing_else_may():
 def test_the_public_address_says_which_hosts_are_ours(base, hosts):
     assert allowed_hosts(base) == hosts
     assert allowed_hosts(base, ["Extra:1"]) == hosts | {"extra:1"}
+
+
+@pytest.mark.case("85")
+@pytest.mark.parametrize(
+    "host, port, hosts",
+    [
+        ("127.0.0.1", 8421, {"127.0.0.1:8421", "localhost:8421", "[::1]:8421"}),
+        ("::1", 80, {"127.0.0.1:80", "localhost:80", "[::1]:80"}),
+        ("10.0.0.7", 8421, {"10.0.0.7:8421"}),
+        ("[2001:DB8::1]", 8421, {"[2001:db8::1]:8421"}),
+        ("Broker.internal", 1, {"broker.internal:1"}),
+    ],
+)
+def test_a_listener_of_the_api_answers_to_its_own_address(host, port, hosts):
+    assert hosts == own_hosts(host, port)
+
+
+@pytest.mark.case("85")
+@pytest.mark.parametrize("extensions, status", [({PEER: {"uid": 1}}, 200), ({}, 421), (None, 421)])
+async def test_on_our_unix_socket_the_host_says_nothing(extensions, status):
+    app = a_site(ROUTES).app
+
+    async def over_a_socket(scope, receive, send):
+        await app({**scope, "extensions": extensions}, receive, send)
+
+    assert status == (await ask(over_a_socket, "/", host="anything")).status
+
+
+@pytest.mark.case("84")
+async def test_two_ways_to_say_how_long_a_body_is_are_one_too_many():
+    for more in ([("transfer-encoding", "chunked")], [("content-length", "1")]):
+        headers = [("content-length", "1"), *more]
+        answer = await ask(a_site(ROUTES).app, "/length", method="POST", chunks=[b"a"], headers=headers)
+        assert (400, "requestInvalid", "close") == (answer.status, answer.json["code"], answer.headers["connection"])
 
 
 @pytest.mark.case("11")
@@ -247,6 +286,77 @@ async def test_a_client_that_left_is_no_fault():
     answer = await ask(site.app, "/length", method="POST", chunks=[])
     assert answer.status == 0
     assert [line["event"] for line in site.lines] == ["request"]
+
+
+async def sleeper(request: Request) -> Response:
+    if "patient" in request.query_params:
+        may_take_long(request)
+    await asyncio.sleep(0.05)
+    return PlainTextResponse("late")
+
+
+async def body_then_sleep(request: Request) -> Response:
+    await request.body()
+    return await sleeper(request)
+
+
+class Slowly(Response):
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(0.05)
+        await send({"type": "http.response.body", "body": b"last"})
+
+
+async def slow_stream(_request: Request) -> Response:
+    return Slowly()
+
+
+HURRIED = [Route("/sleep", sleeper), Route("/read", body_then_sleep, methods=["POST"]), Route("/stream", slow_stream)]
+
+
+def hurried(seconds: float) -> ASGIApp:
+    app = Starlette(routes=HURRIED, exception_handlers=handlers("en"))
+    return Guard(app, hosts=frozenset({"broker.example"}), locale="en", log=None, seconds=seconds)  # type: ignore[arg-type]
+
+
+@pytest.mark.case("83")
+@pytest.mark.parametrize(
+    "path, query, status", [("/sleep", b"", 503), ("/sleep", b"patient", 200), ("/stream", b"", 200)]
+)
+async def test_an_answer_begins_in_time_unless_its_route_waits_on_purpose(path, query, status):
+    answer = await ask(hurried(0.02), path, query=query)
+    assert answer.status == status
+    if status == 503:
+        assert ("requestTimeout", "close") == (answer.json["code"], answer.headers["connection"])
+    else:
+        assert answer.finished
+
+
+@pytest.mark.case("83")
+async def test_a_body_that_does_not_come_in_time_is_the_callers_fault():
+    """The announced body is dripped: the client is told so, with another status than when we are the slow ones."""
+
+    async def dripping(scope, _receive, send):
+        async def receive():
+            await asyncio.sleep(0.005)
+            return {"type": "http.request", "body": b"a", "more_body": True}
+
+        await hurried(0.02)(scope, receive, send)
+
+    for headers in ([("content-length", "60000")], [("transfer-encoding", "chunked")]):
+        answer = await ask(dripping, "/read", method="POST", headers=headers)
+        assert (408, "requestTimeout", "close") == (answer.status, answer.json["code"], answer.headers["connection"])
+    late = await ask(hurried(0.02), "/read", method="POST", chunks=[b"a"], headers=[("content-length", "1")])
+    assert 503 == late.status
+
+
+@pytest.mark.case("83")
+async def test_a_timeout_of_a_routes_own_is_a_fault_like_any_other():
+    async def impatient(_request: Request) -> Response:
+        raise TimeoutError(CANARY)
+
+    answer = await ask(a_site([Route("/", impatient)]).app, "/")
+    assert 500 == answer.status
 
 
 async def test_a_cancelled_request_stays_cancelled():

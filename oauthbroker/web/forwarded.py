@@ -1,0 +1,66 @@
+"""Who the caller is when a proxy of ours stands in between: X-Forwarded-For, believed from listed proxies only.
+
+Nothing else that a proxy or a client says about a request is ever read: addresses come from `publicBaseUrl` (case 84).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from starlette.types import Scope
+
+Address = IPv4Address | IPv6Address
+_WITH_PORT = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:]+))(?::\d{1,5})?")
+MOST_HOPS = 32
+
+
+class Proxies:
+    """The proxies of `trustedProxies`: addresses and networks."""
+
+    __slots__ = ("_networks",)
+
+    def __init__(self, trusted: Iterable[str] = ()) -> None:
+        self._networks = tuple(ip_network(each, strict=False) for each in trusted)
+
+    def name_client(self, scope: Scope) -> None:
+        """Puts the address of who asked into `scope["client"]`, where the connection's other end is a listed proxy."""
+        if not self._networks or not scope.get("client"):
+            return
+        said = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        found = self.client(scope["client"][0], b",".join(said).decode("latin-1"))
+        if found is not None:
+            scope["client"] = (found, 0)
+
+    def client(self, peer: str, said: str) -> str | None:
+        """The rightmost address that is not a proxy of ours; None where the peer's word does not count.
+
+        What is no address ends the search, and so does loopback: nobody else's word makes a caller local.
+        """
+        at = _address(peer)
+        if at is None or not said or not self._lists(at):
+            return None
+        for hop in reversed(said.rsplit(",", MOST_HOPS)[-MOST_HOPS:]):
+            before = _address(hop.strip())
+            if before is None or before.is_loopback:
+                break
+            at = before
+            if not self._lists(at):
+                break
+        return str(at)
+
+    def _lists(self, address: Address) -> bool:
+        return any(address in network for network in self._networks)
+
+
+def _address(text: str) -> Address | None:
+    """`192.0.2.1`, `2001:db8::1`, and both with a port; an IPv4 address in IPv6 clothes counts as what it is."""
+    with_port = _WITH_PORT.fullmatch(text)
+    for each in (text, with_port and (with_port["six"] or with_port["four"])):
+        try:
+            found = ip_address(each or "")
+        except ValueError:
+            continue
+        return getattr(found, "ipv4_mapped", None) or found
+    return None
