@@ -86,6 +86,11 @@ class Circuits:
         if common is not None and common.code is not None:
             common.trial_until = self._clock.monotonic() + _PROBE
 
+    def open_for(self) -> list[str]:
+        """The apps whose circuits are open now; those of single grants are not counted."""
+        now = self._clock.monotonic()
+        return [app for app, circuit in self._circuits.items() if circuit.code is not None and circuit.until > now]
+
     def worked(self, app: str, grant: str = "") -> None:
         """The provider answered as it should."""
         self._circuits.pop(app, None)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 MOST_SERIES = 20_000  # of one process; a thousand apps with a dozen codes each, and then some
+NO_ANSWER = "none"
 OTHER = "other"  # stands for every label once there are too many
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper bounds of every timing's buckets; the last bucket, which holds everything else, has none."""
@@ -80,6 +81,8 @@ class Gauge(Name):
 
 
 Labels = tuple[str, ...]
+Now = dict[tuple[Gauge, Labels], float]
+"""What is now, by gauge and labels."""
 
 
 @dataclass(slots=True)
@@ -161,6 +164,11 @@ class Metrics:
 
     def _is_full(self) -> bool:
         return len(self.counts) + len(self.times) >= MOST_SERIES
+
+
+def status_class(status: int) -> str:
+    """`4xx` of 404; `none` where there was no answer."""
+    return f"{status // 100}xx" if 100 <= status <= 599 else NO_ANSWER
 
 
 _COUNTERS = {metric.value: metric for metric in Metric}

@@ -8,8 +8,8 @@ and no other.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -119,6 +119,19 @@ class Delivery:
         return await self._queues.nack(self.event.target.agent_name, self.event.id, self.lease)
 
 
+    async def give_back(self) -> bool:
+        """Nobody has seen it: it is free again at once, as if it had not been leased."""
+        return await self._queues.give_back(self.event.target.agent_name, self.event.id, self.lease)
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How much lies in all queues together. `oldest` is when the longest waiting event was made."""
+
+    waiting: int = 0
+    dead: int = 0
+    oldest: datetime | None = None
+
 class Queues:
     """The queues of all agents. Several processes may use them at once."""
 
@@ -211,6 +224,17 @@ class Queues:
         return dropped
 
     async def _readable(self, event_id: str) -> AgentEvent | None:
+    async def depth(self) -> Depth:
+        """Of all agents together. Reads every index, and of each queue the event at its head."""
+        waiting, dead, made = 0, 0, list[datetime]()
+        async for body in self._repository.queues():
+            with suppress(BrokerError, LookupError, TypeError, ValueError):  # whoever uses it mends it
+                index = Index.from_plaintext(body)
+                waiting, dead = waiting + len(index.waiting), dead + len(index.dead)
+                head = await self._readable(index.waiting[0].id) if index.waiting else None
+                made += [head.created_at] if head is not None else []
+        return Depth(waiting, dead, min(made, default=None))
+
         """The event, or None when it is gone or damaged. A store that does not work right now is neither."""
         try:
             return await self._repository.event(event_id)

@@ -33,6 +33,10 @@ class OpenSessions:
         if self._is_full(app):
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
 
+    def waiting(self, now: datetime) -> Counter[str]:
+        """How many are open, by app."""
+        return Counter(app for expires_at, app in self._open.values() if expires_at > now)
+
     def ended(self, locator: str) -> None:
         found = self._open.pop(locator, None)
         if found is not None:

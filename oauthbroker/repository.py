@@ -26,6 +26,7 @@ LEASES = ("pair", "flight", "queue")
 CACHED_GRANTS = 10_000
 PAIR_WAIT_SECONDS = 20.0
 ANSWER_BYTES = 64 * 1024
+PROBE_BYTES = 4 * 1024
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Shelved)
@@ -263,6 +264,11 @@ class Repository:
         entry = await self._store.get(self._store.key("queues", agent))
         return (entry.body, entry) if entry is not None else (None, None)
 
+    async def queues(self) -> AsyncIterator[bytes]:
+        """The indexes of all agents' queues."""
+        async for entry in self._store.scan("queues"):
+            yield entry.body
+
     async def save_queue(self, agent: str, body: bytes, *, expect: int) -> Entry:
         return await self._store.put(self._store.key("queues", agent), body, expect=expect)
 
@@ -314,6 +320,13 @@ class Repository:
 
     def shelf(self, kind: str, read: Callable[[bytes], S]) -> Shelf[S]:
         return Shelf(self._store, kind, read, self._on_damage)
+
+    async def probe(self) -> None:
+        """Reads, and takes room and gives it back: raises what either comes to. Nothing is written."""
+        key = self._store.key("grants", "probe")
+        await self._store.get(key)
+        async with self._store.reserve(key, PROBE_BYTES):
+            pass
 
     async def close(self) -> None:
         self._cache.clear()

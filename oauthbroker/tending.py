@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from oauthbroker.assembly import Flows
 from oauthbroker.broker import Broker
 from oauthbroker.errors import BrokerError
+from oauthbroker.metrics_folder import Sharing
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.resume import Bell, Relay
 from oauthbroker.upkeep import Upkeep
@@ -29,6 +30,7 @@ class House:
     flows: Flows
     transport: Transport
     bell: Bell
+    sharing: Sharing
     log: FilteringBoundLogger
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -41,6 +43,7 @@ class House:
             self.tasks.append(asyncio.create_task(self._tell_providers_for_ever()))
             self.tasks.append(asyncio.create_task(self.flows.polling.run()))
             self.tasks.append(asyncio.create_task(self._keep_up_for_ever()))
+            self.tasks.append(asyncio.create_task(self.sharing.run()))
 
     async def close(self) -> None:
         """Whoever waits long goes; commits under way finish and their events reach the queue; then the network goes."""
@@ -56,6 +59,7 @@ class House:
                 await self.relay.once()
         await self.transport.close()
 
+        await self.sharing.close()
     async def _tend(self) -> None:
         for task, work in {
             "sweep": self.flows.sweep.once,

@@ -24,11 +24,13 @@ from oauthbroker.config.settings import with_key_file
 from oauthbroker.consent import Consent
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.in_use import Health, InUse
+from oauthbroker.gauges import Gauges
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
 from oauthbroker.lifecycle import Life
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.pending import Pending
+from oauthbroker.metrics_folder import MetricsFolder, Sharing
 from oauthbroker.queues import Queues
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.turn_record import TurnRecord
@@ -47,7 +49,9 @@ from oauthbroker.upkeep import Upkeep
 from oauthbroker.web.access_log import json_log
 from oauthbroker.web.app import build_web
 from oauthbroker.web.consent_pages import ConsentPages
-from oauthbroker.web.health import health_routes
+from oauthbroker.web.api.caller import Callers
+from oauthbroker.web.health import Readiness, health_routes
+from oauthbroker.web.metrics_page import Scrape, metrics_routes, operators_only
 
 KEY_ENV = "OAUTHBROKER_KEY"
 CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
@@ -56,7 +60,7 @@ AnyStore = FileStore | MemoryStore
 
 
 @asynccontextmanager
-async def open_broker(
+async def open_broker(  # noqa: PLR0913  (each has a default that is right for most)
     config: str | Path | Bundle = "config",
     *,
     env: Mapping[str, str] | None = None,
@@ -69,9 +73,11 @@ async def open_broker(
 ) -> AsyncIterator[Broker]:
     """A running broker over a configuration folder, or over a `Bundle` built in code.
 
+    metrics_folder: Path | None = None,
     `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
     lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper (for short commands); `only`
-    are then the apps it knows, so that nobody else's values are needed.
+    are then the apps it knows, so that nobody else's values are needed. Several processes that share a
+    `metrics_folder` answer `/metrics` for all of them.
     Raises ConfigRefused with every problem, or a store code; nothing has been changed then. Leaving the block waits
     for exchanges and commits under way.
     """
@@ -95,7 +101,8 @@ async def open_broker(
                 return given
             return await _resolved(await asyncio.to_thread(load, given), env, repository, only)
 
-        house = _build(bundle, repository, store, clock, audit, log, whole=only is None, read=read)
+        place = await asyncio.to_thread(MetricsFolder.open, metrics_folder, clock) if metrics_folder else None
+        house = _build(bundle, repository, store, clock, audit, log, whole=only is None, read=read, place=place)
         stack.push_async_callback(house.close)
         await house.start(background=background)
         yield house.broker
@@ -215,7 +222,7 @@ def _api_keys(repository: Repository, clock: Clock, audit: AuditWriter) -> ApiKe
     return ApiKeys(repository.shelf("apikeys", ApiKey.from_plaintext), clock, audit)
 
 
-def _build(
+def _build(  # noqa: PLR0913  (what open_broker was given or made)
     bundle: Bundle,
     repository: Repository,
     store: AnyStore,
@@ -228,6 +235,7 @@ def _build(
 ) -> House:
     in_use, settings = InUse(bundle), bundle.settings
     apps, metrics, outbox, moved = in_use.apps, Metrics(), Bell(), Bell()
+    place: MetricsFolder | None = None,
 
     def wake() -> None:
         outbox.ring()
@@ -247,10 +255,17 @@ def _build(
         return Health(tuple(code.value for code in (in_use.trouble, unstored) if code is not None))
 
     def healthy() -> list[BaseRoute]:
-        return health_routes(health)
+        return health_routes(health, readiness) + metrics_routes(scrape, operators)
 
     consent_pages = ConsentPages(consent, settings, lambda message: store.mac("csrf", message.hex()), clock)
     web = build_web([consent_pages.routes, healthy], [healthy], settings, clock, log)
+    readiness = Readiness(repository.probe, life, clock)
+    gauges = Gauges(apps, flows.circuits, flows.opening.quota, health, queues, clock)
+    scrape = Scrape(metrics, gauges, apps, place)
+    operators = operators_only(
+        lambda: Callers(broker.turns, broker.api_keys, settings), loopback=settings.admin_loopback
+    )
+
 
     def follow(changed: Collection[str]) -> None:
         web.follow()
@@ -280,4 +295,5 @@ def _build(
         turns=Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, audit),
         api_keys=_api_keys(repository, clock, audit),
     )
-    return House(broker, relay, upkeep, flows, means.transport, outbox, log)
+    sharing = Sharing(place, metrics, gauges.of_process)
+    return House(broker, relay, upkeep, flows, means.transport, outbox, sharing, log)

@@ -6,11 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from oauthbroker.clock import Clock
-from oauthbroker.metrics import Metric, Metrics, Timing
+from oauthbroker.metrics import NO_ANSWER, Metric, Metrics, Timing, status_class
 from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.tracing import Span, span
-
-NO_ANSWER = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,3 @@ class Watch:
         finally:
             self.metrics.time(Timing.PROVIDER_REQUEST, self.clock.monotonic() - began, request.app, request.kind)
             self.metrics.add(Metric.PROVIDER_REQUESTS, request.app, request.kind, status)
-
-
-def status_class(status: int) -> str:
-    """`4xx` of 404; `none` where there was no answer."""
-    return f"{status // 100}xx" if 100 <= status <= 599 else NO_ANSWER

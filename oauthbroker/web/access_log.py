@@ -14,20 +14,24 @@ from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from oauthbroker.clock import Clock, random_text, to_iso
 from oauthbroker.errors import BrokerError
+from oauthbroker.metrics import Metric, Metrics, status_class
+from oauthbroker.tracing import Span, span
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STATE_KEY = "request_id"
+API = "/v1/"
 _REFUSED_KEY = "refused"
 
 
 class AccessLog:
-    """ASGI middleware, the outermost: one line a request, and a request id, also sent back as X-Request-Id.
+    """ASGI middleware, the outermost: one line, one count and one span a request, and a request id, also sent back as
+    X-Request-Id.
 
     The line of a refused request has the code, and our own words on what was wrong: what an operator goes by.
     """
 
-    def __init__(self, app: ASGIApp, *, clock: Clock, log: FilteringBoundLogger) -> None:
-        self.app, self.clock, self.log = app, clock, log
+    def __init__(self, app: ASGIApp, *, clock: Clock, log: FilteringBoundLogger, metrics: Metrics) -> None:
+        self.app, self.clock, self.log, self.metrics = app, clock, log, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,6 +40,7 @@ class AccessLog:
         identifier = random_text(self.clock, 96)
         scope.setdefault("state", {})[_STATE_KEY] = identifier
         started, status = self.clock.monotonic(), 0
+        method = scope["method"] if scope["method"] in _METHODS else "other"
 
         async def send_and_note(message: Message) -> None:
             nonlocal status
@@ -45,17 +50,28 @@ class AccessLog:
             await send(message)
 
         try:
-            await self.app(scope, receive, send_and_note)
+            with span(Span.HTTP, traceparent=_traceparent(scope), method=method) as spanned:
+                await self.app(scope, receive, send_and_note)
+                spanned.set(route=route_template(scope), status=status)
         finally:
+            self.metrics.add(Metric.HTTP_REQUESTS, route_template(scope), method, status_class(status))
             self.log.info(
                 "request",
                 route=route_template(scope),
-                method=scope["method"] if scope["method"] in _METHODS else "other",
+                method=method,
                 status=status,  # 0: nothing was answered, the client had left
                 duration_ms=round((self.clock.monotonic() - started) * 1000, 1),
                 request_id=identifier,
                 **scope["state"].get(_REFUSED_KEY, {}),
             )
+
+
+def _traceparent(scope: Scope) -> str:
+    """What a caller of the API says of its own trace. What a person's browser says is nobody's trace."""
+    if not scope["path"].removeprefix(scope.get("root_path", "")).startswith(API):
+        return ""
+    found = [value for name, value in scope["headers"] if name == b"traceparent"]
+    return str(found[0].decode("latin-1")) if len(found) == 1 else ""
 
 
 def request_id(scope: MutableMapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.clock import Clock
+from oauthbroker.metrics import Metrics
 from oauthbroker.settings import Settings
 from oauthbroker.web import problems
 from oauthbroker.web.access_log import AccessLog
@@ -36,26 +37,31 @@ class Web:
 
 
 def build_web(
-    pages: Sequence[Routes], api: Sequence[Routes], settings: Settings, clock: Clock, log: FilteringBoundLogger
+    pages: Sequence[Routes],
+    api: Sequence[Routes],
+    settings: Settings,
+    clock: Clock,
+    log: FilteringBoundLogger,
+    metrics: Metrics,
 ) -> Web:
     """`pages` and `api` say which routes there are; each is asked again after the configuration has changed."""
     parts = (tuple(pages), tuple(api), (*pages, *(each for each in api if each not in pages)))
     hosts = allowed_hosts(settings.public_base_url, settings.allowed_hosts)
     of_api = hosts | own_hosts(settings.api_host, settings.api_port) if settings.api_port else hosts
     first, second, third = (
-        _application(each, known, settings, clock, log)
+        _application(each, known, settings, Middleware(AccessLog, clock=clock, log=log, metrics=metrics), log)
         for each, known in zip(parts, (hosts, of_api, hosts), strict=True)
     )
     return Web(first, second, third, ((first, parts[0]), (second, parts[1]), (third, parts[2])))
 
 
 def _application(
-    parts: Sequence[Routes], hosts: frozenset[str], settings: Settings, clock: Clock, log: FilteringBoundLogger
+    parts: Sequence[Routes], hosts: frozenset[str], settings: Settings, outermost: Middleware, log: FilteringBoundLogger
 ) -> Starlette:
     app = Starlette(
         routes=_all(parts),
         middleware=[
-            Middleware(AccessLog, clock=clock, log=log),
+            outermost,
             Middleware(
                 Guard,
                 hosts=hosts,

@@ -1,20 +1,70 @@
-"""What a probe asks: is the process alive, and is all well."""
+"""What a probe asks: is the process alive, is all well, and can it be sent work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.in_use import Health
+from oauthbroker.lifecycle import Life
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import Handler, route
 
+STOPPING = "stopping"
+FRESH_SECONDS = 1.0  # probes cost a write; no more than one a second, however many ask
+PATIENCE_SECONDS = 2.0
 
-def health_routes(health: Callable[[], Health]) -> list[BaseRoute]:
-    return [route("/healthz", health_page(health), "GET")]
+
+class Readiness:
+    """Whether this process can do its work: it is not ending, and its store can be read and written.
+
+    `probe` reads and reserves room in the store, and raises what that comes to.
+    """
+
+    def __init__(self, probe: Callable[[], Awaitable[None]], life: Life, clock: Clock) -> None:
+        self._probe = probe
+        self._life = life
+        self._clock = clock
+        self._looked: tuple[float, str | None] | None = None
+        self._looking: asyncio.Task[str | None] | None = None
+
+    async def problems(self) -> tuple[str, ...]:
+        """`stopping`, a store's code, or nothing."""
+        if self._life.stopping:
+            return (STOPPING,)
+        found = await self._store()
+        return () if found is None else (found,)
+
+    async def _store(self) -> str | None:
+        now = self._clock.monotonic()
+        if self._looked is not None and 0 <= now - self._looked[0] < FRESH_SECONDS:
+            return self._looked[1]
+        if self._looking is None or self._looking.done():  # a disk that hangs is asked once, not once by everybody
+            self._looking = asyncio.create_task(self._look())
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await asyncio.shield(self._looking)
+        except TimeoutError:
+            return Code.STORE_UNAVAILABLE.value
+
+    async def _look(self) -> str | None:
+        try:
+            await self._probe()
+            found = None
+        except BrokerError as error:
+            found = error.code.value
+        self._looked = (self._clock.monotonic(), found)
+        return found
+
+
+def health_routes(health: Callable[[], Health], readiness: Readiness) -> list[BaseRoute]:
+    return [route("/healthz", health_page(health), "GET"), route("/readyz", ready_page(readiness), "GET")]
 
 
 def health_page(health: Callable[[], Health]) -> Handler:
@@ -23,5 +73,16 @@ def health_page(health: Callable[[], Health]) -> Handler:
 
     async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
         return JSONResponse(health().to_json(), headers=security_headers())
+
+    return answer
+
+
+def ready_page(readiness: Readiness) -> Handler:
+    """200, or 503 while no work should be sent here; what is wrong is in the body. Restarting mends none of it."""
+
+    async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
+        problems = await readiness.problems()
+        body = {"status": "unready", "problems": list(problems)} if problems else {"status": "ready"}
+        return JSONResponse(body, 503 if problems else 200, headers=security_headers())
 
     return answer

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message
 
 from oauthbroker.clock import Clock
+from oauthbroker.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
 from oauthbroker.web.access_log import AccessLog, json_log
 from oauthbroker.web.headers import Guard, allowed_hosts
@@ -176,7 +177,7 @@ def a_site(
     app = Starlette(
         routes=routes,
         middleware=[
-            Middleware(AccessLog, clock=clock, log=log),
+            Middleware(AccessLog, clock=clock, log=log, metrics=Metrics()),
             Middleware(Guard, hosts=allowed_hosts(public), locale=locale, log=log),
         ],
         exception_handlers=handlers(locale),

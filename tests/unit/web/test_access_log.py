@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
 from oauthbroker.web.access_log import AccessLog, request_id, uvicorn_options
 from tests.unit.web.kit import NOW, a_site, ask
@@ -103,7 +104,7 @@ async def test_a_request_that_breaks_off_still_leaves_its_line():
             lines.append((event, words["status"]))
 
     with pytest.raises(asyncio.CancelledError):
-        await ask(AccessLog(cancelled, clock=TestClock(), log=Log()), "/")  # type: ignore[arg-type]
+        await ask(AccessLog(cancelled, clock=TestClock(), log=Log(), metrics=Metrics()), "/")  # type: ignore[arg-type]
     assert lines == [("request", 0)]
 
 

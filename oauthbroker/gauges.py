@@ -1,0 +1,81 @@
+"""What is now: circuits that are open, authorizations that wait, queues, problems. Asked for when somebody looks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.circuit import Circuits
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError
+from oauthbroker.in_use import Health
+from oauthbroker.metrics import Gauge, Now
+from oauthbroker.queues import Queues
+from oauthbroker.quota import OpenSessions
+
+ROW = "device code "  # flows/device.py keeps a circuit of this name for an app's codes
+LOOK_SECONDS = 30.0  # how old the figures of the queues may be: looking reads every agent's index
+
+
+class Gauges:
+    """One broker's. `circuits` are all that it has; `health` is asked for its problems."""
+
+    def __init__(
+        self,
+        apps: Mapping[str, OAuthApp],
+        circuits: Sequence[Circuits],
+        quota: OpenSessions,
+        health: Callable[[], Health],
+        queues: Queues,
+        clock: Clock,
+    ) -> None:
+        self._apps = apps
+        self._circuits = circuits
+        self._quota = quota
+        self._health = health
+        self._queues = queues
+        self._clock = clock
+        self._looked: tuple[float, Now] | None = None
+
+    def of_process(self) -> Now:
+        """What this process knows; to be added to what others know. Of the apps that are configured, each."""
+        closed = Counter(app.removeprefix(ROW) for circuits in self._circuits for app in circuits.open_for())
+        waiting = self._quota.waiting(self._clock.now())
+        now: Now = {(Gauge.WORKERS, ()): 1.0}
+        for app in self._apps:
+            now[Gauge.CIRCUITS_OPEN, (app,)] = float(closed[app])
+            now[Gauge.SESSIONS_WAITING, (app,)] = float(waiting[app])
+        for code in self._health().problems:
+            now[Gauge.HEALTH_PROBLEMS, (code,)] = 1.0
+        return now
+
+    async def of_store(self) -> Now:
+        """What is true of the store, whoever is asked. A store that cannot be read has no figures."""
+        now: Now = {(Gauge.BUILD, (_version(),)): 1.0}
+        at = self._clock.monotonic()
+        if self._looked is None or at - self._looked[0] >= LOOK_SECONDS:
+            self._looked = (at, await self._look())
+        return now | self._looked[1]
+
+    async def _look(self) -> Now:
+        try:
+            depth = await self._queues.depth()
+        except BrokerError:
+            return {}
+        oldest = 0.0
+        if depth.oldest is not None:
+            oldest = max(0.0, (self._clock.now() - depth.oldest).total_seconds())
+        return {
+            (Gauge.QUEUE_EVENTS, ("waiting",)): float(depth.waiting),
+            (Gauge.QUEUE_EVENTS, ("dead",)): float(depth.dead),
+            (Gauge.QUEUE_OLDEST, ()): oldest,
+        }
+
+
+def _version() -> str:
+    try:
+        return version("oauthbroker")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,194 @@
+"""The figures of several processes as one: each leaves its own in a common folder, and whoever is asked adds them up.
+
+A process that has ended stays in the sum, so that no counter goes down; its figures are moved into one file, so that
+the folder does not grow with every restart. Whether a process lives is told by the lock that it holds until it ends,
+however it ends. There is nothing secret in the folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oauthbroker.clock import Clock, random_text
+from oauthbroker.metrics import Gauge, Metrics, Now
+
+GONE = "gone"  # the sum of those that have ended
+WRITE_SECONDS = 1.0
+AFTER_FAILURE_SECONDS = 30.0
+_GAUGES = {gauge.value: gauge for gauge in Gauge}
+
+
+@dataclass(slots=True)
+class Figures:
+    """What has been counted and timed, and what is now."""
+
+    metrics: Metrics = field(default_factory=Metrics)
+    now: Now = field(default_factory=dict)
+
+    def add(self, now: Now) -> None:
+        for key, value in now.items():
+            self.now[key] = self.now.get(key, 0) + value
+
+
+class MetricsFolder:
+    """One process' place in the folder. Everything here reads and writes files: call it in a thread. May raise
+    OSError."""
+
+    def __init__(self, folder: Path, name: str, held: int) -> None:
+        self._folder = folder
+        self._name = name
+        self._held: int | None = held
+
+    @classmethod
+    def open(cls, folder: Path, clock: Clock) -> MetricsFolder:
+        """A place of our own, and the folder (0700) where it is missing."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        name = random_text(clock, 128)
+        with _locked(folder):
+            held = os.open(folder / f"{name}.live", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        return cls(folder, name, held)
+
+    def write(self, metrics: dict[str, Any], now: Now) -> None:
+        """Replaces what we left before. `metrics` is `Metrics.to_json`."""
+        gauges = [[gauge.value, list(labels), value] for (gauge, labels), value in now.items() if value]
+        _replace(self._folder / f"{self._name}.json", {**metrics, "now": gauges})
+
+    def others(self) -> Figures:
+        """What all other processes counted, living or not, and what is now in the living ones."""
+        figures = Figures()
+        with _locked(self._folder):
+            figures.metrics.absorb(self._bury().to_json())
+            for name in self._names(".json"):
+                with suppress(ValueError, KeyError, TypeError):
+                    found = _read(self._folder / f"{name}.json")
+                    now = {(_GAUGES[gauge], tuple(labels)): float(value) for gauge, labels, value in found["now"]}
+                    figures.metrics.absorb(found)
+                    figures.add(now)
+        return figures
+
+    def close(self) -> None:
+        """From here on we are one of those that have ended."""
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
+
+    def _bury(self) -> Metrics:
+        """The sum of those that have ended. It names whom it holds, so that nobody is counted twice if we end before
+        their files are removed."""
+        total, counted = self._sum()
+        ended = sorted({name for name in (*self._names(".json"), *self._names(".live")) if not self._lives(name)})
+        fresh = [name for name in ended if name not in counted]
+        for name in fresh:
+            with suppress(ValueError, KeyError, TypeError):
+                total.absorb(_read(self._folder / f"{name}.json"))
+        if fresh:
+            _replace(self._folder / f"{GONE}.json", {**total.to_json(), "holds": ended})
+        for name in ended:
+            for file in (f"{name}.json", f"{name}.new", f"{name}.live"):
+                (self._folder / file).unlink(missing_ok=True)
+        return total
+
+    def _sum(self) -> tuple[Metrics, frozenset[str]]:
+        """What is kept of those that have ended, and who they are. One that cannot be read begins anew."""
+        total = Metrics()
+        try:
+            found = _read(self._folder / f"{GONE}.json")
+            total.absorb(found)
+            return total, frozenset(found.get("holds", ()))
+        except (ValueError, KeyError, TypeError):
+            return Metrics(), frozenset()
+
+    def _names(self, ending: str) -> list[str]:
+        mine = {GONE, self._name}
+        return [path.stem for path in sorted(self._folder.glob(f"*{ending}")) if path.stem not in mine]
+
+    def _lives(self, name: str) -> bool:
+        return _is_held(self._folder / f"{name}.live")
+
+
+class Sharing:
+    """Leaves a process' figures in its place, once a second while they change, and at its end. Without a place it does
+    nothing. `now` gives the gauges."""
+
+    def __init__(self, place: MetricsFolder | None, metrics: Metrics, now: Callable[[], Now]) -> None:
+        self._place = place
+        self._metrics = metrics
+        self._now = now
+        self._written: tuple[int, Now] | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled. A folder that takes nothing is tried again later."""
+        pause = 0.0
+        while self._place is not None:
+            await asyncio.sleep(pause)
+            pause = WRITE_SECONDS if await self._try() else AFTER_FAILURE_SECONDS
+
+    async def close(self) -> None:
+        """The last figures; others count us as ended from here on."""
+        if self._place is not None:
+            await self._try()
+            self._place.close()
+
+    async def _try(self) -> bool:
+        place, state = self._place, (self._metrics.changes, self._now())
+        if place is None or state == self._written:
+            return True
+        try:
+            await asyncio.to_thread(place.write, self._metrics.to_json(), state[1])
+        except OSError:
+            return False
+        self._written = state
+        return True
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        tried = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(tried, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(tried)
+    return False
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Nobody else adds up, or comes in, meanwhile."""
+    held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What lies there; nothing for a file that is missing. Raises ValueError for what is not such JSON."""
+    nothing: dict[str, Any] = {"counts": [], "times": [], "now": []}
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return nothing
+    return found if isinstance(found, dict) else nothing
+
+
+def _replace(path: Path, content: dict[str, Any]) -> None:
+    """Whole or not at all for whoever reads. Not synced: figures need not survive the machine."""
+    fresh = path.with_suffix(".new")
+    opened = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(opened, "wb") as file:
+        file.write(json.dumps(content).encode("ascii"))
+    fresh.replace(path)

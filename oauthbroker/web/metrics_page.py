@@ -1,0 +1,152 @@
+"""`GET /metrics`: our figures in Prometheus' text format, for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.gauges import Gauges
+from oauthbroker.metrics import SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing
+from oauthbroker.metrics_folder import Figures, MetricsFolder
+from oauthbroker.web.api.caller import Callers, may
+from oauthbroker.web.policy import security_headers
+from oauthbroker.web.routes import Handler, route
+
+if TYPE_CHECKING:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+PATH = "/metrics"
+N = TypeVar("N", bound=Name)
+V = TypeVar("V")
+Admit = Callable[[Request], Awaitable[None]]
+
+
+class Scrape:
+    """All figures as they are now: this process', and the others' out of the `folder` that they share."""
+
+    def __init__(
+        self, metrics: Metrics, gauges: Gauges, apps: Mapping[str, object], folder: MetricsFolder | None
+    ) -> None:
+        self._metrics = metrics
+        self._gauges = gauges
+        self._apps = apps
+        self._folder = folder
+
+    async def __call__(self) -> Figures:
+        """Raises `storeUnavailable` when the folder cannot be read: figures of half the processes would look as if the
+        other half had begun anew."""
+        figures = await self._others()
+        figures.metrics.absorb(self._metrics.to_json())
+        for metric in (each for each in Metric if each.labels in {(), ("app",)}):
+            for labels in [(app,) for app in self._apps] if metric.labels else [()]:
+                figures.metrics.counts[metric, labels] += 0  # a series that is there before its first event has a rate
+        figures.add(self._gauges.of_process())
+        figures.now |= await self._gauges.of_store()
+        return figures
+
+    async def _others(self) -> Figures:
+        if self._folder is None:
+            return Figures()
+        try:
+            return await asyncio.to_thread(self._folder.others)
+        except OSError:
+            failed = BrokerError(Code.STORE_UNAVAILABLE, note="the folder of the metrics")
+        raise failed
+
+
+def metrics_routes(figures: Callable[[], Awaitable[Figures]], admit: Admit) -> list[BaseRoute]:
+    """`admit` raises for whoever may not read."""
+    return [route(PATH, metrics_page(figures, admit), "GET")]
+
+
+def metrics_page(figures: Callable[[], Awaitable[Figures]], admit: Admit) -> Handler:
+    async def answer(request: Request) -> Response:
+        await admit(request)
+        body, kind = text_of(await figures())
+        return Response(body, headers={**security_headers(), "content-type": kind})
+
+    return answer
+
+
+def operators_only(callers: Callable[[], Callers], *, loopback: bool) -> Admit:
+    """Operators by key or over the socket; where `loopback` is on, also whoever sends no key from this machine.
+
+    Raises `unauthenticated`, `notAllowed`, `turnEnded`.
+    """
+
+    async def admit(request: Request) -> None:
+        if loopback and "authorization" not in request.headers and _is_local(request):
+            return
+        if not may(await callers().who(request), {"operator"}):
+            raise BrokerError(Code.NOT_ALLOWED)
+
+    return admit
+
+
+def text_of(figures: Figures) -> tuple[bytes, str]:
+    """The body and its content type."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)  # of our own: nothing that anybody else registered gets in
+    registry.register(_Collector(figures))
+    return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+class _Collector:
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterable[Family]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        metrics = self._figures.metrics
+        for metric in Metric:
+            counter = CounterMetricFamily(metric.value, metric.about, labels=metric.labels)
+            for labels, count in _series(metrics.counts, metric):
+                counter.add_metric(labels, count)
+            yield counter
+        for timing in Timing:
+            histogram = HistogramMetricFamily(timing.value, timing.about, labels=timing.labels)
+            for labels, times in _series(metrics.times, timing):
+                histogram.add_metric(labels, _cumulative(times.buckets), times.seconds)
+            yield histogram
+        for gauge in Gauge:
+            family = GaugeMetricFamily(gauge.value, gauge.about, labels=gauge.labels)
+            for labels, value in _series(self._figures.now, gauge):
+                family.add_metric(labels, value)
+            yield family
+
+    def describe(self) -> Iterable[Family]:
+        return []
+
+
+def _series(found: Mapping[tuple[N, Labels], V], name: N) -> list[tuple[Labels, V]]:
+    return sorted(
+        ((labels, value) for (each, labels), value in found.items() if each is name), key=lambda pair: pair[0]
+    )
+
+
+def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
+    total, found = 0, list[tuple[str, float]]()
+    for bound, count in zip((*map(str, SECONDS), "+Inf"), buckets, strict=True):
+        total += count
+        found.append((bound, float(total)))
+    return found
+
+
+def _is_local(request: Request) -> bool:
+    """Whether the other end of the connection is on this machine."""
+    try:
+        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
