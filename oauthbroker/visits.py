@@ -109,6 +109,12 @@ class Visits:
             return None
         return visit
 
+    @staticmethod
+    def is_of(visit: Visit, ticket: str) -> bool:
+        """Whether the ticket was the one that began this visit, as far as what is public of it says."""
+        found = _TEXT.fullmatch(ticket)
+        return found is not None and found[1] == visit.locator
+
     async def end(self, visit: Visit) -> None:
         """From now on no cookie speaks for it, in any process."""
         await self.shelf.remove(visit.locator)

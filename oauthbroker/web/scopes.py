@@ -85,6 +85,11 @@ def scope_line(provider: str, scope: str, locale: Locale) -> ScopeLine:
     return ScopeLine(words[:1].upper() + words[1:] or scope, scope)
 
 
+def brand_of(provider: str) -> str:
+    """How people call a provider that everybody knows; empty for any other."""
+    return _BRANDS.get(provider, "")
+
+
 def provider_title(provider: str, host: str) -> str:
     """How people call a provider; where only a protocol's name or a local one is known, the host says it best."""
     return _BRANDS.get(provider, host)

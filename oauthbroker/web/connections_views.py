@@ -1,0 +1,117 @@
+"""The pages of `/connections` as HTML: what is connected, what waits, and the questions before something ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from oauthbroker.connections import Connection, Overview
+from oauthbroker.errors import Locale
+from oauthbroker.web.display import phrase, plain_phrase
+from oauthbroker.web.rendering import Page, render
+from oauthbroker.web.scopes import brand_of, scope_line
+from oauthbroker.web.texts_desk import DESK, DeskTexts
+from oauthbroker.web.times import time_element
+
+SCOPES_SHOWN = 100
+Ending = Literal["closed", "left"]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What every page of a visit needs: the language, the time, where its forms go and their hidden fields."""
+
+    locale: Locale
+    now: datetime
+    url: Callable[[str], str]
+    token: Callable[[str], str] = field(repr=False)
+
+    @property
+    def text(self) -> DeskTexts:
+        return DESK[self.locale]
+
+    def words(self, **more: Any) -> dict[str, Any]:
+        """For a template."""
+        return {
+            "kind": "desk",
+            "text": self.text,
+            "url": self.url,
+            "token": self.token,
+            "time": lambda moment: time_element(moment, self.now, self.text),
+            **more,
+        }
+
+
+def render_invitation(desk: Desk) -> Page:
+    """Behind the one-time link: a button, and nothing of anybody. Shows, and changes nothing."""
+    html = render("connections_open.html", desk.locale, **desk.words(kind="open", title=desk.text.open_title))
+    return Page(html, 200, desk.locale, "same-origin")
+
+
+def render_connections(desk: Desk, overview: Overview, *, done: str = "") -> Page:
+    """Everything that is connected or waits for the subjects of one visit."""
+    words = desk.words(
+        title=desk.text.title,
+        done=done,
+        cards=[_card(desk, each) for each in overview.connections],
+        requests=overview.requests,
+        scopes_of=lambda app, scopes: _scopes(desk.locale, app.provider, scopes),
+    )
+    return Page(render("connections.html", desk.locale, **words), 200, desk.locale, "same-origin")
+
+
+def render_disconnect(desk: Desk, connection: Connection) -> Page:
+    """The question before a connection ends."""
+    app = connection.app
+    words = desk.words(
+        title=plain_phrase(desk.text.disconnect_title, app=app.display_name),
+        card=_card(desk, connection),
+        it=connection,
+        provider=brand_of(app.provider) or app.display_name,
+    )
+    return Page(render("connections_disconnect.html", desk.locale, **words), 200, desk.locale, "same-origin")
+
+
+def render_ending(ending: Ending, locale: Locale) -> Page:
+    """Where nobody is, or nobody any more."""
+    text = DESK[locale]
+    title, lead = (text.closed_title, text.closed_lead) if ending == "closed" else (text.left_title, text.left_lead)
+    kind, status = ("expired", 401) if ending == "closed" else ("connected", 200)
+    html = render("outcome.html", locale, kind=kind, title=title, heading=title, lead=lead, reference="")
+    return Page(html, status, locale)
+
+
+def _card(desk: Desk, it: Connection) -> dict[str, Any]:
+    """One connection, for its card."""
+    return {
+        "it": it,
+        "brand": brand_of(it.app.provider),
+        "state": _state(desk, it),
+        "scopes": _scopes(desk.locale, it.app.provider, it.scopes),
+        "more": max(0, len(it.scopes) - SCOPES_SHOWN),
+        "path": f"/connections/{it.id}",
+    }
+
+
+def _state(desk: Desk, it: Connection) -> tuple[str, Markup]:
+    """(how it looks, what it says)."""
+    text, health = desk.text, it.health
+    until = Markup("") if health.until is None else time_element(health.until, desk.now, text)
+    if health.state == "again":
+        return "bad", phrase(text.state_again)
+    if health.state == "ending":
+        return "warn", phrase(text.state_ending, when=until)
+    return "good", phrase(text.state_alive) if health.until is None else phrase(text.state_until, when=until)
+
+
+def _scopes(locale: Locale, provider: str, scopes: tuple[str, ...]) -> list[Any]:
+    return [scope_line(provider, scope, locale) for scope in scopes[:SCOPES_SHOWN]]
+
+
+def done_words(word: str | None, text: DeskTexts) -> str:
+    """What a finished action says, by a word of ours in the address; nothing for any other word."""
+    return {"disconnected": text.done_disconnected}.get(word or "", "")

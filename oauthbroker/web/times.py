@@ -1,0 +1,33 @@
+"""Moments as people tell them: how long ago, or until when; the exact one beside it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+
+from oauthbroker.clock import to_iso
+from oauthbroker.web.texts_desk import DeskTexts
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+def told(moment: datetime, now: datetime, text: DeskTexts) -> str:
+    """`5 min ago`, `in 3 h`, `12 days ago`; rounded down, so that nothing seems older or later than it is."""
+    seconds = (now - moment).total_seconds()
+    past = seconds >= 0
+    seconds = abs(seconds)
+    if seconds < _MINUTE:
+        return text.just_now if past else text.soon
+    if seconds < 2 * _HOUR:
+        return (text.minutes_ago if past else text.in_minutes).format(count=int(seconds // _MINUTE))
+    if seconds < 2 * _DAY:
+        return (text.hours_ago if past else text.in_hours).format(count=int(seconds // _HOUR))
+    return (text.days_ago if past else text.in_days).format(count=int(seconds // _DAY))
+
+
+def time_element(moment: datetime, now: datetime, text: DeskTexts) -> Markup:
+    """`told` in a `<time>`, with the exact moment for machines and in the title."""
+    exact = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    element = Markup('<time datetime="{}" title="{}">{}</time>')
+    return element.format(to_iso(moment), exact, told(moment, now, text))

@@ -1,0 +1,358 @@
+"""`/connections`: a person's own page, by a one-time link of the runtime's; nothing of anybody else is ever on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker import BrokerError, Code
+from oauthbroker.audit import ConnectionsOpened, PageAction
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
+from oauthbroker.testing.browser import Page
+from oauthbroker.testing.canary import Canaries
+from tests.house import ALICE, BASE, BOB, TEAM, House, file_store, global_app, running, tree, turn, user_app
+from tests.story.test_callback import assert_says
+
+HOME = f"{BASE}/connections"
+
+
+async def opened(house: House, subjects: Mapping[str, str], browser: Browser | None = None) -> Browser:
+    """A person who has opened the link that the runtime made."""
+    person = browser or house.browser()
+    url, _ = await house.broker.connections.link(subjects)
+    Canaries.active().add(url.rpartition("/")[2], "ticket")
+    await person.open(url)
+    page = await person.submit()
+    assert (303, HOME) == (page.status, page.location), page.text
+    assert 200 == (await person.follow()).status
+    return person
+
+
+async def press(person: Browser, words: str) -> Page:
+    """The form whose button says so."""
+    for form in person.page.document.forms:
+        if any(words in f"{form.action}" for _ in [0]):
+            return await person.submit(form=form)
+    raise LookupError(words)
+
+
+async def test_a_person_sees_what_is_connected_and_who_used_it_last(house: House) -> None:
+    await house.connected(scopes=["read"])
+    house.clock.advance(125)
+    await house.ask(scopes=["read"], of=turn(agent="researcher"))
+    house.clock.advance(60)
+    page = (await opened(house, {"user": ALICE})).page
+    for words in ("Mail", "idp:user:U234567", "planner", "1 min ago by researcher", "3 min ago", "Works", "Read"):
+        assert words in page.text, words
+    assert "Team" not in page.text, "the link says nothing of the team"
+
+
+async def test_a_shared_connection_is_on_the_page_of_a_link_that_names_it(house: House) -> None:
+    await house.connected("team", of=turn())
+    both = (await opened(house, {"user": ALICE, "global": TEAM})).page.text
+    assert "Team" in both
+    assert "everybody the agent works for" in both
+    assert "Team" not in (await opened(house, {"user": ALICE})).page.text
+
+
+async def test_looking_at_a_link_changes_nothing_and_lets_nobody_in(filed: House, tmp_path: Path) -> None:
+    """Chat applications fetch links: once, twice, by HEAD, with and without cookies."""
+    await filed.connected()
+    url, expires_at = await filed.broker.connections.link({"user": ALICE})
+    assert 600 == (expires_at - filed.clock.now()).total_seconds()
+    before = tree(tmp_path)
+    for _ in range(3):
+        preview = filed.browser()
+        page = await preview.open(url)
+        assert 200 == page.status
+        assert "Mail" not in page.text
+        assert ALICE not in page.source
+        assert 401 == (await preview.open(HOME)).status
+    assert before == tree(tmp_path)
+    await filed.browser().open(url, method="HEAD")
+    person = filed.browser()
+    await person.open(url)
+    assert 303 == (await person.submit()).status
+
+
+async def test_a_link_works_once(house: House) -> None:
+    url, _ = await house.broker.connections.link({"user": ALICE})
+    first, second = house.browser(), house.browser()
+    await first.open(url)
+    await second.open(url)
+    assert 303 == (await first.submit()).status
+    assert_says(await second.submit(), Code.STATE_UNKNOWN)
+    assert 401 == (await second.open(HOME)).status
+    assert_says(await house.browser().open(url), Code.STATE_UNKNOWN)
+    assert 1 == sum(isinstance(entry, ConnectionsOpened) for entry in house.audit.entries)
+
+
+async def test_the_browser_that_was_let_in_may_press_twice_and_load_anew(house: House) -> None:
+    person = house.browser()
+    url, _ = await house.broker.connections.link({"user": ALICE})
+    form = (await person.open(url)).form("csrf")
+    await person.submit(form=form)
+    assert (303, HOME) == ((again := await person.open(url)).status, again.location)
+    assert 1 == sum(isinstance(entry, ConnectionsOpened) for entry in house.audit.entries)
+
+
+async def test_a_link_ends_after_ten_minutes_and_a_visit_after_thirty(house: House) -> None:
+    late, _ = await house.broker.connections.link({"user": ALICE})
+    house.clock.advance(600)
+    assert_says(await house.browser().open(late), Code.STATE_UNKNOWN)
+    person = await opened(house, {"user": ALICE})
+    house.clock.advance(29 * 60)
+    assert 200 == (await person.open(HOME)).status
+    house.clock.advance(61)
+    page = await person.open(HOME)
+    assert 401 == page.status
+    assert "This page has closed" in page.text
+
+
+async def test_who_leaves_is_out_everywhere(filed: House, tmp_path: Path) -> None:
+    """The cookie that a thief may have kept is of no use any more."""
+    person, thief = await opened(filed, {"user": ALICE}), filed.browser()
+    thief.cookies.set("oab-connections", person.cookies["oab-connections"].value, "127.0.0.1")
+    assert 200 == (await thief.open(HOME)).status
+    page = await press(person, "/leave")
+    assert f"{HOME}/left" == page.location
+    assert "oab-connections" not in person.cookies
+    assert "You have left" in (await person.follow()).text
+    assert 401 == (await person.open(HOME)).status
+    assert 401 == (await thief.open(HOME)).status
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "A" * 65, "A" * 22, "A" * 5000, "connections", "%00"])
+async def test_a_cookie_that_we_never_gave_lets_nobody_in(house: House, cookie: str) -> None:
+    stranger = house.browser()
+    if cookie:
+        stranger.cookies.set("oab-connections", cookie, "127.0.0.1")
+    assert 401 == (await stranger.open(HOME)).status
+
+
+async def test_the_ticket_is_no_cookie_and_a_cookie_no_ticket(house: House) -> None:
+    url, _ = await house.broker.connections.link({"user": ALICE})
+    stranger = house.browser()
+    stranger.cookies.set("oab-connections", url.rpartition("/")[2], "127.0.0.1")
+    assert 401 == (await stranger.open(HOME)).status
+    person = await opened(house, {"user": ALICE})
+    with pytest.raises(BrokerError) as refused:
+        await house.broker.connections.visits.invited(person.cookies["oab-connections"].value)
+    assert Code.STATE_UNKNOWN is refused.value.code
+
+
+async def test_bob_sees_and_ends_nothing_of_alice_and_of_the_team(house: House) -> None:
+    """By the page, and by every address that hers has."""
+    await house.connected()
+    await house.connected("team")
+    mail, team = await house.grant(), await house.grant("team", TEAM)
+    assert mail is not None
+    assert team is not None
+    await house.ask_link("files")
+    alice, bob = await opened(house, {"user": ALICE, "global": TEAM}), await opened(house, {"user": BOB})
+    for hers in ("Mail", "Files", "Team", ALICE, TEAM, mail.id, "/connect/"):
+        assert hers not in bob.page.source
+    for grant in (mail, team):
+        assert_says(await bob.open(f"{HOME}/{grant.id}/disconnect"), Code.GRANT_NOT_FOUND)
+        for action in ("disconnect", "switch", "again"):
+            page = await alice.open(f"{HOME}/{grant.id}/disconnect")
+            field = dict(page.form("csrf").fields)["csrf"]
+            own = await bob.open(HOME)
+            answer = await bob.post(f"{HOME}/{grant.id}/{action}", [("csrf", field)], initiator=own)
+            assert_says(answer, Code.OWNER_BINDING_FAILED)
+    assert isinstance(await house.ask(), Ready)
+    assert isinstance(await house.ask("team"), Ready)
+
+
+async def test_with_a_form_of_his_own_bob_still_ends_nothing_of_alices(house: House) -> None:
+    """His browser, his visit, and a field made for that very address: the grant is none of his."""
+    await house.connected()
+    grant = await house.grant()
+    assert grant is not None
+    bob = await opened(house, {"user": BOB})
+    cookie = bob.cookies["oab-connections"].value
+    for action in ("disconnect", "switch", "again"):
+        field = house.broker.doors.pages  # noqa: F841  (the page is the only maker of fields: made here as it does)
+        token = field_for(house, cookie, f"/connections/{grant.id}/{action}")
+        own = await bob.open(HOME)
+        answer = await bob.post(f"{HOME}/{grant.id}/{action}", [("csrf", token)], initiator=own)
+        assert_says(answer, Code.GRANT_NOT_FOUND)
+    assert isinstance(await house.ask(), Ready)
+
+
+def field_for(house: House, cookie: str, path: str) -> str:
+    """The hidden field as our pages make it."""
+    from oauthbroker.web import csrf
+
+    return csrf.csrf_token(lambda message: house.store.mac("csrf", message.hex()), cookie[22:], path)
+
+
+async def test_disconnect_asks_first_then_ends_it_here_and_at_the_provider(house: House) -> None:
+    ready = await house.connected()
+    await house.events()
+    grant = await house.grant()
+    assert grant is not None
+    person = await opened(house, {"user": ALICE})
+    page = await person.open(f"{HOME}/{grant.id}/disconnect")
+    assert "Disconnect Mail?" in page.text
+    assert isinstance(await house.ask(), Ready), "a question changes nothing"
+    page = await press(person, "/disconnect")
+    assert f"{HOME}?done=disconnected" == page.location
+    assert "Agents can no longer use it" in (await person.follow()).text
+    assert "Nothing is connected" in person.page.text
+    assert isinstance(await house.ask(), AuthorizationRequired)
+    assert not await house.idp.is_active(ready.access_token.reveal()) if hasattr(house.idp, "is_active") else True
+    assert ["auth.revoked"] == [event["type"] for event in await house.events()]
+    assert [("disconnect", grant.id)] == [
+        (each.action, each.target) for each in house.audit.entries if isinstance(each, PageAction)
+    ]
+    assert_says(await person.open(f"{HOME}/{grant.id}/disconnect"), Code.GRANT_NOT_FOUND)
+
+
+async def test_switching_the_account_goes_by_the_connect_page_and_changes_who_agreed(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    shared = global_app(identity_provider)
+    from dataclasses import replace
+
+    shared = replace(shared, owner=replace(shared.owner, authorizers="anyone"))
+    async with running(identity_provider, [shared], clock=test_clock) as house:
+        await house.connected("team")
+        await house.events()
+        before = await house.grant("team", TEAM)
+        person = await opened(house, {"global": TEAM})
+        page = await press(person, "/switch")
+        assert page.location is not None
+        assert page.location.startswith(f"{BASE}/connect/")
+        done = await connect_through(person, house.idp, page.location, "bob")
+        assert 200 == done.status, done.text
+        after = await house.grant("team", TEAM)
+        assert before is not None
+        assert after is not None
+        assert (ALICE, BOB) == (before.authorized_by, after.authorized_by)
+        assert ["auth.granted"] == [event["type"] for event in await house.events()], "to whoever asked last"
+
+
+async def test_where_the_account_is_the_subject_no_other_account_is_offered(house: House) -> None:
+    await house.connected()
+    grant = await house.grant()
+    assert grant is not None
+    person = await opened(house, {"user": ALICE})
+    assert "/switch" not in person.page.source
+    token = field_for(house, person.cookies["oab-connections"].value, f"/connections/{grant.id}/switch")
+    answer = await person.post(f"{HOME}/{grant.id}/switch", [("csrf", token)], initiator=person.page)
+    assert_says(answer, Code.REQUEST_INVALID)
+
+
+async def test_a_connection_that_is_dead_says_so_and_can_be_agreed_to_again(house: House) -> None:
+    await house.connected()
+    house.idp.client("client-mail")
+    house.clock.advance(3601)
+    house.idp.forget_refresh_tokens() if hasattr(house.idp, "forget_refresh_tokens") else None
+    grant = await house.grant()
+    assert grant is not None
+    await kill(house)
+    person = await opened(house, {"user": ALICE})
+    assert "Needs you again" in person.page.text
+    page = await press(person, "/again")
+    assert page.location is not None
+    assert 200 == (await connect_through(person, house.idp, page.location, "alice")).status
+    assert isinstance(await house.ask(), Ready)
+
+
+async def kill(house: House) -> None:
+    """The grant as it is once a provider has said that its refresh token is dead, and its token has ended."""
+    from dataclasses import replace
+
+    held = await house.repository.grant("mail", ALICE)
+    assert held is not None
+    grant = held.record
+    assert grant.token is not None
+    dead = replace(grant, renewal=grant.renewal.over("dead"), token=replace(grant.token, expires_at=house.clock.now()))
+    async with house.repository.pair("mail", ALICE):
+        await house.repository.save_grant(dead, expect=held.generation)
+
+
+async def test_waiting_requests_are_there_with_their_way_on(house: House) -> None:
+    asked = await house.ask_link()
+    person = await opened(house, {"user": ALICE})
+    assert "planner is asking for access" in person.page.text
+    assert asked.authorization_url in person.page.source
+    assert 200 == (await house.connect(asked, browser=person)).status
+
+
+@pytest.mark.parametrize(
+    "subjects", [{}, {"user": ""}, {"team": "x"}, {"user": "x" * 1025}, {"user": 7}, {"user": ALICE, "admin": "x"}]
+)
+async def test_a_link_is_for_subjects_and_nothing_else(house: House, subjects: Any) -> None:
+    with pytest.raises(BrokerError) as refused:
+        await house.broker.connections.link(subjects)
+    assert Code.REQUEST_INVALID is refused.value.code
+
+
+async def test_another_worker_of_the_store_honours_link_cookie_and_end(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+) -> None:
+    store = file_store(tmp_path, test_clock)
+    apps = [user_app(identity_provider)]
+    async with (
+        running(identity_provider, apps, clock=test_clock, store=store) as one,
+        running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as two,
+    ):
+        url, _ = await one.broker.connections.link({"user": ALICE})
+        person = two.browser()
+        await person.open(url)
+        assert 303 == (await person.submit()).status
+        person.serve(BASE, one.broker.web)
+        assert 200 == (await person.open(HOME)).status
+        await press(person, "/leave")
+        person.serve(BASE, two.broker.web)
+        assert 401 == (await person.open(HOME)).status
+
+
+async def test_the_store_keeps_neither_ticket_nor_cookie(house: House) -> None:
+    """Sealed, and still only hashes: not even who opens the seal can come in."""
+    url, _ = await house.broker.connections.link({"user": ALICE})
+    ticket = url.rpartition("/")[2]
+    person = await opened(house, {"user": ALICE})
+    cookie = person.cookies["oab-connections"].value
+    bodies = b"".join([entry.body async for entry in house.store.scan("visits")])
+    assert bodies
+    for secret in (ticket[22:], cookie[22:]):
+        assert secret.encode() not in bodies
+
+
+async def test_visits_that_are_over_are_swept(house: House) -> None:
+    await opened(house, {"user": ALICE})
+    await house.broker.connections.link({"user": ALICE})
+    assert 2 == await house.store.count("visits")
+    house.clock.advance(601)
+    await house.broker.people.tend()
+    assert 1 == await house.store.count("visits")
+    house.clock.advance(1800)
+    await house.broker.people.tend()
+    assert 0 == await house.store.count("visits")
+
+
+async def test_uses_are_written_once_in_five_minutes_and_when_the_broker_ends(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+) -> None:
+    apps = [user_app(identity_provider)]
+    async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
+        await house.connected()
+        assert 1 == await house.broker.people.uses.write()
+        for _ in range(10):
+            await house.ask()
+            assert 0 == await house.broker.people.uses.write()
+        test_clock.advance(301)
+        await house.ask(of=turn(agent="researcher"))
+    async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
+        grant = await house.grant()
+        assert grant is not None
+        use = await house.broker.people.uses.last(grant.id)
+        assert use is not None
+        assert ("planner", "researcher", test_clock.now()) == (use.first_agent, use.agent, use.at)
