@@ -38,6 +38,7 @@ class Desk:
         """For a template."""
         return {
             "kind": "desk",
+            "done": "",
             "text": self.text,
             "url": self.url,
             "token": self.token,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.canary import Canaries
+from oauthbroker.web import csrf
 from tests.house import ALICE, BASE, BOB, TEAM, House, file_store, global_app, running, tree, turn, user_app
 from tests.story.test_callback import assert_says
 
@@ -32,12 +34,9 @@ async def opened(house: House, subjects: Mapping[str, str], browser: Browser | N
     return person
 
 
-async def press(person: Browser, words: str) -> Page:
-    """The form whose button says so."""
-    for form in person.page.document.forms:
-        if any(words in f"{form.action}" for _ in [0]):
-            return await person.submit(form=form)
-    raise LookupError(words)
+async def press(person: Browser, path: str) -> Page:
+    """The one form that goes there."""
+    return await person.submit(form=next(form for form in person.page.document.forms if form.action.endswith(path)))
 
 
 async def test_a_person_sees_what_is_connected_and_who_used_it_last(house: House) -> None:
@@ -176,7 +175,6 @@ async def test_with_a_form_of_his_own_bob_still_ends_nothing_of_alices(house: Ho
     bob = await opened(house, {"user": BOB})
     cookie = bob.cookies["oab-connections"].value
     for action in ("disconnect", "switch", "again"):
-        field = house.broker.doors.pages  # noqa: F841  (the page is the only maker of fields: made here as it does)
         token = field_for(house, cookie, f"/connections/{grant.id}/{action}")
         own = await bob.open(HOME)
         answer = await bob.post(f"{HOME}/{grant.id}/{action}", [("csrf", token)], initiator=own)
@@ -186,26 +184,24 @@ async def test_with_a_form_of_his_own_bob_still_ends_nothing_of_alices(house: Ho
 
 def field_for(house: House, cookie: str, path: str) -> str:
     """The hidden field as our pages make it."""
-    from oauthbroker.web import csrf
-
     return csrf.csrf_token(lambda message: house.store.mac("csrf", message.hex()), cookie[22:], path)
 
 
 async def test_disconnect_asks_first_then_ends_it_here_and_at_the_provider(house: House) -> None:
-    ready = await house.connected()
+    await house.connected()
     await house.events()
     grant = await house.grant()
     assert grant is not None
     person = await opened(house, {"user": ALICE})
     page = await person.open(f"{HOME}/{grant.id}/disconnect")
-    assert "Disconnect Mail?" in page.text
+    assert "Agents can no longer use Mail for you" in page.text
     assert isinstance(await house.ask(), Ready), "a question changes nothing"
     page = await press(person, "/disconnect")
     assert f"{HOME}?done=disconnected" == page.location
     assert "Agents can no longer use it" in (await person.follow()).text
     assert "Nothing is connected" in person.page.text
     assert isinstance(await house.ask(), AuthorizationRequired)
-    assert not await house.idp.is_active(ready.access_token.reveal()) if hasattr(house.idp, "is_active") else True
+    assert house.idp.count("revoke") > 0
     assert ["auth.revoked"] == [event["type"] for event in await house.events()]
     assert [("disconnect", grant.id)] == [
         (each.action, each.target) for each in house.audit.entries if isinstance(each, PageAction)
@@ -217,8 +213,6 @@ async def test_switching_the_account_goes_by_the_connect_page_and_changes_who_ag
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     shared = global_app(identity_provider)
-    from dataclasses import replace
-
     shared = replace(shared, owner=replace(shared.owner, authorizers="anyone"))
     async with running(identity_provider, [shared], clock=test_clock) as house:
         await house.connected("team")
@@ -250,11 +244,6 @@ async def test_where_the_account_is_the_subject_no_other_account_is_offered(hous
 
 async def test_a_connection_that_is_dead_says_so_and_can_be_agreed_to_again(house: House) -> None:
     await house.connected()
-    house.idp.client("client-mail")
-    house.clock.advance(3601)
-    house.idp.forget_refresh_tokens() if hasattr(house.idp, "forget_refresh_tokens") else None
-    grant = await house.grant()
-    assert grant is not None
     await kill(house)
     person = await opened(house, {"user": ALICE})
     assert "Needs you again" in person.page.text
@@ -266,8 +255,6 @@ async def test_a_connection_that_is_dead_says_so_and_can_be_agreed_to_again(hous
 
 async def kill(house: House) -> None:
     """The grant as it is once a provider has said that its refresh token is dead, and its token has ended."""
-    from dataclasses import replace
-
     held = await house.repository.grant("mail", ALICE)
     assert held is not None
     grant = held.record
