@@ -19,6 +19,7 @@ Flow = Literal["authorizationCode", "deviceCode", "clientCredentials"]
 AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
 AssertionType = Literal["JWT", "client-authentication+jwt"]
 Binding = Literal["providerIdentity", "runtimeConfirm", "channelCode", "brokerLogin", "localOperator"]
+Vouching = Literal["runtimeConfirm", "channelCode", "brokerLogin"]
 Link = Literal["connect", "direct"]
 Pushing = Literal["auto", "required", "never"]
 IdentitySource = Literal["tokenResponse", "idToken", "userInfo"]
@@ -32,6 +33,12 @@ IdTokenAlgorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"
 ]
 ANYONE: Literal["anyone"] = "anyone"
+# Who brought the code is vouched for before it is redeemed; until then it is parked.
+VOUCHING: Mapping[str, Vouching] = {
+    "runtimeConfirm": "runtimeConfirm",
+    "channelCode": "channelCode",
+    "brokerLogin": "brokerLogin",
+}
 # What says who we are, what the body is, or where it goes: no quirk may say it.
 OUR_HEADERS = frozenset(
     {"authorization", "accept-encoding", "connection", "content-length", "content-type", "cookie", "host", "te",
@@ -98,12 +105,19 @@ class IdentityRule:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who may own what comes back. `authorizers` is for global mode: accounts, or `anyone`."""
+    """Who may own what comes back. `authorizers` is for global mode: accounts, or `anyone`. `confirm_url` is the
+    runtime's page for `runtimeConfirm`, where it is another one than the broker's."""
 
     binding: Binding = "providerIdentity"
     global_identity: IdentityRule | None = None
     user_identity: IdentityRule | None = None
     authorizers: tuple[str, ...] | Literal["anyone"] = ()
+    confirm_url: str = ""
+
+    @property
+    def vouching(self) -> Vouching | None:
+        """The binding, where somebody has to say whose browser came back before the code is redeemed."""
+        return VOUCHING.get(self.binding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +238,7 @@ class OAuthApp:
             self.provider, self.flow, self.subject_mode, self.client.client_id, self.client.auth_method,
             [getattr(self.endpoints, slot) for slot in Endpoints.__slots__],
             self.redirect.uri, self.redirect.link, self.owner.binding, self.resource, self.scopes,
+            *([self.owner.confirm_url] if self.owner.confirm_url else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 

@@ -11,9 +11,11 @@ from oauthbroker.clock import Clock
 from oauthbroker.flows.callback import Callback
 from oauthbroker.flows.connect import Connect
 from oauthbroker.flows.device import DeviceCodes
+from oauthbroker.flows.exchange import Exchange
 from oauthbroker.flows.fetch import Fetch
 from oauthbroker.flows.finish import Finish
 from oauthbroker.flows.opening import Opening
+from oauthbroker.flows.parking import Parking
 from oauthbroker.flows.polling import Polling
 from oauthbroker.flows.refresh import Refresh
 from oauthbroker.flows.revoke import Revoke
@@ -27,9 +29,9 @@ from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.watch import Watch
 from oauthbroker.quota import OpenSessions
 from oauthbroker.renewing import Renewing
-from oauthbroker.protocol.watch import Watch
 from oauthbroker.repository import Repository
 from oauthbroker.settings import Limits, Settings
 
@@ -76,6 +78,8 @@ class Flows:
     opening: Opening
     connect: Connect
     callback: Callback
+    exchange: Exchange
+    parking: Parking
     polling: Polling
     refresh: Refresh
     revoke: Revoke
@@ -101,11 +105,14 @@ class Flows:
         devices = DeviceCodes(asker, means.transport.check_url, discovery, of_devices, clock, tell, polling.watch)
         keeper = Keeper(clock, metrics, tell)
         renewing = Renewing(repository, keeper, revoke.tokens, revoke.late, clock, audit, metrics, tell)
+        exchange = Exchange(asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
         redeemer, fetch = Redeemer(asker, means.owners, clock), Fetch(repository, asker, discovery, clock)
         return cls(
             opening=Opening(repository, finish, quota, devices, clock, audit, limits),
             connect=Connect(repository, asker, discovery, finish, quota, clock, audit),
-            callback=Callback(repository, asker, discovery, finish, revoke.tokens, quota.ended, clock, limits),
+            callback=Callback(repository, discovery, finish, exchange, quota.ended, clock),
+            exchange=exchange,
+            parking=Parking(repository, finish, exchange, apps.get, quota.ended, clock),
             polling=polling,
             refresh=Refresh(repository, discovery, redeemer, fetch, renewing, of_refresh, clock, limits, tell),
             revoke=revoke,

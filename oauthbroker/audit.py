@@ -55,6 +55,15 @@ class ConnectStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerConfirmed:
+    """Somebody vouched for the browser that brought a parked code, which is redeemed next; `how` is the binding."""
+
+    app: str
+    session: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class Connected:
     """A grant is being written: the entry comes first, `ConnectFailed` follows if it could not be."""
 
@@ -190,6 +199,7 @@ Entry = (
     | StaticTokenIssued
     | AuthorizationRequested
     | ConnectStarted
+    | OwnerConfirmed
     | Connected
     | ConnectFailed
     | TokensDropped

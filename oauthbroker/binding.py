@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from oauthbroker.apps import OAuthApp
@@ -30,26 +31,44 @@ class OwnerVerdict:
     authorized_by: str | None = None
 
 
-def judge_owner(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
+def judge_owner(app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bool = False) -> OwnerVerdict:
     """Compares byte for byte; no folding, no e-mail, no display name.
+
+    `confirmed`: by this app's binding somebody said whose browser brought the code, and it was the subject's. An app
+    whose binding asks for that gets nothing without it, whatever the provider says.
 
     Raises `subjectMismatch` (another account, tenant or team), `subjectForbidden` (global mode, not an
     authorizer), `subjectUnverifiable` (nothing to compare with, and no other binding that vouches).
     """
+    if app.owner.vouching is not None and not confirmed:
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     if app.subject_mode == "global":
         return _judge_global(app, subject, facts)
     return _judge_user(app, subject, facts)
 
 
 def _judge_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
-    if app.owner.user_identity is not None:
+    if _speaks_of(app, subject):
         if facts.user_identity is None:
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
         if facts.user_identity != subject:
             raise BrokerError(Code.SUBJECT_MISMATCH)
-    elif app.owner.binding != "localOperator":  # the other bindings do not exist yet: nothing vouches
+    elif app.owner.binding != "localOperator" and app.owner.vouching is None:  # nothing vouches
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE)
     return OwnerVerdict(_pin(app, facts, facts.user_identity), facts.user_identity)
+
+
+def _speaks_of(app: OAuthApp, subject: str) -> bool:
+    """Whether `identity.user` can say anything about this subject: where somebody vouches for the browser, subjects
+    may be accounts of the runtime's own, in a spelling that the provider's accounts never have."""
+    rule = app.owner.user_identity
+    return rule is not None and (app.owner.vouching is None or spelling(rule.template).fullmatch(subject) is not None)
+
+
+def spelling(template: str) -> re.Pattern[str]:
+    """What an identity's template can produce: a claim never holds a colon, unless it is a `{*claim}`."""
+    parts = re.split(r"\{[^{}]*\}", template)
+    return re.compile((".+" if "{*" in template else "[^:]+").join(map(re.escape, parts)))
 
 
 def _judge_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
@@ -88,7 +107,8 @@ def check_same_owner(
         )
     else:
         compared = pinned is not None and facts.account is not None and _pins_id_token(app)
-        same = facts.user_identity in {None, subject} and (not compared or facts.account == pinned)
+        known = subject if _speaks_of(app, subject) else (authorized_by or facts.user_identity)
+        same = facts.user_identity in {None, known} and (not compared or facts.account == pinned)
     if not same:
         raise BrokerError(Code.SUBJECT_MISMATCH)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditWriter, StaticTokenIssued
 from oauthbroker.clock import Clock
+from oauthbroker.confirming import Confirming
 from oauthbroker.consent import Consent
 from oauthbroker.context import OAuthContext
 from oauthbroker.in_use import Health, InUse
@@ -46,6 +47,7 @@ class Broker:
     secrets: Secrets
     outcomes: Outcomes
     waiting: Pending
+    confirming: Confirming
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
@@ -89,6 +91,16 @@ class Broker:
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
         """Waits until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout` s."""
         return await self.outcomes.wait(auth_session_id, timeout)
+
+    async def confirm(self, handle: str, subject: str) -> SessionOutcome:
+        """The page that `owner.binding: runtimeConfirm` sends browsers to says who is logged in there; how the
+        connection ended. Raises `stateUnknown` (unknown, used, late), `ownerBindingFailed` (somebody else)."""
+        return await self.confirming.confirm(handle, subject)
+
+    async def relay_code(self, turn: Turn, code: str, *, apps: Collection[str] | None = None) -> SessionOutcome:
+        """Somebody sent the code of `owner.binding: channelCode` in the turn's conversation; how the connection
+        ended. `apps`: only these may be meant, None for all. Raises `stateUnknown`."""
+        return await self.confirming.relay(turn, code, apps)
 
     async def cancel(self, auth_session_id: str) -> bool:
         """The person said no in the conversation: the link dies, no event. False when there was nothing to cancel."""

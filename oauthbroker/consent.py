@@ -6,16 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.apps import OAuthApp, Vouching
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.callback import Callback
 from oauthbroker.flows.connect import Connect, Departure
+from oauthbroker.flows.parking import Parking
 from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.records import Parked
 from oauthbroker.results import DevicePrompt
+from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
 from oauthbroker.tracing import Span, span
 
-__all__ = ["Consent", "Departure", "Ending", "Invitation"]
+__all__ = ["Arrival", "Consent", "Departure", "Ending", "Invitation", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,26 @@ class Ending:
     code: Code | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A browser came back with a code. `parked`: it is not redeemed before somebody has vouched for the browser."""
+
+    locator: str
+    parked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is left to do for a browser whose code is parked: to go to `url`, or to be shown `code`. Neither: somebody
+    has vouched for it, and the code is being redeemed."""
+
+    app: OAuthApp
+    until: datetime
+    kind: Vouching | None = None
+    url: Secret | None = None
+    code: Secret | None = None
+
+
 class Consent:
     """The door for `web`. Every method takes what a browser sent and raises errors that are fit to be shown."""
 
@@ -47,14 +71,18 @@ class Consent:
         apps: Mapping[str, OAuthApp],
         connect: Connect,
         callback: Callback,
+        parking: Parking,
         discovery: Discovery,
         clock: Clock,
+        settings: Callable[[], Settings],
     ) -> None:
         self._apps = apps
         self._connect = connect
         self._callback = callback
+        self._parking = parking
         self._discovery = discovery
         self._clock = clock
+        self._settings = settings
 
     @property
     def apps(self) -> Mapping[str, OAuthApp]:
@@ -90,22 +118,52 @@ class Consent:
         return Ending(app, session.failure or Code.STATE_EXPIRED)
 
     async def depart(self, ticket: str) -> Departure:
-        """Sends this browser off to the provider. Raises `stateUnknown`."""
+        """Sends this browser off to the provider. Raises `stateUnknown`; `appMisconfigured` where there would be no
+        way on after it has come back."""
         session = (await self._connect.look(ticket)).record
-        return await self._connect.start(self._app(session.app), ticket)
+        app = self._app(session.app)
+        if app.owner.vouching == "runtimeConfirm":
+            self._runtime_page(app)
+        return await self._connect.start(app, ticket)
 
     async def decline(self, ticket: str) -> OAuthApp:
         """The person said no. Raises `stateUnknown`."""
         session = await self._connect.decline(ticket)
         return self._app(session.app)
 
-    async def arrive(self, app: OAuthApp, query: bytes, cookie_of: Callable[[str], str | None]) -> str:
-        """The provider sent the browser back to `app`'s path; the locator of the session that was completed.
+    async def arrive(self, app: OAuthApp, query: bytes, cookie_of: Callable[[str], str | None]) -> Arrival:
+        """The provider sent the browser back to `app`'s path; the session that was completed, or whose code waits.
 
         Raises the codes of cases 1 to 45 (tests/CASES.md).
         """
         with span(Span.CALLBACK, app=app.name):
-            return (await self._callback.receive(app, query, cookie_of)).locator
+            session = await self._callback.receive(app, query, cookie_of)
+        return Arrival(session.locator, session.parked is not None)
+
+    async def next_step(self, locator: str, cookie: str | None) -> Step | Ending:
+        """What a browser does that has brought a code back. Changes nothing. Raises `stateUnknown`, also for a
+        browser that is another one."""
+        session = await self._parking.look(locator, cookie)
+        app = self._app(session.app)
+        if not session.open:
+            return Ending(app, None if session.status == "completed" else session.failure or Code.STATE_EXPIRED)
+        if session.parked is None:
+            return Step(app, session.expires_at)
+        return self._step(app, session.parked)
+
+    def _step(self, app: OAuthApp, parked: Parked) -> Step:
+        if parked.kind == "channelCode":
+            return Step(app, parked.until, parked.kind, code=parked.proof)
+        page = self._runtime_page(app)
+        url = f"{page}{'&' if '?' in page else '?'}handle={parked.proof.reveal()}"
+        return Step(app, parked.until, parked.kind, url=Secret(url))
+
+    def _runtime_page(self, app: OAuthApp) -> str:
+        """Where the configuration says that people are logged in. Nothing that comes in names a page."""
+        page = app.owner.confirm_url or self._settings().confirm_url
+        if not page:
+            raise BrokerError(Code.APP_MISCONFIGURED, note="runtimeConfirm without a confirmUrl")
+        return page
 
     def seconds_left(self, until: datetime) -> int:
         """For a cookie's Max-Age."""

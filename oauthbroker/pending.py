@@ -52,7 +52,7 @@ class Pending:
                 _item(app, held.record, self._settings)
                 for held in await self._repository.waiting(app.name, subject)
                 if held.record.resume.address == turn.resume_target.address
-                and held.record.claim is None
+                and not held.record.taken
                 and held.record.expires_at > self._clock.now()
             ]
         return {"type": "auth.pending", "items": items} if items else None

@@ -7,7 +7,7 @@ are not known are passed over, so that a newer broker is understood.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -167,10 +167,11 @@ _KINDS: dict[str, type[Ready | AuthorizationRequired | Failed]] = {
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """How an authorization stands. `code` says why a failed one failed."""
+    """How an authorization stands. `code` says why a failed one failed. Two are the same that stand the same."""
 
     status: Literal["pending", "completed", "failed", "expired"]
     code: Code | None = None
+    auth_session_id: str = field(default="", compare=False)
 
 
 def result_from_json(data: object) -> TokenResult:

@@ -225,11 +225,11 @@ class Outcomes:
     async def now(self, auth_session_id: str) -> SessionOutcome:
         held = await self._repository.session(locator_of(auth_session_id))
         if held is None:
-            return SessionOutcome("expired")
+            return SessionOutcome("expired", auth_session_id=auth_session_id)
         session = held.record
-        if session.open and session.claim is None and session.expires_at <= self._clock.now():
-            return SessionOutcome("expired")
-        return SessionOutcome(session.status, session.failure)
+        if session.open and session.claim is None and session.ends_at <= self._clock.now():
+            return SessionOutcome("expired", auth_session_id=auth_session_id)
+        return SessionOutcome(session.status, session.failure, auth_session_id)
 
 
 def locator_of(auth_session_id: str) -> str:

@@ -21,6 +21,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve
 from oauthbroker.config.settings import with_key_file
+from oauthbroker.confirming import Confirming
 from oauthbroker.consent import Consent
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.in_use import Health, InUse
@@ -248,7 +249,9 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
     upkeep = Upkeep(repository, flows.refresh, apps.get, clock)
     queues = Queues(repository, clock, settings.limits, metrics)
     relay = Relay(repository, queues, revocations, moved)
-    consent = Consent(apps, flows.connect, flows.callback, means.discovery, clock)
+    consent = Consent(
+        apps, flows.connect, flows.callback, flows.parking, means.discovery, clock, lambda: in_use.bundle.settings
+    )
 
     def health() -> Health:
         unstored = Code.STORE_UNAVAILABLE if flows.keeper.unstored else None
@@ -284,6 +287,7 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
         secrets=Secrets(repository, clock, audit),
         outcomes=Outcomes(repository, clock, moved, life),
         waiting=Pending(apps, repository, flows.connect, settings, clock),
+        confirming=Confirming(apps, flows.parking),
         clock=clock,
         audit=audit,
         metrics=metrics,

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from oauthbroker.apps import ANYONE, IdentitySource
+from oauthbroker.binding import spelling
 from oauthbroker.config.merge import Identity, Merged, params_in
 from oauthbroker.errors import Code
 from oauthbroker.turn import SubjectMode
@@ -125,16 +126,10 @@ def _check_authorizers(app: Merged) -> None:
     if written == [ANYONE]:
         return
     rule = app.identities["user"].rule
-    shape = _shape(rule.template) if rule and not template_flaw(rule.template) else _ACCOUNT
+    shape = spelling(rule.template) if rule and not template_flaw(rule.template) else _ACCOUNT
     for index, account in enumerate(written):
         if not _ACCOUNT.fullmatch(account) or not shape.fullmatch(account):
             what = "an account that owner.identity.user can never produce"
             app.written.refuse((*path, index), what, "write it exactly as the template of identity.user spells it")
         elif account in written[:index]:
             app.written.refuse((*path, index), "the same account twice", "remove one")
-
-
-def _shape(template: str) -> re.Pattern[str]:
-    """What a template can produce: a claim never holds a colon, unless it is a `{*claim}`."""
-    parts = re.split(r"\{[^{}]*\}", template)
-    return re.compile((".+" if "{*" in template else "[^:]+").join(map(re.escape, parts)))

@@ -55,7 +55,7 @@ class Connect:
         if held is None or held.record.ticket is None or not held.record.ticket.matches(ticket):
             raise BrokerError(Code.STATE_UNKNOWN)
         session = held.record
-        if not session.open or session.claim is not None or session.expires_at <= self.clock.now():
+        if not session.open or session.taken or session.expires_at <= self.clock.now():
             raise BrokerError(Code.STATE_UNKNOWN)
         return held
 

@@ -57,10 +57,13 @@ class Finish:
     learn: Callable[[Grant], None]
     wake: Callable[[], None]
 
-    async def claim(self, held: Held[AuthSession], seconds: float) -> Held[AuthSession] | None:
+    async def claim(
+        self, held: Held[AuthSession], seconds: float, *, confirmed: bool = False
+    ) -> Held[AuthSession] | None:
         """The right to finish a session, once: one winner in all processes, None for everybody else. Nobody else
         looks at it for `seconds`."""
-        claimed = held.record.claimed(random_text(self.clock, 128), self.clock.now() + timedelta(seconds=seconds))
+        until = self.clock.now() + timedelta(seconds=seconds)
+        claimed = held.record.claimed(random_text(self.clock, 128), until, confirmed=confirmed)
         try:
             return await self.repository.save_session(claimed, expect=held.generation)
         except Conflict:
@@ -73,7 +76,8 @@ class Finish:
         provider call raises.
         """
         facts = await self.owners.read(app, tokens, session.attempt.nonce, sent_at)  # (1)
-        owner = judge_owner(app, session.subject, facts)  # (2)
+        confirmed = session.claim is not None and session.claim.confirmed
+        owner = judge_owner(app, session.subject, facts, confirmed=confirmed)  # (2)
         scopes, missing = granted_scopes(app, session.scopes, tokens.scopes)  # (3)
         return Verified(tokens, owner, scopes, missing)
 

@@ -111,7 +111,7 @@ class Opening:
     def _reusable(self, app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]]) -> AuthSession | None:
         for held in waiting:
             session = held.record
-            fits = _same_wish(session, wish) and session.claim is None and session.config_digest == app.digest()
+            fits = _same_wish(session, wish) and not session.taken and session.config_digest == app.digest()
             fits = fits and not session.worn_out
             half = (session.expires_at - session.created_at) / 2
             if fits and session.expires_at - self.clock.now() > half:
@@ -152,7 +152,7 @@ class Opening:
         Who types a device code does so elsewhere, unseen: such a session ends by itself.
         """
         session = held.record
-        if not _same_wish(session, wish) or session.attempt.cookie is not None or session.claim is not None:
+        if not _same_wish(session, wish) or session.attempt.cookie is not None or session.taken:
             return False
         if session.device is not None:
             return False

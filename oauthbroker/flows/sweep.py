@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
 from oauthbroker.records import AuthSession
 from oauthbroker.repository import Conflict, Held, Repository
@@ -63,6 +63,8 @@ class Sweep:
             return await self.finish.recover(held)
         if session.open and self._ends_at(session) <= now:
             self.ended(session.locator)
+            if session.parked is not None:  # somebody agreed, and nobody said whose browser that was
+                return await self.finish.fail(held, Code.OWNER_BINDING_FAILED)
             return await self.finish.lapse(held, event="auth.expired" if self.expired_events else None)
         if session.open and session.device is not None and self.watch is not None:
             self.watch(session)
@@ -75,5 +77,5 @@ class Sweep:
     def _ends_at(self, session: AuthSession) -> datetime:
         """A poll that left in time may come back with tokens a little later."""
         if session.device is None:
-            return session.expires_at
+            return session.ends_at
         return session.expires_at + timedelta(seconds=self.limits.provider_seconds)

@@ -36,7 +36,8 @@ class CallbackParams:
 
 @dataclass(frozen=True, slots=True)
 class ValidCallback:
-    """A code that belongs to this session, this app and this browser. Only `validate_callback` makes one."""
+    """A code that belongs to this session, this app and this browser. Only `validate_callback` makes one, and
+    `unparked` out of one that it passed."""
 
     code: Secret
 
@@ -72,7 +73,7 @@ def validate_callback(
 
     (1) the session exists and its state is this one, compared in constant time
     (2) it was opened for this very app
-    (3) it has not ended, (4) nobody has claimed it, (5) it has not expired
+    (3) it has not ended, (4) nobody has come back with it, (5) it has not expired
     (6) the browser is the one that left for the provider
     (7) the response's issuer is the provider's (RFC 9207)
     (8) the person agreed
@@ -85,11 +86,11 @@ def validate_callback(
         raise BrokerError(Code.APP_MISMATCH)
     if session.status == "expired":
         raise BrokerError(Code.STATE_EXPIRED)
-    if not session.open or session.claim is not None:  # (3) (4)
+    if not session.open or session.taken:  # (3) (4)
         raise BrokerError(Code.STATE_USED)
     if now >= session.expires_at:  # (5)
         raise BrokerError(Code.STATE_EXPIRED)
-    if needs_cookie(session) and not cookie_fits(session, cookie):  # (6)
+    if (needs_cookie(session) or app.owner.vouching is not None) and not cookie_fits(session, cookie):  # (6)
         raise BrokerError(Code.OWNER_BINDING_FAILED)
     if params.issuer is None:  # (7)
         if issuer_promised:
@@ -99,6 +100,14 @@ def validate_callback(
     if params.code is None:  # (8)
         raise BrokerError(Code.PROVIDER_DENIED)
     return ValidCallback(params.code)
+
+
+def unparked(session: AuthSession, now: datetime) -> ValidCallback:
+    """The code that was parked when its callback was found valid. Raises `stateUnknown` when there is none, or when
+    its time is over."""
+    if not session.open or session.parked is None or now >= session.parked.until:
+        raise BrokerError(Code.STATE_UNKNOWN)
+    return ValidCallback(session.parked.code)
 
 
 def needs_cookie(session: AuthSession) -> bool:

@@ -121,7 +121,8 @@ class AuthSession:
         return self.presses >= MAX_PRESSES
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.id[:9]}..., {self.status}{', claimed' if self.claim else ', parked' if self.parked else ''})"
+        mark = ", claimed" if self.claim else ", parked" if self.parked else ""
+        return f"{type(self).__name__}({self.id[:9]}..., {self.status}{mark})"
 
     def pressed(self) -> AuthSession:
         """Somebody pressed the button."""
@@ -141,9 +142,9 @@ class AuthSession:
             raise ValueError("only a session that waits for its browser takes a code")
         return replace(self, parked=parked)
 
-    def guessed(self) -> AuthSession:
-        """Somebody said a code that is not the parked one's."""
-        return replace(self, parked=self.parked.guessed() if self.parked is not None else None)
+    def tried(self) -> AuthSession:
+        """Somebody says a code in the conversation."""
+        return replace(self, parked=self.parked.tried() if self.parked is not None else None)
 
     def claimed(self, by: str, until: datetime, *, confirmed: bool = False) -> ClaimedSession:
         """One callback, or the word that confirms a parked one, takes the right to redeem; a parked code leaves the

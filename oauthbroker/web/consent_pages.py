@@ -12,10 +12,12 @@ from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.consent import Consent, Departure, Ending, Invitation
 from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.resume import locator_of
 from oauthbroker.settings import Settings
 from oauthbroker.web import csrf, pages, problems
 from oauthbroker.web.display import host_of
 from oauthbroker.web.forms import read_form
+from oauthbroker.web.next_step import render_next, render_private
 from oauthbroker.web.pages import CANCEL, CONTINUE, CSRF_FIELD, DECISION_FIELD, ConnectView
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.rendering import Page
@@ -23,6 +25,7 @@ from oauthbroker.web.routes import Handler, route
 from oauthbroker.web.texts import locale_of
 
 BROWSER_COOKIE_SECONDS = 3600
+NEXT = "/next"
 
 
 class ConsentPages:
@@ -45,6 +48,8 @@ class ConsentPages:
             route("/connect/{ticket}", self.answer_connect, "POST"),
             route("/connected/{app}", self.show_connected, "GET"),
             route("/declined/{app}", self.show_declined, "GET"),
+            route(f"{NEXT}/{{session}}", self.show_next, "GET"),
+            route("/connect", self.show_private, "GET"),
             *(route(app.redirect.callback_path, self.callback_of(app), "GET") for app in with_callback),
         ]
 
@@ -80,7 +85,7 @@ class ConsentPages:
         return pages.render_device(view, invitation.device, locale)
 
     def _ended(self, ending: Ending, request: Request) -> Response:
-        """Where the page of a device code goes once there is nothing left to do on it."""
+        """Where a page that looks again by itself goes once there is nothing left to do on it."""
         if ending.code is None:
             return self._see_other(f"/connected/{ending.app.name}")
         if ending.code is Code.PROVIDER_DENIED:
@@ -93,8 +98,10 @@ class ConsentPages:
         async def callback(request: Request) -> Response:
             if _is_prefetch(request):
                 raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
-            locator = await self._consent.arrive(app, request.scope["query_string"], self._cookies_of(request))
-            name = csrf.session_cookie_name(locator, secure=self._secure)
+            arrival = await self._consent.arrive(app, request.scope["query_string"], self._cookies_of(request))
+            if arrival.parked:  # its cookie stays: the next page is this browser's alone
+                return self._see_other(f"{NEXT}/as-{arrival.locator}")
+            name = csrf.session_cookie_name(arrival.locator, secure=self._secure)
             gone = csrf.cookie_header(name, "", secure=self._secure, max_age=0)
             return self._see_other(f"/connected/{app.name}", set_cookie=gone)
 
@@ -108,6 +115,20 @@ class ConsentPages:
     async def show_declined(self, request: Request) -> Response:
         app = self._known_app(request)
         return pages.render_outcome("denied", None, app.display_name, self._locale_of(request)).response()
+
+    async def show_next(self, request: Request) -> Response:
+        """What comes after the callback where somebody vouches for the browser first. A clean address, for this
+        browser only; shown as often as it is asked for. Not a redirect: browsers hold one that follows from a form
+        against the `form-action` of the provider's page."""
+        locator = locator_of(request.path_params["session"])
+        step = await self._consent.next_step(locator, self._cookies_of(request)(locator))
+        if isinstance(step, Ending):
+            return self._ended(step, request)
+        return render_next(step, self._locale_of(request), self._consent.now()).response()
+
+    async def show_private(self, request: Request) -> Response:
+        """Where the links in a conversation lead whose real ones were delivered privately."""
+        return render_private(self._locale_of(request)).response()
 
     async def _checked_decision(self, request: Request, ticket: str) -> str:
         """A form of our own page, sent by the browser that got it (case 87)."""

@@ -12,7 +12,7 @@ from oauthbroker import wiring
 from oauthbroker.apps import Bundle, OAuthApp
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
-from oauthbroker.flows.callback import PROVIDER_CALLS
+from oauthbroker.flows.exchange import PROVIDER_CALLS
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.settings import Limits, Settings

@@ -48,6 +48,7 @@ FLOORS = {
         "resume",
         "revocations",
         "upkeep",
+        "confirming",
         "consent",
         "inventory",
         "in_use",
@@ -84,7 +85,7 @@ HIDDEN = {"repository", "flows", "protocol"}  # what rooms and edges reach only 
 MAY_REACH_HIDDEN = {"wiring", "assembly", "tending"}
 MAY_STORE = {"repository", "shelf", "wiring", "cli", "store"}  # cli: init and keys make and unlock a store
 MAY_TESTING = {"cli", "testing"}  # cli: the demo's provider
-SHARED_BY_FLOWS = "oauthbroker.flows.finish"
+SHARED_BY_FLOWS = {"oauthbroker.flows.finish", "oauthbroker.flows.exchange"}
 
 # A name and the only files (or folders) that may use it. `testing` plays the outside world and is exempt.
 ONLY = {
@@ -176,8 +177,8 @@ def wrong(module: str, target: str) -> str | None:
         return "the store knows words and itself"
     if floor in {"rooms", "edges"} and below in HIDDEN and here not in MAY_REACH_HIDDEN:
         return "edges and rooms go through the manager"
-    if here == there == "flows" and SHARED_BY_FLOWS != target and module != "oauthbroker.flows":
-        return "flows do not know each other; what two share is finish"
+    if here == there == "flows" and target not in SHARED_BY_FLOWS and module != "oauthbroker.flows":
+        return "flows do not know each other; what two share is finish, and exchange on it"
     if ORDER.index(below) > ORDER.index(floor):
         return f"{floor} stands below {below}"
     return None

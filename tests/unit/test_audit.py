@@ -26,7 +26,7 @@ ENTRY = TokenIssued("mail", "sha256:00", "planner", "Tool/mail")
 KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
     "connector", "turn", "key",
-    "visit", "target",
+    "visit", "target", "how",
 }  # fmt: skip
 
 

@@ -1,0 +1,83 @@
+"""The pages between callback and grant, where somebody vouches for the browser first; and where private links lead."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from oauthbroker.consent import Step
+from oauthbroker.errors import Locale
+from oauthbroker.records.parked import grouped
+from oauthbroker.web.display import HOST_LIMIT, checked_url, host_of, isolated, phrase, plain_phrase
+from oauthbroker.web.rendering import Page, render
+from oauthbroker.web.texts import TEXTS
+
+LOOK_AGAIN_SECONDS = 5
+
+
+def render_next(step: Step, locale: Locale, now: datetime) -> Page:
+    """The one thing that is left to do. Raises `appMisconfigured` for an address that no browser should be given."""
+    if step.code is not None:
+        return _code(step, step.code.reveal(), locale, now)
+    if step.url is not None:
+        return _onward(step, step.url.reveal(), locale)
+    return _finishing(step, locale)
+
+
+def render_private(locale: Locale) -> Page:
+    """Says that the link is elsewhere, and nothing about whose or what for."""
+    text = TEXTS[locale]
+    html = render(
+        "plain.html",
+        locale,
+        kind="missing",
+        title=text.private_title,
+        heading=text.private_title,
+        lead=text.private_lead,
+        hint=text.private_hint,
+        refresh_seconds=0,
+    )
+    return Page(html, 200, locale)
+
+
+def _code(step: Step, code: str, locale: Locale, now: datetime) -> Page:
+    html = render(
+        "code.html",
+        locale,
+        kind="device",
+        title=plain_phrase(TEXTS[locale].code_title, app=step.app.display_name),
+        app_name=step.app.display_name,
+        code=grouped(code),
+        seconds=str(max(0, math.ceil((step.until - now).total_seconds()))),
+        refresh_seconds=LOOK_AGAIN_SECONDS,
+    )
+    return Page(html, 200, locale)
+
+
+def _onward(step: Step, url: str, locale: Locale) -> Page:
+    text, app = TEXTS[locale], step.app.display_name
+    html = render(
+        "onward.html",
+        locale,
+        kind="leaving",
+        title=plain_phrase(text.runtime_title, app=app),
+        heading=phrase(text.runtime_title, app=app),
+        lead=phrase(text.runtime_lead, host=isolated(host_of(url), HOST_LIMIT)),
+        url=checked_url(url),
+    )
+    return Page(html, 200, locale)
+
+
+def _finishing(step: Step, locale: Locale) -> Page:
+    text, app = TEXTS[locale], step.app.display_name
+    html = render(
+        "plain.html",
+        locale,
+        kind="leaving",
+        title=plain_phrase(text.finishing_title, app=app),
+        heading=phrase(text.finishing_title, app=app),
+        lead=text.finishing_lead,
+        hint="",
+        refresh_seconds=LOOK_AGAIN_SECONDS,
+    )
+    return Page(html, 200, locale)
