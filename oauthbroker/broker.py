@@ -16,6 +16,7 @@ from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditWriter, StaticTokenIssued
 from oauthbroker.clock import Clock
 from oauthbroker.confirming import Confirming
+from oauthbroker.connections import Connections
 from oauthbroker.consent import Consent
 from oauthbroker.context import OAuthContext
 from oauthbroker.in_use import Health, InUse
@@ -24,6 +25,7 @@ from oauthbroker.lifecycle import Life
 from oauthbroker.manager import Caller, OAuthManager
 from oauthbroker.metrics import Metrics
 from oauthbroker.pending import Pending
+from oauthbroker.people import People
 from oauthbroker.queues import Delivery
 from oauthbroker.reload import Reload
 from oauthbroker.results import SessionOutcome
@@ -58,7 +60,13 @@ class Broker:
     checkup: Callable[[], Health]
     turns: Turns
     api_keys: ApiKeys
+    people: People
     loop: AbstractEventLoop = field(default_factory=get_running_loop)
+
+    @property
+    def connections(self) -> Connections:
+        """What is connected for a person: `link` makes a one-time link to the page."""
+        return self.people.connections
 
     @property
     def bundle(self) -> Bundle:

@@ -63,7 +63,8 @@ class _Call:
 class OAuthManager:
     """Answers from a grant when it can, renews it when it has to, opens a session when it must; never raises.
 
-    `in_use` hears of every grant that a token was issued from.
+    `in_use` hears of every grant that a token was issued from, if its app renews ahead; `used` of each, by its id, with
+    agent, tool and time.
     """
 
     apps: Mapping[str, OAuthApp]
@@ -76,6 +77,7 @@ class OAuthManager:
     audit: AuditWriter
     metrics: Metrics
     settings: Settings
+    used: Callable[[str, str, str | None, datetime], None]
 
     async def get_access_token(
         self,
@@ -205,8 +207,9 @@ class OAuthManager:
         """Audit first: no entry, no token."""
         token = grant.token
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
-        entry = TokenIssued(grant.app, grant.id, caller.turn.agent_name, caller.tool, degraded)
-        self.audit.write(entry, self.clock.now())
+        now, agent = self.clock.now(), caller.turn.agent_name
+        self.audit.write(TokenIssued(grant.app, grant.id, agent, caller.tool, degraded), now)
+        self.used(grant.id, agent, caller.tool, now)
         self.metrics.add(Metric.TOKENS_READY, grant.app)
         if app.refresh_ahead_seconds:
             self.in_use(app, grant)

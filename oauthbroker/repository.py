@@ -21,7 +21,7 @@ from oauthbroker.store.port import Conflict, Entry, Key, Room, Store
 
 __all__ = ["Conflict", "Due", "Held", "Repository", "Room"]
 
-KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys")
+KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses")
 LEASES = ("pair", "flight", "queue")
 CACHED_GRANTS = 10_000
 PAIR_WAIT_SECONDS = 20.0

@@ -54,6 +54,7 @@ class House:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.flows.refresh.close()
+        await self._try("uses", self.broker.people.close)
         if self.tasks:
             with suppress(BrokerError):
                 await self.relay.once()
@@ -65,6 +66,7 @@ class House:
             "sweep": self.flows.sweep.once,
             "relay": self.relay.once,
             "turns": self.broker.turns.sweep,
+            "visits and uses": self.broker.people.tend,
         }.items():
             await self._try(task, work)
 

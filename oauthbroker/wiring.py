@@ -32,6 +32,7 @@ from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.pending import Pending
 from oauthbroker.metrics_folder import MetricsFolder, Sharing
+from oauthbroker.people import People
 from oauthbroker.queues import Queues
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.turn_record import TurnRecord
@@ -49,6 +50,7 @@ from oauthbroker.turns import Turns
 from oauthbroker.upkeep import Upkeep
 from oauthbroker.web.access_log import json_log
 from oauthbroker.web.app import build_web
+from oauthbroker.web.connections_pages import ConnectionsPages
 from oauthbroker.web.consent_pages import ConsentPages
 from oauthbroker.web.api.caller import Callers
 from oauthbroker.web.health import Readiness, health_routes
@@ -260,8 +262,14 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
     def healthy() -> list[BaseRoute]:
         return health_routes(health, readiness) + metrics_routes(scrape, operators)
 
-    consent_pages = ConsentPages(consent, settings, lambda message: store.mac("csrf", message.hex()), clock)
-    web = build_web([consent_pages.routes, healthy], [healthy], settings, clock, log)
+    def mac(message: bytes) -> bytes:
+        return store.mac("csrf", message.hex())
+
+    grants = Grants(apps, repository, flows.revoke, revocations)
+    people = People.of(apps, repository, grants, flows.opening, settings, clock, audit)
+    consent_pages = ConsentPages(consent, settings, mac, clock)
+    connections_pages = ConnectionsPages(people.connections, settings, mac, clock)
+    web = build_web([consent_pages.routes, connections_pages.routes, healthy], [healthy], settings, clock, log)
     readiness = Readiness(repository.probe, life, clock)
     gauges = Gauges(apps, flows.circuits, flows.opening.quota, health, queues, clock)
     scrape = Scrape(metrics, gauges, apps, place)
@@ -276,14 +284,15 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
             flows.forget_troubles(name)
 
     manager = OAuthManager(
-        apps, repository, flows.opening, flows.connect, flows.refresh, upkeep.in_use, clock, audit, metrics, settings
-    )
+        apps, repository, flows.opening, flows.connect, flows.refresh, upkeep.in_use, clock, audit, metrics, settings,
+        people.uses.note,
+    )  # fmt: skip
     broker = Broker(
         in_use=in_use,
         manager=manager,
         consent=consent,
         events=Events(queues, clock, moved, life),
-        grants=Grants(apps, repository, flows.revoke, revocations),
+        grants=grants,
         secrets=Secrets(repository, clock, audit),
         outcomes=Outcomes(repository, clock, moved, life),
         waiting=Pending(apps, repository, flows.connect, settings, clock),
@@ -298,6 +307,7 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
         checkup=health,
         turns=Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, audit),
         api_keys=_api_keys(repository, clock, audit),
+        people=people,
     )
     sharing = Sharing(place, metrics, gauges.of_process)
     return House(broker, relay, upkeep, flows, means.transport, outbox, sharing, log)

@@ -59,6 +59,7 @@ FLOORS = {
         "uses",
         "grant_health",
         "connections",
+        "people",
         "admin",
         "queue_index",
     },
