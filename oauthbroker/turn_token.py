@@ -26,7 +26,7 @@ START = b"oabt1."
 MAX_CAVEATS = 16
 MAX_LENGTH = 4096
 LOCATOR = re.compile(r"[A-Za-z0-9_-]{22}")
-_SIGNATURE = re.compile(r"[A-Za-z0-9_-]{43}")
+_SIGNATURE = re.compile(r"[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]")  # 32 bytes leave two bits of the last character unused
 _CAVEAT = re.compile(r"[A-Za-z0-9_-]{2,4000}")
 
 AllowedApps = Mapping[str, Sequence[str] | None]

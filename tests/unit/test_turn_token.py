@@ -75,6 +75,7 @@ def test_no_caveat_can_be_taken_away_changed_or_moved(given_caveats: list[Caveat
         FIRST.reveal() + "\n",
         FIRST.reveal().upper(),
         f"oabt.{LOCATOR}.{'A' * 43}",
+        f"oabt.{LOCATOR}.{'A' * 42}B",  # no 32 bytes are spelt like this
         f"oabt.{LOCATOR}..{'A' * 43}",
         f"oabt.{LOCATOR}.{'A' * 5000}.{'A' * 43}",
         "oabt." + ".".join(["A" * 22] + ["AAAA"] * (MAX_CAVEATS + 1) + ["A" * 43]),
