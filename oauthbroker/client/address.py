@@ -1,0 +1,55 @@
+"""Where a broker's API is: `https://host`, `http://` on this machine, or `unix:/path` of its socket."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from oauthbroker.secret import Secret
+
+_TEXT = re.compile(r"[A-Za-z0-9._~:/@!$&'()*+,;=%\[\]-]{1,2048}")  # RFC 3986 without query and fragment
+_BEARER = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")  # RFC 6750 section 2.1
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`base` has no slash at its end. With `socket`, the host in it is only what the Host header says."""
+
+    base: str
+    socket: str | None = None
+
+
+def parse_address(url: str, *, plain_http: bool = False) -> Address:
+    """Raises ValueError. `plain_http` is a loud weakening: tokens in clear to another machine."""
+    if not isinstance(url, str) or not _TEXT.fullmatch(url):
+        raise ValueError("the broker's address is https://host, http://127.0.0.1:port or unix:/path")
+    if url.startswith("unix:"):
+        path = url.removeprefix("unix:").removeprefix("//")
+        if not path.startswith("/"):
+            raise ValueError("the path of a Unix socket is absolute: unix:/run/oauthbroker.sock")
+        return Address("http://localhost", path)
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+        raise ValueError("the broker's address is https://host, http://127.0.0.1:port or unix:/path")
+    if parts.scheme == "http" and not plain_http and not _is_here(parts.hostname):
+        raise ValueError("http:// to another machine shows tokens to the network: use https, or say plain_http=True")
+    return Address(url.rstrip("/"))
+
+
+def bearer(text: str | Secret) -> Secret:
+    """A token or key as it may stand in a header. Raises ValueError, which does not quote it."""
+    secret = text if isinstance(text, Secret) else Secret(str(text))
+    if not _BEARER.fullmatch(secret.reveal()):
+        raise ValueError("this is no token or key of a broker")
+    return secret
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

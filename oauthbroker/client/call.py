@@ -1,0 +1,80 @@
+"""One request to the API and how its answer is judged. Pure: `wire` sends, `calls` has one function a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from oauthbroker.errors import BrokerError, Code, known_code
+from oauthbroker.strict_json import decode_object
+
+T = TypeVar("T")
+PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a moment later
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer."""
+
+    status: int
+    body: bytes = field(repr=False)
+    media_type: str = ""
+    retry_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """`repeatable`: doing it twice does no more than once. `patience`: seconds that the broker may wait on purpose."""
+
+    method: str
+    path: str
+    judge: Callable[[Reply], T] = field(repr=False)
+    body: Mapping[str, Any] | None = field(default=None, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict, repr=False)
+    repeatable: bool = True
+    patience: float = 0
+
+    def may_repeat(self, reply: Reply) -> bool:
+        """429 was refused before anything was done, so that it may come again even if it is not repeatable."""
+        return reply.status == 429 or (self.repeatable and reply.status in PASSING)
+
+
+def members_of(reply: Reply, *statuses: int) -> dict[str, Any]:
+    """The JSON of an answer with one of these statuses (200). Raises what the answer says went wrong."""
+    if reply.status not in (statuses or (200,)):
+        raise refusal_of(reply)
+    if reply.media_type != "application/json":
+        raise BrokerError(Code.BROKER_ANSWER_INVALID, note="not JSON")
+    return decode_object(reply.body, Code.BROKER_ANSWER_INVALID)
+
+
+def refusal_of(reply: Reply) -> BrokerError:
+    """RFC 9457 problems become the error they name. Without one it is not the broker that answered: a proxy before it
+    says `brokerUnreachable` where that passes, anything else is `brokerAnswerInvalid`."""
+    note = f"HTTP {reply.status}"
+    word = _code_in(reply)
+    if word is not None:
+        code = known_code(word) or Code.BROKER_ANSWER_INVALID
+    else:
+        code = Code.BROKER_UNREACHABLE if reply.status in PASSING else Code.BROKER_ANSWER_INVALID
+    return BrokerError(code, note=note, retry_after_seconds=reply.retry_after)
+
+
+def understood(read: Callable[[], T]) -> T:
+    """What `read` makes of an answer. Raises `brokerAnswerInvalid` for one that lacks what it should have."""
+    try:
+        return read()
+    except (KeyError, ValueError, TypeError, AttributeError):
+        pass
+    raise BrokerError(Code.BROKER_ANSWER_INVALID, note="the answer lacks what it should have")
+
+
+def _code_in(reply: Reply) -> str | None:
+    if reply.media_type != "application/problem+json":
+        return None
+    try:
+        word = decode_object(reply.body, Code.BROKER_ANSWER_INVALID).get("code")
+    except BrokerError:
+        return None
+    return word if isinstance(word, str) else None

@@ -1,0 +1,140 @@
+"""The tool's side: `ctx.oauth` for a tool in another process. It holds a turn token, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self, TypeVar
+
+from oauthbroker.client import calls
+from oauthbroker.client.address import bearer, parse_address
+from oauthbroker.client.call import Call
+from oauthbroker.client.environment import TURN_TOKEN, URL, needed
+from oauthbroker.client.wire import Wire
+from oauthbroker.clock import Clock, SystemClock
+from oauthbroker.errors import BrokerError, Locale
+from oauthbroker.results import Failed, SessionOutcome, TokenResult
+from oauthbroker.secret import Secret
+from oauthbroker.token_request import app_name, parse_request
+from oauthbroker.turn_token import AllowedApps, narrow
+
+T = TypeVar("T")
+TIMEOUT = 60.0  # seconds: a renewal waits for a provider, twice ten seconds at worst, and may queue for its turn
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`timeout`: seconds for a call with all its tries. `plain_http`: a weakening, http:// to another machine."""
+
+    timeout: float = TIMEOUT
+    locale: Locale = "en"
+    plain_http: bool = False
+    clock: Clock | None = None
+
+    def wire(self, url: str) -> Wire:
+        address = parse_address(url, plain_http=self.plain_http)
+        return Wire(address, timeout=self.timeout, locale=self.locale, clock=self.clock or SystemClock())
+
+
+DEFAULT = Options()
+
+
+class OAuth:
+    """What a tool sees as `ctx.oauth`, over HTTP. `async with` it, or `aclose()` it.
+
+    `get_access_token` always answers: a broker that cannot be reached is a retryable `brokerUnreachable`, a turn that
+    is over is `turnEnded`. The other calls raise BrokerError.
+    """
+
+    __slots__ = ("_token", "_wire")
+
+    def __init__(self, url: str, turn_token: str | Secret, options: Options = DEFAULT) -> None:
+        """Raises ValueError for what is no address or no token."""
+        self._wire = options.wire(url)
+        self._token = bearer(turn_token)
+
+    @classmethod
+    def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
+        """From OAUTHBROKER_URL and OAUTHBROKER_TURN_TOKEN. Raises ValueError, which names what is missing."""
+        return cls(needed(URL, env), needed(TURN_TOKEN, env), options)
+
+    @classmethod
+    def _on(cls, wire: Wire, token: Secret) -> Self:
+        """A client that shares the connections of another one."""
+        made = cls.__new__(cls)
+        made._wire, made._token = wire, token  # noqa: SLF001
+        return made
+
+    async def get_access_token(
+        self,
+        app: str | Mapping[str, str],
+        scopes: Sequence[str] | None = None,
+        min_ttl_seconds: int | None = None,
+        *,
+        switch_account: bool = False,
+    ) -> TokenResult:
+        """`app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. Ready, AuthorizationRequired or Failed."""
+        try:
+            call = calls.token(app_name(app), scopes, min_ttl_seconds, switch_account=switch_account)
+            return await self._send(call)
+        except BrokerError as error:
+            return Failed.from_error(error, self._wire.locale)
+
+    async def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The same call in the specification's own form: JSON in, JSON out. The token stands there in clear."""
+        try:
+            return (await self._send(calls.token(*parse_request(request), switch_account=False))).to_json()
+        except BrokerError as error:
+            return Failed.from_error(error, self._wire.locale).to_json()
+
+    async def report_rejected(
+        self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
+    ) -> TokenResult:
+        """The provider's API answered 401 to this token: a newer one if there is or can be one, else as above."""
+        token = access_token if isinstance(access_token, Secret) else Secret(str(access_token))
+        try:
+            return await self._send(calls.rejected(app_name(app), token, scopes))
+        except BrokerError as error:
+            return Failed.from_error(error, self._wire.locale)
+
+    async def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
+        """The `auth.pending` block of the turn, of what this token may ask for; None when nothing waits. `apart` has
+        no links in it, for a transcript."""
+        return await self._send(calls.pending(links))
+
+    async def relay_code(self, code: str | Secret) -> SessionOutcome:
+        """What the person sent back in the conversation (`channelCode`). Raises `stateUnknown`, `rateLimited`."""
+        return await self._send(calls.relay_code(code if isinstance(code, Secret) else Secret(code)))
+
+    async def apps(self) -> list[calls.AppInfo]:
+        """The apps that this token may ask for."""
+        return await self._send(calls.apps())
+
+    def narrow(
+        self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None
+    ) -> Self:
+        """A client that may do less, for a sub-tool: only for `tool`, only these apps (app -> scopes, None: all that
+        are allowed so far), only until then. Needs no request. Raises `requestInvalid` for the 17th time."""
+        return self._on(self._wire, narrow(self._token, tool=tool, apps=apps, expires_at=expires_at))
+
+    @property
+    def turn_token(self) -> Secret:
+        """The token itself, to hand on to another process: `reveal()` it there and nowhere else."""
+        return self._token
+
+    async def aclose(self) -> None:
+        """Closes the connections, which narrowed clients share."""
+        await self._wire.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._wire!r})"
+
+    async def _send(self, call: Call[T]) -> T:
+        return await self._wire.send(call, self._token)

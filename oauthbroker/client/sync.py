@@ -1,0 +1,296 @@
+"""The same two clients for code without `await`. They are the async ones, run by a thread that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from oauthbroker.client import calls
+from oauthbroker.client.oauth import DEFAULT, OAuth, Options
+from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime
+from oauthbroker.client.worker import run
+from oauthbroker.grant_summary import GrantSummary
+from oauthbroker.records import AgentEvent
+from oauthbroker.results import SessionOutcome, TokenResult
+from oauthbroker.secret import Secret
+from oauthbroker.turn import Turn
+from oauthbroker.turn_token import AllowedApps
+
+
+class SyncOAuth:
+    """`OAuth` without `await`. `with` it, or `close()` it."""
+
+    __slots__ = ("_oauth",)
+
+    def __init__(self, url: str, turn_token: str | Secret, options: Options = DEFAULT) -> None:
+        self._oauth = OAuth(url, turn_token, options)
+
+    @classmethod
+    def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
+        """From OAUTHBROKER_URL and OAUTHBROKER_TURN_TOKEN. Raises ValueError, which names what is missing."""
+        return cls._of(OAuth.from_env(options, env))
+
+    @classmethod
+    def _of(cls, oauth: OAuth) -> Self:
+        made = cls.__new__(cls)
+        made._oauth = oauth  # noqa: SLF001
+        return made
+
+    def get_access_token(
+        self,
+        app: str | Mapping[str, str],
+        scopes: Sequence[str] | None = None,
+        min_ttl_seconds: int | None = None,
+        *,
+        switch_account: bool = False,
+    ) -> TokenResult:
+        """As `OAuth.get_access_token`: it always answers."""
+        return run(self._oauth.get_access_token(app, scopes, min_ttl_seconds, switch_account=switch_account))
+
+    def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """As `OAuth.getAccessToken`: the specification's form, with the token in clear."""
+        return run(self._oauth.getAccessToken(request))
+
+    def report_rejected(
+        self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
+    ) -> TokenResult:
+        """As `OAuth.report_rejected`."""
+        return run(self._oauth.report_rejected(app, access_token, scopes))
+
+    def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
+        """As `OAuth.pending`."""
+        return run(self._oauth.pending(links))
+
+    def relay_code(self, code: str | Secret) -> SessionOutcome:
+        """As `OAuth.relay_code`."""
+        return run(self._oauth.relay_code(code))
+
+    def apps(self) -> list[calls.AppInfo]:
+        """The apps that this token may ask for."""
+        return run(self._oauth.apps())
+
+    def narrow(
+        self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None
+    ) -> Self:
+        """As `OAuth.narrow`: needs no request."""
+        return self._of(self._oauth.narrow(tool=tool, apps=apps, expires_at=expires_at))
+
+    @property
+    def turn_token(self) -> Secret:
+        """The token itself, to hand on to another process: `reveal()` it there and nowhere else."""
+        return self._oauth.turn_token
+
+    def close(self) -> None:
+        """Closes the connections, which narrowed clients share."""
+        run(self._oauth.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Sync{self._oauth!r}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SyncDelivery:
+    """A leased event. Settle it with `ack` or `nack`; an unsettled one comes again when the lease ends."""
+
+    _delivery: Delivery
+
+    @property
+    def event(self) -> AgentEvent:
+        return self._delivery.event
+
+    @property
+    def attempt(self) -> int:
+        return self._delivery.attempt
+
+    @property
+    def lease_expires_at(self) -> datetime:
+        return self._delivery.lease_expires_at
+
+    @property
+    def id(self) -> str:
+        return self._delivery.id
+
+    @property
+    def type(self) -> str:
+        return self._delivery.type
+
+    def to_json(self) -> dict[str, Any]:
+        return self._delivery.to_json()
+
+    def ack(self) -> bool:
+        """Done. False when the lease had ended and somebody else has the event now."""
+        return run(self._delivery.ack())
+
+    def nack(self) -> bool:
+        """Not done: it comes again after a back-off, a few times at most."""
+        return run(self._delivery.nack())
+
+    def __repr__(self) -> str:
+        return f"Sync{self._delivery!r}"
+
+
+class SyncRunningTurn:
+    """A turn that was begun. Its tokens end with it."""
+
+    __slots__ = ("_running",)
+
+    def __init__(self, running: RunningTurn) -> None:
+        self._running = running
+
+    @property
+    def turn_id(self) -> str:
+        return self._running.turn_id
+
+    @property
+    def expires_at(self) -> datetime:
+        return self._running.expires_at
+
+    @property
+    def token(self) -> Secret:
+        """The un-narrowed one, for the runtime itself. No tool gets it."""
+        return self._running.token
+
+    def token_for(self, tool: str) -> Secret:
+        """What the tool `Tool/name` gets, in OAUTHBROKER_TURN_TOKEN."""
+        return self._running.token_for(tool)
+
+    def oauth(self, tool: str | None = None) -> SyncOAuth:
+        """`ctx.oauth` of a tool that runs here; without `tool`, the runtime's own view of every app."""
+        return SyncOAuth._of(self._running.oauth(tool))  # noqa: SLF001
+
+    def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
+        """The `auth.pending` block, or None when nothing waits for a person."""
+        return run(self._running.pending(links))
+
+    def links(self) -> list[dict[str, Any]]:
+        """The links of a turn whose blocks have none, to be delivered to their persons alone."""
+        return run(self._running.links())
+
+    def relay_code(self, code: str | Secret) -> SessionOutcome:
+        """What the person sent back in the conversation (`channelCode`)."""
+        return run(self._running.relay_code(code))
+
+    def __repr__(self) -> str:
+        return f"Sync{self._running!r}"
+
+
+class SyncRuntime:
+    """`Runtime` without `await`. `with` it, or `close()` it."""
+
+    __slots__ = ("_runtime",)
+
+    def __init__(self, url: str, key: str | Secret | None = None, options: Options = DEFAULT) -> None:
+        self._runtime = Runtime(url, key, options)
+
+    @classmethod
+    def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
+        """From OAUTHBROKER_URL and, unless the socket knows us, OAUTHBROKER_KEY. Raises ValueError."""
+        made = cls.__new__(cls)
+        made._runtime = Runtime.from_env(options, env)  # noqa: SLF001
+        return made
+
+    def begin(
+        self,
+        turn: Turn,
+        *,
+        tools: calls.Tools | Collection[str] = (),
+        ttl_seconds: int | None = None,
+        private_links: bool = False,
+    ) -> SyncRunningTurn:
+        """As `Runtime.begin`: `end` it."""
+        begun = self._runtime.begin(turn, tools=tools, ttl_seconds=ttl_seconds, private_links=private_links)
+        return SyncRunningTurn(run(begun))
+
+    def end(self, turn: SyncRunningTurn | str) -> None:
+        """No token of the turn is any good from now on. Also when it had ended."""
+        run(self._runtime.end(turn if isinstance(turn, str) else turn.turn_id))
+
+    @contextmanager
+    def turn(
+        self,
+        turn: Turn,
+        *,
+        tools: calls.Tools | Collection[str] = (),
+        ttl_seconds: int | None = None,
+        private_links: bool = False,
+    ) -> Iterator[SyncRunningTurn]:
+        """As `Runtime.turn`: `begin` and `end` around a block."""
+        running = self.begin(turn, tools=tools, ttl_seconds=ttl_seconds, private_links=private_links)
+        try:
+            yield running
+        finally:
+            run(self._runtime.end_if_reached(running.turn_id))
+
+    def lease(self, agent: str, wait: float = 30) -> SyncDelivery | None:
+        """As `Runtime.lease`."""
+        delivery = run(self._runtime.lease(agent, wait))
+        return None if delivery is None else SyncDelivery(delivery)
+
+    def events(self, agent: str, wait: float = 30) -> Iterator[SyncDelivery]:
+        """As `Runtime.events`: for ever."""
+        while True:
+            yield SyncDelivery(run(self._runtime.next_event(agent, wait)))
+
+    def session(self, auth_session_id: str) -> SessionOutcome:
+        """How an authorization stands."""
+        return run(self._runtime.session(auth_session_id))
+
+    def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
+        """As `Runtime.wait`."""
+        return run(self._runtime.wait(auth_session_id, timeout))
+
+    def cancel(self, auth_session_id: str) -> bool:
+        """The person said no in the conversation: the link dies, no event."""
+        return run(self._runtime.cancel(auth_session_id))
+
+    def confirm(self, handle: str | Secret, subject: str) -> SessionOutcome:
+        """As `Runtime.confirm`."""
+        return run(self._runtime.confirm(handle, subject))
+
+    def relay_code(self, turn: SyncRunningTurn, code: str | Secret) -> SessionOutcome:
+        """`channelCode`: what the person sent back in the turn's conversation."""
+        return turn.relay_code(code)
+
+    def connections_link(self, subjects: Mapping[str, str]) -> tuple[str, datetime]:
+        """As `Runtime.connections_link`."""
+        return run(self._runtime.connections_link(subjects))
+
+    def apps(self) -> list[calls.AppInfo]:
+        """The apps there are."""
+        return run(self._runtime.apps())
+
+    def grants(
+        self, *, app: str | None = None, subject: str | None = None, state: str | None = None
+    ) -> list[GrantSummary]:
+        """For operators: the grants there are."""
+
+        async def every() -> list[GrantSummary]:
+            return [grant async for grant in self._runtime.grants(app=app, subject=subject, state=state)]
+
+        return run(every())
+
+    def revoke(self, grant_id: str) -> str | None:
+        """As `Runtime.revoke`."""
+        return run(self._runtime.revoke(grant_id))
+
+    def close(self) -> None:
+        """Closes the connections, which turns and their clients share."""
+        run(self._runtime.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Sync{self._runtime!r}"
