@@ -10,84 +10,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from oauthbroker.clock import Clock, from_iso, random_text, to_iso
+from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.records import AgentEvent, codec
-from oauthbroker.repository import Repository
+from oauthbroker.queue_index import Index, Item, address_of
+from oauthbroker.records import AgentEvent
+from oauthbroker.repository import Conflict, Repository
 from oauthbroker.settings import Limits
 
-REMEMBERED = 256
-MOST_DEAD = 1000  # older dead letters go
 MOST_BYTES = 2 * 1024 * 1024  # some ten thousand events that nobody has consumed
 BACKOFF_SECONDS = (1, 5, 25, 125, 600)
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One event's place in the queue. `due` is when it may be leased (again): after a lease or a back-off."""
-
-    id: str
-    address: str
-    attempts: int = 0
-    due: datetime | None = None
-    lease: str | None = None
-
-
-@dataclass(slots=True)
-class Index:
-    """What the queue of an agent says: waiting items in order, dead ones, and ids that were acknowledged lately."""
-
-    waiting: list[Item] = field(default_factory=list)
-    dead: list[Item] = field(default_factory=list)
-    done: list[str] = field(default_factory=list)
-
-    def find(self, event_id: str) -> Item | None:
-        return next((item for item in self.waiting if item.id == event_id), None)
-
-    def knows(self, event_id: str) -> bool:
-        return event_id in self.done or self.needs(event_id)
-
-    def needs(self, event_id: str) -> bool:
-        """Whether the event's body is still wanted."""
-        return any(item.id == event_id for item in (*self.waiting, *self.dead))
-
-    def replace(self, item: Item) -> None:
-        self.waiting = [item if each.id == item.id else each for each in self.waiting]
-
-    def remove(self, event_id: str) -> None:
-        self.waiting = [each for each in self.waiting if each.id != event_id]
-
-    def bury(self, item: Item) -> None:
-        self.remove(item.id)
-        self.dead = [*self.dead, dataclasses.replace(item, lease=None, due=None)][-MOST_DEAD:]
-
-    def next_free(self, now: datetime) -> Item | None:
-        """The oldest item that heads its address and is not leased or backing off."""
-        blocked: set[str] = set()
-        for item in self.waiting:
-            if item.address not in blocked and (item.due is None or item.due <= now):
-                return item
-            blocked.add(item.address)
-        return None
-
-    def to_plaintext(self) -> bytes:
-        spec = {
-            "waiting": [_item_json(item) for item in self.waiting],
-            "dead": [_item_json(item) for item in self.dead],
-            "done": self.done[-REMEMBERED:],
-        }
-        return codec.encode("EventQueue", {"spec": spec})
-
-    @classmethod
-    def from_plaintext(cls, body: bytes | None) -> Index:
-        if body is None:
-            return cls()
-        spec = codec.decode("EventQueue", body)["spec"]
-        return cls([_item(each) for each in spec["waiting"]], [_item(each) for each in spec["dead"]], spec["done"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +32,7 @@ class Delivery:
     event: AgentEvent
     attempt: int
     lease: str
+    until: datetime
     _queues: Queues
 
     @property
@@ -118,7 +54,6 @@ class Delivery:
         """Not done: it comes again after a back-off, at most `queue_attempts` times."""
         return await self._queues.nack(self.event.target.agent_name, self.event.id, self.lease)
 
-
     async def give_back(self) -> bool:
         """Nobody has seen it: it is free again at once, as if it had not been leased."""
         return await self._queues.give_back(self.event.target.agent_name, self.event.id, self.lease)
@@ -131,6 +66,7 @@ class Depth:
     waiting: int = 0
     dead: int = 0
     oldest: datetime | None = None
+
 
 class Queues:
     """The queues of all agents. Several processes may use them at once."""
@@ -149,7 +85,7 @@ class Queues:
         async with self._changing(event.target.agent_name) as index:
             new = not index.knows(event.id)
             if new:
-                index.waiting.append(Item(event.id, _address(event)))
+                index.waiting.append(Item(event.id, address_of(event)))
                 if len(index.to_plaintext()) > MOST_BYTES:
                     raise BrokerError(Code.STORE_UNAVAILABLE, note="the queue is full: nobody consumes it")
                 await self._repository.keep_event(event)
@@ -174,7 +110,7 @@ class Queues:
                 until = now + timedelta(seconds=self._limits.queue_lease_seconds)
                 lease = random_text(self._clock, 128)
                 index.replace(dataclasses.replace(item, attempts=item.attempts + 1, due=until, lease=lease))
-                return Delivery(event, item.attempts + 1, lease, self)
+                return Delivery(event, item.attempts + 1, lease, until, self)
         return None
 
     async def ack(self, agent: str, event_id: str, lease: str) -> bool:
@@ -201,11 +137,56 @@ class Queues:
             index.replace(dataclasses.replace(item, due=due, lease=None))
         return True
 
+    async def give_back(self, agent: str, event_id: str, lease: str) -> bool:
+        """A lease that led nowhere is not counted. False when it had ended."""
+        async with self._changing(agent) as index:
+            item = index.find(event_id)
+            if item is None or item.lease != lease:
+                return False
+            index.replace(dataclasses.replace(item, attempts=item.attempts - 1, due=None, lease=None))
+        return True
+
+    async def unsettled(self, agent: str, leases: Collection[str]) -> set[str]:
+        """Those of the leases that still hold."""
+        index, _ = await self._read(agent)
+        now = self._clock.now()
+        held = {item.lease for item in index.waiting if item.due is not None and item.due > now}
+        return {lease for lease in leases if lease in held}
+
     async def dead(self, agent: str) -> list[AgentEvent]:
         """Dead letters, oldest first: events that no consumer could settle."""
         index, _ = await self._read(agent)
         found = [await self._readable(item.id) for item in index.dead]
         return [event for event in found if event is not None]
+
+    async def revive(self, agent: str, event_id: str) -> bool:
+        """A dead letter gets all its attempts anew, at the end of the queue. False when there is none of that id."""
+        async with self._changing(agent) as index:
+            item = index.exhume(event_id)
+            if item is not None:
+                index.waiting.append(dataclasses.replace(item, attempts=0))
+        return item is not None
+
+    async def drop(self, agent: str, event_id: str) -> bool:
+        """A dead letter goes for good. False when there is none of that id."""
+        async with self._changing(agent) as index:
+            item = index.exhume(event_id)
+            if item is not None:
+                index.done.append(event_id)
+        if item is not None:
+            await self._repository.drop_event(event_id)
+        return item is not None
+
+    async def depth(self) -> Depth:
+        """Of all agents together. Reads every index, and of each queue the event at its head."""
+        waiting, dead, made = 0, 0, list[datetime]()
+        async for body in self._repository.queues():
+            with suppress(BrokerError, LookupError, TypeError, ValueError):  # whoever uses it mends it
+                index = Index.from_plaintext(body)
+                waiting, dead = waiting + len(index.waiting), dead + len(index.dead)
+                head = await self._readable(index.waiting[0].id) if index.waiting else None
+                made += [head.created_at] if head is not None else []
+        return Depth(waiting, dead, min(made, default=None))
 
     async def tidy(self) -> int:
         """Removes bodies that no queue needs any more, which a crash may have left; how many. Reads every event."""
@@ -224,17 +205,6 @@ class Queues:
         return dropped
 
     async def _readable(self, event_id: str) -> AgentEvent | None:
-    async def depth(self) -> Depth:
-        """Of all agents together. Reads every index, and of each queue the event at its head."""
-        waiting, dead, made = 0, 0, list[datetime]()
-        async for body in self._repository.queues():
-            with suppress(BrokerError, LookupError, TypeError, ValueError):  # whoever uses it mends it
-                index = Index.from_plaintext(body)
-                waiting, dead = waiting + len(index.waiting), dead + len(index.dead)
-                head = await self._readable(index.waiting[0].id) if index.waiting else None
-                made += [head.created_at] if head is not None else []
-        return Depth(waiting, dead, min(made, default=None))
-
         """The event, or None when it is gone or damaged. A store that does not work right now is neither."""
         try:
             return await self._repository.event(event_id)
@@ -251,8 +221,16 @@ class Queues:
             before = index.to_plaintext()
             yield index
             after = index.to_plaintext()
-            if after != before:
+            if after == before:
+                return
+            try:
                 await self._repository.save_queue(agent, after, expect=generation)
+            except Conflict:
+                lost = True
+            else:
+                lost = False
+        if lost:
+            raise BrokerError(Code.STORE_LOCKED, note="somebody changed the queue without its lock")
 
     async def _read(self, agent: str) -> tuple[Index, int]:
         """The index and its generation.
@@ -269,25 +247,4 @@ class Queues:
             return Index.from_plaintext(body), entry.generation if entry is not None else 0
         kept = [event async for event in self._repository.events() if event.target.agent_name == agent]
         kept.sort(key=lambda event: event.created_at)
-        return Index([Item(event.id, _address(event)) for event in kept]), 0
-
-
-def _address(event: AgentEvent) -> str:
-    return "\x1f".join(event.target.address)
-
-
-def _item_json(item: Item) -> dict[str, object]:
-    due = to_iso(item.due) if item.due is not None else None
-    return {"id": item.id, "address": item.address, "attempts": item.attempts, "due": due, "lease": item.lease}
-
-
-def _item(data: dict[str, str | int | None]) -> Item:
-    due = data["due"]
-    lease = data["lease"]
-    return Item(
-        str(data["id"]),
-        str(data["address"]),
-        int(data["attempts"] or 0),
-        from_iso(str(due)) if due is not None else None,
-        str(lease) if lease is not None else None,
-    )
+        return Index([Item(event.id, address_of(event)) for event in kept]), 0

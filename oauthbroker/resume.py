@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
 from oauthbroker.clock import Clock
@@ -20,6 +20,7 @@ from oauthbroker.repository import Conflict, Due, Held, Repository
 from oauthbroker.results import SessionOutcome
 from oauthbroker.revocations import Revocations
 from oauthbroker.tracing import Span, span
+from oauthbroker.turn import Turn
 
 POLL_SECONDS = 0.2
 SESSION_ID = re.compile(r"as-([A-Za-z0-9_-]{22})")
@@ -155,17 +156,29 @@ class Events:
         self._bell = bell
         self._life = life
 
-    async def lease(self, agent: str, *, wait: float = 0) -> Delivery | None:
-        """The agent's next event, for at most `wait` seconds of waiting; none at once when the broker is ending.
-        Settle it with `.ack()` or `.nack()`."""
+    async def lease(self, agent: str, *, wait: float = 0, gone: asyncio.Event | None = None) -> Delivery | None:
+        """The agent's next event, for at most `wait` seconds of waiting; none at once when the broker is ending, or
+        when `gone` is set: whoever asked does not wait any more, and gets no lease.
+
+        Settle it with `.ack()` or `.nack()`.
+        """
         deadline = self._clock.monotonic() + wait
-        while True:
+        while gone is None or not gone.is_set():
             rung = self._bell.listen()
             delivery = await self._queues.lease(agent)
             left = deadline - self._clock.monotonic()
             if delivery is not None or left <= 0 or self._life.stopping:
                 return delivery
             await self._bell.wait(min(left, POLL_SECONDS), rung)
+        return None
+
+    async def settle(self, agent: str, event_id: str, lease: str, *, done: bool) -> bool:
+        """`ack` (done) or `nack` by what a delivery is known by elsewhere. False when the lease does not hold."""
+        return await (self._queues.ack if done else self._queues.nack)(agent, event_id, lease)
+
+    async def unsettled(self, agent: str, leases: Collection[str]) -> set[str]:
+        """Those of the leases that still hold."""
+        return await self._queues.unsettled(agent, leases)
 
     async def dead(self, agent: str) -> list[dict[str, object]]:
         """Dead letters of an agent, oldest first, as their JSON."""
@@ -211,8 +224,10 @@ class Outcomes:
         self._life = life
 
     async def wait(self, auth_session_id: str, timeout: float) -> SessionOutcome:
-        """`completed`, `failed` or `expired`; `pending` when `timeout` seconds have passed, or the broker is ending. A
-        session that is not known, or not any more, has expired. Raises `requestInvalid` for what is not a session's id."""
+        """`completed`, `failed` or `expired`; `pending` when `timeout` seconds have passed, or the broker is ending.
+
+        A session that is not known, or not any more, has expired. Raises `requestInvalid` for what is not a session's id.
+        """
         deadline = self._clock.monotonic() + timeout
         while True:
             rung = self._bell.listen()
@@ -221,6 +236,17 @@ class Outcomes:
             if outcome.status != "pending" or left <= 0 or self._life.stopping:
                 return outcome
             await self._bell.wait(min(left, POLL_SECONDS), rung)
+
+    async def concern(self, auth_session_id: str, turn: Turn, may_ask: Callable[[str], bool]) -> bool:
+        """Whether a turn's own conversation asked for this, for a subject of this very turn, with an app that
+        `may_ask`. Raises `requestInvalid` for what is not a session's id."""
+        held = await self._repository.session(locator_of(auth_session_id))
+        if held is None or not may_ask(held.record.app):
+            return False
+        session, subjects = held.record, turn.resume_target.auth.subjects
+        return session.resume.address == turn.resume_target.address and session.subject == subjects.get(
+            session.subject_mode
+        )
 
     async def now(self, auth_session_id: str) -> SessionOutcome:
         held = await self._repository.session(locator_of(auth_session_id))

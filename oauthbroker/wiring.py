@@ -16,7 +16,11 @@ from structlog.typing import FilteringBoundLogger
 from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import Bundle
 from oauthbroker.assembly import Flows, Means
-from oauthbroker.audit import AuditFile, AuditList, AuditWriter
+from oauthbroker.audit import AuditList, AuditWriter
+from oauthbroker.audit_chain import AuditKeys
+from oauthbroker.audit_file import AuditFile
+from oauthbroker.audit_gap import on_failure, trouble_of
+from oauthbroker.audit_trail import FileTrail, trail_of
 from oauthbroker.broker import Broker
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve
@@ -24,14 +28,14 @@ from oauthbroker.config.settings import with_key_file
 from oauthbroker.confirming import Confirming
 from oauthbroker.consent import Consent
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.in_use import Health, InUse
 from oauthbroker.gauges import Gauges
+from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
 from oauthbroker.lifecycle import Life
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.pending import Pending
 from oauthbroker.metrics_folder import MetricsFolder, Sharing
+from oauthbroker.pending import Pending
 from oauthbroker.people import People
 from oauthbroker.queues import Queues
 from oauthbroker.records.api_key import ApiKey
@@ -49,10 +53,11 @@ from oauthbroker.tending import House
 from oauthbroker.turns import Turns
 from oauthbroker.upkeep import Upkeep
 from oauthbroker.web.access_log import json_log
+from oauthbroker.web.api.caller import Callers
+from oauthbroker.web.api.routes import api_routes
 from oauthbroker.web.app import build_web
 from oauthbroker.web.connections_pages import ConnectionsPages
 from oauthbroker.web.consent_pages import ConsentPages
-from oauthbroker.web.api.caller import Callers
 from oauthbroker.web.health import Readiness, health_routes
 from oauthbroker.web.metrics_page import Scrape, metrics_routes, operators_only
 
@@ -73,10 +78,10 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     log: FilteringBoundLogger | None = None,
     background: bool = True,
     only: Collection[str] | None = None,
+    metrics_folder: Path | None = None,
 ) -> AsyncIterator[Broker]:
     """A running broker over a configuration folder, or over a `Bundle` built in code.
 
-    metrics_folder: Path | None = None,
     `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
     lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper (for short commands); `only`
     are then the apps it knows, so that nobody else's values are needed. Several processes that share a
@@ -93,7 +98,7 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
         repository = Repository(store, _reporting(log))
         stack.push_async_callback(repository.close)
         bundle = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository, only)
-        audit = audit or _default_audit(bundle.settings, store)
+        audit = audit or _default_audit(bundle.settings, store, log)
         stack.callback(audit.close)
         for name in _weakenings(bundle.settings, pages=background):
             log.warning("a check is off", weaken=name)
@@ -120,11 +125,14 @@ async def open_vault(
     clock, env = clock or SystemClock(), os.environ if env is None else env
     log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
-        repository = Repository(open_store(with_keys(settings, env), env, clock, log), _reporting(log))
+        store = open_store(with_keys(settings, env), env, clock, log)
+        repository = Repository(store, _reporting(log))
         stack.push_async_callback(repository.close)
-        audit = AuditFile(_data(settings) / "audit.jsonl")
+        audit = _audit_file(settings, store, log)
         stack.callback(audit.close)
-        yield Vault(Secrets(repository, clock, audit), GrantList(repository), _api_keys(repository, clock, audit))
+        trail = FileTrail(audit.folder, audit.keys)
+        secrets, keys = Secrets(repository, clock, audit), _api_keys(repository, clock, audit)
+        yield Vault(secrets, GrantList(repository), keys, trail)
 
 
 def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger) -> FileStore:
@@ -202,9 +210,14 @@ async def _resolved(
     return resolve(loaded, env, secrets, only=only)
 
 
-def _default_audit(settings: Settings, store: AnyStore) -> AuditWriter:
+def _default_audit(settings: Settings, store: AnyStore, log: FilteringBoundLogger) -> AuditWriter:
     """Beside the records; in memory for a store in memory."""
-    return AuditList() if isinstance(store, MemoryStore) else AuditFile(_data(settings) / "audit.jsonl")
+    return AuditList() if isinstance(store, MemoryStore) else _audit_file(settings, store, log)
+
+
+def _audit_file(settings: Settings, store: FileStore, log: FilteringBoundLogger) -> AuditFile:
+    keys = AuditKeys(store.mac)
+    return AuditFile(_data(settings), keys, most_bytes=settings.audit_max_bytes, tell=log.warning)
 
 
 def _weakenings(settings: Settings, *, pages: bool) -> list[str]:
@@ -235,16 +248,17 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
     *,
     whole: bool = True,
     read: Read | None = None,
+    place: MetricsFolder | None = None,
 ) -> House:
     in_use, settings = InUse(bundle), bundle.settings
     apps, metrics, outbox, moved = in_use.apps, Metrics(), Bell(), Bell()
-    place: MetricsFolder | None = None,
 
     def wake() -> None:
         outbox.ring()
         moved.ring()
 
     life = Life(wake)
+    audit = on_failure(settings.audit_on_failure, audit, clock, metrics, log.warning)
     means = Means.of(settings, repository, clock, audit, metrics, log.warning, _telling_of_secrets(log, metrics))
     flows = Flows.on(means, in_use, wake, whole=whole)
     revocations = Revocations(repository, flows.revoke, apps.get, clock)
@@ -257,10 +271,21 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
 
     def health() -> Health:
         unstored = Code.STORE_UNAVAILABLE if flows.keeper.unstored else None
-        return Health(tuple(code.value for code in (in_use.trouble, unstored) if code is not None))
+        codes = (in_use.trouble, unstored, trouble_of(audit))
+        return Health(tuple(code.value for code in codes if code is not None))
+
+    readiness = Readiness(repository.probe, life, clock)
+    gauges = Gauges(apps, flows.circuits, flows.opening.quota, health, queues, clock)
+    scrape = Scrape(metrics, gauges, apps, place)
+    operators = operators_only(Callers(lambda: broker, settings), loopback=settings.admin_loopback)
 
     def healthy() -> list[BaseRoute]:
         return health_routes(health, readiness) + metrics_routes(scrape, operators)
+
+    calls = api_routes(lambda: broker, settings, clock)
+
+    def api() -> list[BaseRoute]:
+        return calls
 
     def mac(message: bytes) -> bytes:
         return store.mac("csrf", message.hex())
@@ -269,14 +294,7 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
     people = People.of(apps, repository, grants, flows.opening, settings, clock, audit)
     consent_pages = ConsentPages(consent, settings, mac, clock)
     connections_pages = ConnectionsPages(people.connections, settings, mac, clock)
-    web = build_web([consent_pages.routes, connections_pages.routes, healthy], [healthy], settings, clock, log)
-    readiness = Readiness(repository.probe, life, clock)
-    gauges = Gauges(apps, flows.circuits, flows.opening.quota, health, queues, clock)
-    scrape = Scrape(metrics, gauges, apps, place)
-    operators = operators_only(
-        lambda: Callers(broker.turns, broker.api_keys, settings), loopback=settings.admin_loopback
-    )
-
+    web = build_web([consent_pages.routes, connections_pages.routes, healthy], [healthy, api], settings, clock, log, metrics)
 
     def follow(changed: Collection[str]) -> None:
         web.follow()
@@ -308,6 +326,7 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
         turns=Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, audit),
         api_keys=_api_keys(repository, clock, audit),
         people=people,
+        audit_trail=trail_of(audit, AuditKeys(store.mac).name),
     )
     sharing = Sharing(place, metrics, gauges.of_process)
     return House(broker, relay, upkeep, flows, means.transport, outbox, sharing, log)

@@ -40,7 +40,9 @@ def error_page(
     return render_outcome(outcome, error.code, app_name, locale, reference=reference, status=status)
 
 
-def problem(error: BrokerError, locale: Locale = "en", *, status: int | None = None) -> JSONResponse:
+def problem(
+    error: BrokerError, locale: Locale = "en", *, status: int | None = None, more: Mapping[str, Any] | None = None
+) -> JSONResponse:
     """RFC 9457 with our code, whether to retry, and when. `status` overrides the code's own."""
     extra: dict[str, Any] = {
         "detail": error.message(locale),
@@ -49,7 +51,14 @@ def problem(error: BrokerError, locale: Locale = "en", *, status: int | None = N
     }
     if error.retry_after_seconds is not None:
         extra["retryAfterSeconds"] = error.retry_after_seconds
+    extra.update(more or {})
     return _problem(status or error.status, {**_headers_of(error), "content-language": locale}, extra)
+
+
+def refusal(error: BrokerError, request: Request, locale: Locale, more: Mapping[str, Any] | None = None) -> Response:
+    """The problem as the API answers it, whatever the caller would like to look at; `more` are further members."""
+    note_refusal(request.scope, error)
+    return problem(error, locale, more=more)
 
 
 def _headers_of(error: BrokerError) -> dict[str, str]:

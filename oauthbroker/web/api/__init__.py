@@ -1,0 +1,1 @@
+"""API v1: for runtimes, operators, and tools in other processes. `operations.OPERATIONS` is what there is."""

@@ -1,0 +1,77 @@
+"""What a handler is given: who calls, what was read of the request, and the broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oauthbroker.audit import CallRefused
+from oauthbroker.broker import Broker
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.turns import Guest
+from oauthbroker.web.access_log import route_template
+from oauthbroker.web.api.caller import Caller, id_of
+from oauthbroker.web.api.fields import Model
+
+B = TypeVar("B", bound=Model)
+Q = TypeVar("Q", bound=Model)
+P = TypeVar("P", bound=Model)
+
+
+TheBroker = Callable[[], Broker]
+"""The broker behind the API, which is made after its pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[B, Q, P]):
+    """One call that may be made: the caller has the rights that the operation asks for, what was sent has its form."""
+
+    request: Request
+    broker: Broker
+    caller: Caller | None
+    body: B
+    query: Q
+    path: P
+
+    @property
+    def guest(self) -> Guest:
+        """The caller of an operation that is for turn tokens."""
+        if not isinstance(self.caller, Guest):
+            raise BrokerError(Code.NOT_ALLOWED)
+        return self.caller
+
+    def refused(self, code: Code) -> None:
+        """Into the audit log: who was refused what, as far as it is known."""
+        note_refused(self.broker, self.caller, self.request, code)
+
+
+AnyCall = Call[Any, Any, Any]
+
+
+def note_refused(broker: Broker, caller: Caller | None, request: Request, code: Code) -> None:
+    """Into the audit log: the route as it is declared, and the caller as far as it is known."""
+    guest = caller if isinstance(caller, Guest) else None
+    entry = CallRefused(
+        route=f"{request.method} {route_template(request.scope)}",
+        code=code.value,
+        caller=None if caller is None else id_of(caller),
+        agent=None if guest is None else guest.turn.agent_name,
+        tool=None if guest is None else guest.tool,
+    )
+    broker.audit.write(entry, broker.clock.now())
+
+
+def reply(body: Mapping[str, Any], status: int = 200) -> Response:
+    """JSON, spelt as `json.dumps` of the same answer in Python with compact separators and no ASCII escapes."""
+    text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(text.encode(), status, media_type="application/json")
+
+
+def nothing() -> Response:
+    """204."""
+    return Response(status_code=204)

@@ -1,0 +1,104 @@
+"""One path of the API: who calls, how often, may they, and is it sent as the call expects; then its handler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.turns import Guest
+from oauthbroker.web import problems
+from oauthbroker.web.api.caller import Caller, Callers, id_of, may
+from oauthbroker.web.api.doors import Call, TheBroker, note_refused
+from oauthbroker.web.api.fields import Model
+from oauthbroker.web.api.limits import RequestLimits
+from oauthbroker.web.api.models import NoParameters
+from oauthbroker.web.api.operations import Operation
+from oauthbroker.web.api.reading import RequestInvalid, read_body, read_path, read_query
+from oauthbroker.web.texts import locale_of
+
+_NOTHING = NoParameters()
+
+
+class Endpoint:
+    """All operations of one path. What costs little is judged first: nothing of a body is read for a stranger."""
+
+    def __init__(
+        self,
+        operations: Mapping[str, Operation],
+        the_broker: TheBroker,
+        callers: Callers,
+        limits: RequestLimits,
+        locale: Locale,
+    ) -> None:
+        self._operations = operations
+        self._the_broker = the_broker
+        self._callers = callers
+        self._limits = limits
+        self._locale = locale
+
+    async def answer(self, request: Request) -> Response:
+        """(1) who calls (2) how often (3) may they (4) path and query (5) body (6) the call itself. Always JSON."""
+        operation, caller = self._operations[request.method], None
+        try:
+            if operation.who:
+                caller = await self._known(request)
+                _judge(caller, operation)
+            else:
+                self._limits.strange(_address(request))
+            call = await self._read(request, operation, caller)
+            return await operation.handler(call)
+        except BrokerError as error:
+            refused = error
+        self._note(request, caller, refused)
+        locale = locale_of(request.headers.get("accept-language"), self._locale)
+        more = {"errors": refused.problems} if isinstance(refused, RequestInvalid) else None
+        return problems.refusal(refused, request, locale, more)
+
+    async def _known(self, request: Request) -> Caller:
+        """Raises `unauthenticated` or `turnEnded`; `rateLimited` instead to an address that tries too often."""
+        try:
+            caller = await self._callers.who(request)
+        except BrokerError as error:
+            stranger = error
+        else:
+            self._limits.called(id_of(caller))
+            return caller
+        if stranger.status == HTTPStatus.UNAUTHORIZED:
+            self._limits.strange(_address(request))
+        raise stranger
+
+    async def _read(self, request: Request, operation: Operation, caller: Caller | None) -> Call[Any, Any, Any]:
+        path = _NOTHING if operation.parameters is NoParameters else read_path(request, operation.parameters)
+        query = read_query(request, operation.query)
+        kind = _body_kind(operation, caller)
+        body = _NOTHING if kind is None else await read_body(request, kind)
+        return Call(request, self._the_broker(), caller, body, query, path)
+
+    def _note(self, request: Request, caller: Caller | None, error: BrokerError) -> None:
+        """Who reached for what is not theirs is written down: above all whoever tried to name a subject."""
+        reached = error.code in {Code.NOT_ALLOWED, Code.TURN_ENDED} or (
+            isinstance(caller, Guest) and isinstance(error, RequestInvalid) and error.unknown
+        )
+        if reached:
+            note_refused(self._the_broker(), caller, request, error.code)
+
+
+def _judge(caller: Caller, operation: Operation) -> None:
+    if not may(caller, operation.who):
+        raise BrokerError(Code.NOT_ALLOWED)
+
+
+def _body_kind(operation: Operation, caller: Caller | None) -> type[Model] | None:
+    kinds = operation.bodies
+    if len(kinds) > 1:
+        return kinds["turn" if isinstance(caller, Guest) else "runtime"]
+    return next(iter(kinds.values()), None)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else "-"

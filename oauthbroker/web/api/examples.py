@@ -1,0 +1,176 @@
+"""Examples of requests and answers, as the document shows them; a test makes each request, and judges each answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Json = Any
+SESSION = "as-AAAAAAAAAAAAAAAAAAAAAA"
+TURN = "turn-AAAAAAAAAAAAAAAAAAAAAA"
+GRANT = "sha256:" + "0" * 64
+EVENT = f"evt-{SESSION}-auth.granted"
+LEASE = "BBBBBBBBBBBBBBBBBBBBBB"
+LINK = "https://broker.example/connect/AAAAAAAAAAAAAAAAAAAAAA"
+UNTIL = "2026-02-01T10:10:00Z"
+_TURN_TOKEN = f"oabt.{'A' * 22}.{'B' * 43}"
+_SUBJECTS = {"global": "slack:team:T111", "user": "slack:user:T111:U234567"}
+_APP = {"kind": "OAuthApp", "name": "slack-bot"}
+_SLACK = {"oauthAppRef": "OAuthApp/slack-bot", "scopes": ["chat:write"]}
+_ACTOR = {"type": "user", "id": "slack:U234567"}
+
+BODIES: Mapping[str, Mapping[str, Json]] = {
+    "beginTurn": {
+        "runtime": {
+            "turn": {
+                "agentName": "planner",
+                "instanceKey": "1700000000.000100",
+                "swarmRef": "Swarm/default",
+                "origin": {"connector": "slack-main", "channel": "C123"},
+                "auth": {"actor": _ACTOR, "subjects": _SUBJECTS},
+            },
+            "tools": {"Tool/slack": None, "Tool/digest": [_SLACK]},
+            "ttlSeconds": 900,
+        }
+    },
+    "narrowTurn": {"turn": {"apps": [_SLACK], "ttlSeconds": 60}},
+    "getAccessToken": {"turn": {"oauthAppRef": _APP, "scopes": ["chat:write"], "minTtlSeconds": 60}},
+    "reportRejected": {"turn": {"oauthAppRef": _APP, "accessToken": "what-the-provider-refused"}},
+    "ackEvent": {"runtime": {"lease": LEASE}},
+    "nackEvent": {"runtime": {"lease": LEASE}},
+    "confirmAuthSession": {
+        "runtime": {"handle": "what-the-browser-brought", "subject": _SUBJECTS["user"]},
+        "turn": {"channelCode": "what-the-person-said"},
+    },
+    "linkConnections": {"runtime": {"subjects": _SUBJECTS}},
+}
+
+PARAMETERS: Mapping[str, Mapping[str, Json]] = {
+    "endTurn": {"turnId": TURN},
+    "nextEvent": {"agent": "planner", "wait": 0},
+    "ackEvent": {"agent": "planner", "eventId": EVENT},
+    "nackEvent": {"agent": "planner", "eventId": EVENT},
+    "getAuthSession": {"id": SESSION},
+    "cancelAuthSession": {"id": SESSION},
+    "listGrants": {"app": "slack-bot", "state": "live", "limit": 10},
+    "endGrant": {"grantId": GRANT},
+}
+
+_REQUIRED = {
+    "authSessionId": SESSION,
+    "authorizationUrl": LINK,
+    "expiresAt": UNTIL,
+    "message": "A connection to Slack is needed. Open the link below and agree; the work then goes on by itself.",
+}
+_RESULTS = {
+    "ready": {
+        "status": "ready",
+        "accessToken": "xoxb-of-the-team",
+        "tokenType": "Bearer",
+        "scopes": ["chat:write"],
+        "expiresAt": UNTIL,
+    },
+    "authorization_required": {"status": "authorization_required", **_REQUIRED, "reason": "noGrant"},
+    "error": {
+        "status": "error",
+        "error": {
+            "code": "appForbidden",
+            "message": "This tool has not declared that OAuthApp. Add it to the tool's spec.auth.oauthAppRef.",
+            "retryable": False,
+        },
+    },
+}
+_EVENT = {
+    "eventId": EVENT,
+    "type": "auth.granted",
+    "swarmRef": {"kind": "Swarm", "name": "default"},
+    "instanceKey": "1700000000.000100",
+    "agentName": "planner",
+    "origin": {"connector": "slack-main", "channel": "C123"},
+    "auth": {"actor": _ACTOR, "subjects": _SUBJECTS},
+    "payload": {
+        "oauthAppRef": _APP,
+        "provider": "slack",
+        "subject": _SUBJECTS["global"],
+        "scopesGranted": ["chat:write"],
+        "authSessionId": SESSION,
+        "grantId": GRANT,
+    },
+    "createdAt": "2026-02-01T10:00:00Z",
+}
+_PENDING = {**_REQUIRED, "oauthAppRef": _APP, "provider": "slack", "subjectMode": "global"}
+_GRANT = {
+    "grantId": GRANT,
+    "app": "slack-bot",
+    "provider": "slack",
+    "subject": _SUBJECTS["global"],
+    "scopes": ["chat:write"],
+    "state": "live",
+    "expiresAt": UNTIL,
+    "refreshable": True,
+    "createdAt": "2026-02-01T09:00:00Z",
+    "updatedAt": "2026-02-01T09:10:00Z",
+    "authorizedBy": None,
+    "eventsToSend": 0,
+    "providerToTell": False,
+}
+
+ANSWERS: Mapping[str, Mapping[int, Mapping[str, Json]]] = {
+    "beginTurn": {
+        201: {
+            "begun": {
+                "turnId": TURN,
+                "turnToken": _TURN_TOKEN,
+                "toolTokens": {"Tool/slack": f"oabt.{'A' * 22}.eyJ0b29sIjoiVG9vbC9zbGFjayJ9.{'C' * 43}"},
+                "expiresAt": UNTIL,
+            }
+        }
+    },
+    "narrowTurn": {200: {"narrower": {"turnToken": _TURN_TOKEN, "expiresAt": UNTIL}}},
+    "getPending": {200: {"waiting": {"type": "auth.pending", "items": [_PENDING]}}},
+    "getLinks": {
+        200: {
+            "waiting": {
+                "links": [
+                    {
+                        "authSessionId": SESSION,
+                        "authorizationUrl": LINK,
+                        "subjectMode": "user",
+                        "subject": _SUBJECTS["user"],
+                        "expiresAt": UNTIL,
+                    }
+                ]
+            }
+        }
+    },
+    "getAccessToken": {200: _RESULTS},
+    "reportRejected": {200: _RESULTS},
+    "nextEvent": {200: {"leased": {"event": _EVENT, "lease": LEASE, "attempt": 1, "leaseExpiresAt": UNTIL}}},
+    "getAuthSession": {200: {"waiting": {"authSessionId": SESSION, "status": "pending"}}},
+    "cancelAuthSession": {200: {"withdrawn": {"cancelled": True}}},
+    "confirmAuthSession": {
+        200: {
+            "connected": {"authSessionId": SESSION, "status": "completed"},
+            "another account": {"authSessionId": SESSION, "status": "failed", "code": "subjectMismatch"},
+        }
+    },
+    "linkConnections": {201: {"link": {"url": "https://broker.example/connections/open/AAAA", "expiresAt": UNTIL}}},
+    "listGrants": {200: {"a page": {"grants": [_GRANT], "next": GRANT}}},
+    "endGrant": {200: {"ended": {"grantId": GRANT, "provider": "done"}}},
+    "listApps": {
+        200: {
+            "apps": {
+                "apps": [
+                    {
+                        "name": "slack-bot",
+                        "title": "Slack",
+                        "provider": "slack",
+                        "flow": "authorizationCode",
+                        "subjectMode": "global",
+                        "scopes": ["chat:write", "channels:read"],
+                    }
+                ]
+            }
+        }
+    },
+}

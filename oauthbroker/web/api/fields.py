@@ -1,0 +1,83 @@
+"""What the API's models are made of: strictness, and the kinds of text that occur in many of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
+
+from oauthbroker.secret import Secret
+from oauthbroker.subject import MAX_BYTES, is_subject
+
+Absent = SkipJsonSchema[None]  # an answer leaves the member out; it never says null
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    for member in schema.get("properties", {}).values():
+        if member.get("default", "") is None and not _may_be_null(member):
+            del member["default"]
+
+
+def _may_be_null(member: dict[str, Any]) -> bool:
+    return {"type": "null"} in member.get("anyOf", ())
+
+
+class Model(BaseModel):
+    """A request or an answer: only known fields, each of exactly its type; errors never quote what was sent."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, json_schema_extra=_without_null
+    )
+
+
+def _subject(text: str) -> str:
+    if not is_subject(text):
+        raise ValueError("a subject")
+    return text
+
+
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+AgentName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]+$", max_length=256, examples=["planner"])]
+Line = Annotated[str, Field(min_length=1, max_length=1024)]
+Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=["2026-02-01T10:00:00Z"])]
+Subject = Annotated[
+    str,
+    AfterValidator(_subject),
+    Field(min_length=1, max_length=MAX_BYTES, description=f"At most {MAX_BYTES} bytes, compared byte for byte."),
+]
+Concealed = Annotated[Secret, WithJsonSchema({"type": "string", "maxLength": 65536})]
+Confidential = Annotated[str, Field(repr=False)]
+"""A secret on its way to whom it is for."""
+PerhapsConfidential = Annotated[str | Absent, Field(repr=False)]
+
+SessionId = Annotated[str, Field(pattern=r"^as-[A-Za-z0-9_-]{22}$", examples=["as-AAAAAAAAAAAAAAAAAAAAAA"])]
+GrantId = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+TurnId = Annotated[str, Field(pattern=r"^turn-[A-Za-z0-9_-]{22}$", examples=["turn-AAAAAAAAAAAAAAAAAAAAAA"])]
+Kind = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=64)]
+Ref = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*/[^/]+$", max_length=256)]
+
+
+class NamedApp(Model):
+    """An OAuthApp by kind and name."""
+
+    kind: Literal["OAuthApp"] = "OAuthApp"
+    name: Name
+    apiVersion: str | None = None
+
+
+class NamedSwarm(Model):
+    """A swarm by kind and name."""
+
+    kind: Kind
+    name: Annotated[str, Field(pattern=r"^[^/]+$", max_length=256)]
+
+
+AppRef = Annotated[
+    Annotated[str, Field(pattern=r"^(OAuthApp/)?[^/]+$", max_length=265)] | NamedApp,
+    Field(description="`OAuthApp/name`, the bare name, or kind and name.", examples=["OAuthApp/slack-bot"]),
+]
+Scopes = Annotated[
+    list[str] | None,
+    Field(description="Left out: what the tool declared, else all of the app's. `[]`: nothing in particular."),
+]

@@ -1,0 +1,43 @@
+"""The agents' side of the queues, for runtimes in other processes."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.web.api.doors import Call, nothing, reply
+from oauthbroker.web.api.models import AgentPath, EventPath, EventsQuery, NoParameters, Settle
+from oauthbroker.web.api.streaming import STREAM, EventStream, lease_for, leased, watching
+from oauthbroker.web.deadline import may_take_long
+
+SettleCall = Call[Settle, NoParameters, EventPath]
+
+
+async def next_event(call: Call[NoParameters, EventsQuery, AgentPath]) -> Response:
+    """One event, or 204 after `wait` seconds without any; a stream for who asks for one."""
+    may_take_long(call.request)
+    if wants_stream(call.request):
+        return EventStream(call.broker, call.request, call.path.agent)
+    async with watching(call.request) as gone:
+        delivery = await lease_for(call.broker, call.path.agent, call.query.wait, gone)
+    return nothing() if delivery is None else reply(leased(delivery))
+
+
+async def ack_event(call: SettleCall) -> Response:
+    return await _settle(call, done=True)
+
+
+async def nack_event(call: SettleCall) -> Response:
+    return await _settle(call, done=False)
+
+
+async def _settle(call: SettleCall, *, done: bool) -> Response:
+    lease = call.body.lease.reveal()
+    if not await call.broker.events.settle(call.path.agent, call.path.eventId, lease, done=done):
+        raise BrokerError(Code.LEASE_LOST)
+    return nothing()
+
+
+def wants_stream(request: Request) -> bool:
+    return STREAM in request.headers.get("accept", "").lower()

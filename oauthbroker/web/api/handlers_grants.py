@@ -1,0 +1,34 @@
+"""For operators: the grants there are, and ending one."""
+
+from __future__ import annotations
+
+import heapq
+
+from starlette.responses import Response
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.web.api.doors import Call, reply
+from oauthbroker.web.api.models import GrantPath, GrantsQuery, NoParameters
+
+
+async def list_grants(call: Call[NoParameters, GrantsQuery, NoParameters]) -> Response:
+    """A page in the order of ids. Reads every grant: the store keeps no list by app or subject that could be stolen."""
+    asked = call.query
+    found = [
+        summary
+        async for summary in call.broker.grants.list(app=asked.app, subject=asked.subject)
+        if asked.state in {None, summary.state} and summary.grantId > (asked.after or "")
+    ]
+    page = heapq.nsmallest(asked.limit, found, key=lambda summary: summary.grantId)
+    more = {"next": page[-1].grantId} if len(found) > len(page) else {}
+    return reply({"grants": [summary.to_json() for summary in page], **more})
+
+
+async def end_grant(call: Call[NoParameters, NoParameters, GrantPath]) -> Response:
+    """Ended here at once, and at the provider as soon as it answers. What ended before, and the provider has not
+    heard of, is told once more."""
+    summary = await call.broker.grants.find(call.path.grantId)
+    told = None if summary is None else await call.broker.grants.revoke(summary.app, summary.subject)
+    if told is None:
+        raise BrokerError(Code.GRANT_NOT_FOUND)
+    return reply({"grantId": call.path.grantId, "provider": told})

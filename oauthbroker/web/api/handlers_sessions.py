@@ -1,0 +1,69 @@
+"""Authorizations under way: how they stand, taken back, and confirmed by who knows whose browser it was."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from oauthbroker.broker import Broker
+from oauthbroker.clock import to_iso
+from oauthbroker.results import SessionOutcome
+from oauthbroker.turns import Guest
+from oauthbroker.web.api.doors import AnyCall, Call, reply
+from oauthbroker.web.api.models import (
+    ConfirmByCode,
+    ConfirmByRuntime,
+    ConnectionsFor,
+    NoParameters,
+    SessionPath,
+)
+
+SessionCall = Call[NoParameters, NoParameters, SessionPath]
+
+
+async def session_state(call: SessionCall) -> Response:
+    """To a turn that it does not concern it looks like one that there never was."""
+    session_id = call.path.id
+    outcome = await call.broker.outcomes.now(session_id) if await _concerns(call) else SessionOutcome("expired")
+    return reply(_outcome(session_id, outcome))
+
+
+async def cancel_session(call: SessionCall) -> Response:
+    cancelled = await _concerns(call) and await call.broker.cancel(call.path.id)
+    return reply({"cancelled": cancelled})
+
+
+async def confirm_session(call: AnyCall) -> Response:
+    """The runtime confirms a handle; a turn relays a code that was said in its conversation."""
+    if isinstance(call.caller, Guest):
+        outcome = await _relayed(call.broker, call.caller, call.body)
+    else:
+        outcome = await _confirmed(call.broker, call.body)
+    return reply(_outcome(outcome.auth_session_id, outcome))
+
+
+async def connections_link(call: Call[ConnectionsFor, NoParameters, NoParameters]) -> Response:
+    url, until = await call.broker.connections.link(call.body.subjects.given())
+    return reply({"url": url, "expiresAt": to_iso(until)}, 201)
+
+
+async def _concerns(call: SessionCall) -> bool:
+    """Everything concerns runtimes and operators; a turn, what its own conversation asked for, for its own subjects
+    and with an app that its token may use."""
+    guest = call.caller
+    if not isinstance(guest, Guest):
+        return True
+    return await call.broker.outcomes.concern(call.path.id, guest.turn, guest.may_ask)
+
+
+async def _confirmed(broker: Broker, body: ConfirmByRuntime) -> SessionOutcome:
+    return await broker.confirm(body.handle.reveal(), body.subject)
+
+
+async def _relayed(broker: Broker, guest: Guest, body: ConfirmByCode) -> SessionOutcome:
+    apps = None if guest.declared is None else [auth.app for auth in guest.declared]
+    return await broker.relay_code(guest.turn, body.channelCode.reveal(), apps=apps)
+
+
+def _outcome(session_id: str, outcome: SessionOutcome) -> dict[str, str]:
+    code = {} if outcome.code is None else {"code": outcome.code.value}
+    return {"authSessionId": session_id, "status": outcome.status, **code}

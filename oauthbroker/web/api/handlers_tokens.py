@@ -1,0 +1,41 @@
+"""The token call over HTTP: the same answers as `ctx.oauth`, letter by letter."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from oauthbroker.errors import Code
+from oauthbroker.results import Failed, TokenResult
+from oauthbroker.web.api.doors import AnyCall, Call, reply
+from oauthbroker.web.api.fields import NamedApp
+from oauthbroker.web.api.models import NoParameters, RejectedToken, TokenRequest
+
+DENIALS = frozenset({Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED})
+
+
+async def get_token(call: Call[TokenRequest, NoParameters, NoParameters]) -> Response:
+    asked = call.body
+    result = await call.broker.oauth_for(call.guest).get_access_token(
+        ref_of(asked.oauthAppRef), asked.scopes, asked.minTtlSeconds, switch_account=asked.switchAccount
+    )
+    return _answer(call, result)
+
+
+async def report_rejected(call: Call[RejectedToken, NoParameters, NoParameters]) -> Response:
+    asked = call.body
+    result = await call.broker.oauth_for(call.guest).report_rejected(
+        ref_of(asked.oauthAppRef), asked.accessToken, asked.scopes
+    )
+    return _answer(call, result)
+
+
+def ref_of(ref: str | NamedApp) -> str:
+    """As the rooms take it."""
+    return ref if isinstance(ref, str) else ref.name
+
+
+def _answer(call: AnyCall, result: TokenResult) -> Response:
+    """A tool that asked for what is not its own is written down."""
+    if isinstance(result, Failed) and result.code in DENIALS:
+        call.refused(result.code)
+    return reply(result.to_json())

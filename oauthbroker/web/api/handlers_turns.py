@@ -1,0 +1,88 @@
+"""Turns: begun and ended by the runtime, narrowed by whoever holds a token, and what waits for people in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from starlette.responses import Response
+
+from oauthbroker.apps import ToolAuth
+from oauthbroker.clock import to_iso
+from oauthbroker.secret import Secret
+from oauthbroker.token_request import app_name
+from oauthbroker.turn import Turn, TurnAuth
+from oauthbroker.turn_token import narrow
+from oauthbroker.web.api.caller import bearer
+from oauthbroker.web.api.doors import AnyCall, Call, nothing, reply
+from oauthbroker.web.api.handlers_tokens import ref_of
+from oauthbroker.web.api.models import (
+    BeginTurn,
+    Narrow,
+    NoParameters,
+    PendingQuery,
+    ToolAuthBody,
+    TurnBody,
+    TurnPath,
+)
+
+
+async def begin_turn(call: Call[BeginTurn, NoParameters, NoParameters]) -> Response:
+    asked = call.body
+    begun = await call.broker.turns.begin(
+        turn_of(asked.turn),
+        tools={tool: None if auths is None else _auths(auths) for tool, auths in asked.tools.items()},
+        ttl_seconds=asked.ttlSeconds,
+        private_links=asked.privateLinks,
+    )
+    body = {
+        "turnId": begun.turn_id,
+        "turnToken": begun.token.reveal(),
+        "toolTokens": {tool: token.reveal() for tool, token in begun.tool_tokens.items()},
+        "expiresAt": to_iso(begun.expires_at),
+    }
+    return reply(body, 201)
+
+
+async def end_turn(call: Call[NoParameters, NoParameters, TurnPath]) -> Response:
+    await call.broker.turns.end(call.path.turnId)
+    return nothing()
+
+
+async def narrow_turn(call: Call[Narrow, NoParameters, NoParameters]) -> Response:
+    """For those who cannot do HMAC themselves. The new token is admitted once, so that its answer tells its end."""
+    asked = call.body
+    until = None
+    if asked.ttlSeconds is not None:
+        now = call.broker.clock.now().replace(microsecond=0)
+        until = min(now + timedelta(seconds=asked.ttlSeconds), call.guest.expires_at)
+    apps = None if asked.apps is None else {_name(each): each.scopes for each in asked.apps}
+    token = narrow(Secret(bearer(call.request)), tool=asked.tool, apps=apps, expires_at=until)
+    guest = await call.broker.turns.admit(token.reveal())
+    return reply({"turnToken": token.reveal(), "expiresAt": to_iso(guest.expires_at)})
+
+
+async def pending_of_turn(call: Call[NoParameters, PendingQuery, NoParameters]) -> Response:
+    guest = call.guest
+    apart = guest.private_links or call.query.links == "apart"
+    block = await call.broker.pending(guest.turn, links="apart" if apart else "inline")
+    items = [item for item in (block or {}).get("items", ()) if guest.may_ask(item["oauthAppRef"]["name"])]
+    return reply({"type": "auth.pending", "items": items})
+
+
+async def links_of_turn(call: AnyCall) -> Response:
+    return reply({"links": await call.broker.links(call.guest.turn)})
+
+
+def turn_of(body: TurnBody) -> Turn:
+    swarm = body.swarmRef if isinstance(body.swarmRef, str) else f"{body.swarmRef.kind}/{body.swarmRef.name}"
+    auth = TurnAuth(body.auth.actor, body.auth.subjects.given())
+    return Turn(body.agentName, body.instanceKey, swarm, body.origin, auth)
+
+
+def _auths(bodies: Sequence[ToolAuthBody]) -> list[ToolAuth]:
+    return [ToolAuth(_name(each), None if each.scopes is None else tuple(each.scopes)) for each in bodies]
+
+
+def _name(body: ToolAuthBody) -> str:
+    return app_name(ref_of(body.oauthAppRef))

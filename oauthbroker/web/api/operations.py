@@ -1,0 +1,146 @@
+"""The API, one row a call: the router and the OpenAPI document are both made of this table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from starlette.responses import Response
+
+from oauthbroker.errors import Code
+from oauthbroker.web.api import handlers_apps, handlers_events, handlers_grants, handlers_sessions, handlers_tokens
+from oauthbroker.web.api import handlers_turns as turns
+from oauthbroker.web.api import models as m
+from oauthbroker.web.api.caller import Who
+from oauthbroker.web.api.doors import AnyCall
+from oauthbroker.web.api.fields import Model
+
+Handler = Callable[[AnyCall], Awaitable[Response]]
+Method = Literal["GET", "POST", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a status means. `model` is None where there is no body; `stream` is a model of what each message holds."""
+
+    meaning: str
+    model: Any = None
+    stream: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call. `who` may make it, empty: anybody. `codes` are its own refusals, beside those that every call has.
+
+    `bodies` has the form of the body by who calls; one entry where it is the same for all.
+    """
+
+    id: str
+    method: Method
+    path: str
+    summary: str
+    handler: Handler
+    who: tuple[Who, ...]
+    answers: Mapping[int, Answer]
+    bodies: Mapping[Who, type[Model]] = field(default_factory=dict)
+    query: type[Model] = m.NoParameters
+    parameters: type[Model] = m.NoParameters
+    codes: tuple[Code, ...] = ()
+    description: str = ""
+
+
+_RESULT = {200: Answer("One of the three results.", m.TokenResultBody)}
+_ANY_KEY: tuple[Who, ...] = ("runtime", "operator", "turn")
+_SETTLED = {204: Answer("Settled.")}
+
+OPERATIONS = (
+    Operation(
+        "beginTurn", "POST", "/v1/turns", "Begin a turn: its token, and one for each tool", turns.begin_turn,
+        ("runtime",), {201: Answer("The turn's tokens. They are told once.", m.TurnBegun)},
+        bodies={"runtime": m.BeginTurn},
+        codes=(Code.OAUTH_APP_NOT_FOUND, Code.SCOPE_NOT_ALLOWED),
+        description="A tool token can ask for what both the bundle and `tools` allow. Tokens end with the turn.",
+    ),
+    Operation(
+        "endTurn", "DELETE", "/v1/turns/{turnId}", "End a turn: its tokens are dead, in every process of the store",
+        turns.end_turn, ("runtime",), {204: Answer("It is over, also when it was over before.")},
+        parameters=m.TurnPath,
+    ),
+    Operation(
+        "narrowTurn", "POST", "/v1/turn/narrow", "A narrower token for a sub-tool", turns.narrow_turn, ("turn",),
+        {200: Answer("The new token.", m.Narrowed)}, bodies={"turn": m.Narrow},
+        description="A token can also be narrowed without asking, by whoever can compute an HMAC: docs/api.md.",
+    ),
+    Operation(
+        "getPending", "GET", "/v1/turn/pending", "What waits for a person in this turn: the auth.pending block",
+        turns.pending_of_turn, ("turn",), {200: Answer("The block; no items when nothing waits.", m.PendingBlock)},
+        query=m.PendingQuery,
+    ),
+    Operation(
+        "getLinks", "GET", "/v1/turn/links", "The links that wait in this turn, to be delivered privately",
+        turns.links_of_turn, ("wholeTurn",), {200: Answer("The links.", m.PrivateLinks)},
+    ),
+    Operation(
+        "getAccessToken", "POST", "/v1/tokens", "The token call: ready, authorization_required or error",
+        handlers_tokens.get_token, ("turn",), _RESULT, bodies={"turn": m.TokenRequest},
+        description="What the call comes to is in the body: also `error` is a 200. Whose token it is is the turn's.",
+    ),
+    Operation(
+        "reportRejected", "POST", "/v1/tokens/rejected", "The provider's API refused this token: a newer one",
+        handlers_tokens.report_rejected, ("turn",), _RESULT, bodies={"turn": m.RejectedToken},
+    ),
+    Operation(
+        "nextEvent", "GET", "/v1/agents/{agent}/events", "The agent's next event, leased; or a stream of them",
+        handlers_events.next_event, ("runtime",),
+        {200: Answer("An event, leased.", m.LeasedEvent, stream=m.LeasedEvent), 204: Answer("No event by now.")},
+        query=m.EventsQuery, parameters=m.AgentPath,
+        description="With `Accept: text/event-stream` a stream; at most 16 of its events may be unsettled at once.",
+    ),
+    Operation(
+        "ackEvent", "POST", "/v1/agents/{agent}/events/{eventId}/ack", "The event is done", handlers_events.ack_event,
+        ("runtime",), _SETTLED, bodies={"runtime": m.Settle}, parameters=m.EventPath, codes=(Code.LEASE_LOST,),
+    ),
+    Operation(
+        "nackEvent", "POST", "/v1/agents/{agent}/events/{eventId}/nack", "The event is not done: it comes again later",
+        handlers_events.nack_event, ("runtime",), _SETTLED, bodies={"runtime": m.Settle}, parameters=m.EventPath,
+        codes=(Code.LEASE_LOST,),
+    ),
+    Operation(
+        "getAuthSession", "GET", "/v1/auth-sessions/{id}", "How an authorization stands",
+        handlers_sessions.session_state, _ANY_KEY,
+        {200: Answer("Its state. What is not known, or not the caller's, has expired.", m.SessionOutcomeBody)},
+        parameters=m.SessionPath,
+    ),
+    Operation(
+        "cancelAuthSession", "DELETE", "/v1/auth-sessions/{id}", "Take a request back: its link dies, without an event",
+        handlers_sessions.cancel_session, _ANY_KEY, {200: Answer("Whether there was something.", m.Cancelled)},
+        parameters=m.SessionPath,
+    ),
+    Operation(
+        "confirmAuthSession", "POST", "/v1/auth-sessions/confirm", "Say whose browser it was that agreed",
+        handlers_sessions.confirm_session, ("runtime", "turn"),
+        {200: Answer("How the authorization ended.", m.SessionOutcomeBody)},
+        bodies={"runtime": m.ConfirmByRuntime, "turn": m.ConfirmByCode},
+        codes=(Code.STATE_UNKNOWN, Code.OWNER_BINDING_FAILED),
+        description="A runtime confirms the handle that a browser brought to its page; a turn relays a channel code.",
+    ),
+    Operation(
+        "linkConnections", "POST", "/v1/connections", "A link to the page of what is connected, good for one visit",
+        handlers_sessions.connections_link, ("runtime",), {201: Answer("The link.", m.ConnectionsLink)},
+        bodies={"runtime": m.ConnectionsFor},
+    ),
+    Operation(
+        "listGrants", "GET", "/v1/grants", "The grants there are, without their tokens", handlers_grants.list_grants,
+        ("operator",), {200: Answer("A page of grants.", m.GrantPage)}, query=m.GrantsQuery,
+    ),
+    Operation(
+        "endGrant", "DELETE", "/v1/grants/{grantId}", "End a grant, here at once and at its provider",
+        handlers_grants.end_grant, ("operator",), {200: Answer("What its provider knows by now.", m.GrantEndedBody)},
+        parameters=m.GrantPath, codes=(Code.GRANT_NOT_FOUND,),
+    ),
+    Operation(
+        "listApps", "GET", "/v1/apps", "The apps that the caller may ask for", handlers_apps.list_apps, _ANY_KEY,
+        {200: Answer("The apps.", m.AppList)},
+    ),
+)  # fmt: skip

@@ -1,0 +1,99 @@
+"""Requests, read strictly: one meaning, only known fields, and a refusal that never repeats what was sent."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from starlette.requests import Request
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.strict_json import decode_object
+from oauthbroker.web.api.fields import Model
+
+M = TypeVar("M", bound=Model)
+MOST_PROBLEMS = 16
+_JSON = "application/json"
+_PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
+    "missing": "missing",
+    "extra_forbidden": "unknown",
+}
+
+
+class RequestInvalid(BrokerError):
+    """`requestInvalid`, and where. `unknown` says that a field was sent which the call does not have."""
+
+    def __init__(self, problems: list[dict[str, str]]) -> None:
+        super().__init__(Code.REQUEST_INVALID)
+        self.problems = problems
+        self.unknown = any(each["problem"] == "unknown" for each in problems)
+
+
+async def read_body(request: Request, model: type[M]) -> M:
+    """The body as `model`. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`."""
+    kind, _, parameter = request.headers.get("content-type", "").partition(";")
+    if kind.strip().lower() != _JSON or parameter.strip().lower() not in {"", "charset=utf-8"}:
+        raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
+    body = decode_object(await request.body(), Code.REQUEST_INVALID)
+    return judged(model, body)
+
+
+def judged(model: type[M], body: dict[str, Any]) -> M:
+    """JSON as `model`. Raises `requestInvalid`."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        problems = _problems(model, error)
+    raise RequestInvalid(problems)
+
+
+def read_query(request: Request, model: type[M]) -> M:
+    """The query as `model`; a parameter that comes twice has no meaning. Raises `requestInvalid`."""
+    pairs = request.query_params.multi_items()
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise BrokerError(Code.REQUEST_INVALID, note="a query parameter twice")
+    return _from_strings(model, fields)
+
+
+def read_path(request: Request, model: type[M]) -> M:
+    """The variable parts of the path as `model`. Raises `requestInvalid`."""
+    return _from_strings(model, request.path_params)
+
+
+def _from_strings(model: type[M], fields: dict[str, str]) -> M:
+    try:
+        return model.model_validate_strings(fields)
+    except ValidationError as error:
+        problems = _problems(model, error)
+    raise RequestInvalid(problems)
+
+
+def _problems(model: type[Model], error: ValidationError) -> list[dict[str, str]]:
+    """Where, by names of ours alone: what a caller made up, a key or a value, may be a secret in the wrong place."""
+    ours = _names_in(model)
+    found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
+    made = [{"pointer": _pointer(each, ours), "problem": _PROBLEMS.get(each["type"], _sort(each))} for each in found]
+    return [each for number, each in enumerate(made) if each not in made[:number]]
+
+
+def _sort(problem: ErrorDetails) -> Literal["type", "value"]:
+    return "type" if problem["type"].endswith(("_type", "_parsing")) else "value"
+
+
+def _pointer(problem: ErrorDetails, ours: frozenset[str]) -> str:
+    """RFC 6901 as far as the names are ours; of an unknown field, the object that holds it."""
+    steps = problem["loc"][:-1] if problem["type"] == "extra_forbidden" else problem["loc"]
+    pointer = ""
+    for step in steps:
+        if isinstance(step, str) and step not in ours:
+            break
+        pointer += f"/{step}"
+    return pointer
+
+
+def _names_in(model: type[Model]) -> frozenset[str]:
+    schema = model.model_json_schema()
+    parts = [schema, *schema.get("$defs", {}).values()]
+    return frozenset(name for part in parts for name in part.get("properties", ()))

@@ -1,0 +1,37 @@
+"""The API as routes: one for each path of the table, so that a wrong method is told which ones there are."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute, Route
+
+from oauthbroker.clock import Clock
+from oauthbroker.settings import Settings
+from oauthbroker.web.api.caller import Callers
+from oauthbroker.web.api.doors import TheBroker
+from oauthbroker.web.api.endpoint import Endpoint
+from oauthbroker.web.api.limits import RequestLimits
+from oauthbroker.web.api.openapi import DOCUMENT
+from oauthbroker.web.api.operations import OPERATIONS, Operation
+
+
+def api_routes(the_broker: TheBroker, settings: Settings, clock: Clock) -> list[BaseRoute]:
+    """`the_broker` is asked at every request: the broker is made after its pages."""
+    callers, limits = Callers(the_broker, settings), RequestLimits(clock, settings.limits.requests_per_minute)
+    paths: dict[str, dict[str, Operation]] = {}
+    for operation in (*OPERATIONS, DOCUMENT):
+        paths.setdefault(operation.path, {})[operation.method] = operation
+    return [
+        _route(path, found, Endpoint(found, the_broker, callers, limits, settings.locale))
+        for path, found in sorted(paths.items(), key=_fixed_first)
+    ]
+
+
+def _route(path: str, operations: dict[str, Operation], endpoint: Endpoint) -> Route:
+    made = Route(path, endpoint.answer, methods=list(operations))
+    made.methods = set(operations)  # Starlette adds HEAD to GET
+    return made
+
+
+def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, str]:
+    """`/v1/auth-sessions/confirm` before `/v1/auth-sessions/{id}`."""
+    return ("{" in path[0], path[0])

@@ -1,0 +1,141 @@
+"""Events over HTTP: one by long polling, or a stream of them (server-sent events, the HTML standard, section 9.2).
+
+An event that is handed out is leased. Who goes away before it was handed out gives it back at once; one that was
+written to a caller keeps its lease until that ends, because nobody knows whether it was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from oauthbroker.broker import Broker
+from oauthbroker.clock import to_iso
+from oauthbroker.errors import BrokerError
+from oauthbroker.queues import Delivery
+from oauthbroker.resume import POLL_SECONDS
+from oauthbroker.web.access_log import note_refusal
+
+HEARTBEAT_SECONDS = 15.0
+MOST_UNSETTLED = 16
+STREAM = "text/event-stream"
+
+
+def leased(delivery: Delivery) -> dict[str, Any]:
+    """What the caller needs to handle an event, and to settle it."""
+    return {
+        "event": delivery.to_json(),
+        "lease": delivery.lease,
+        "attempt": delivery.attempt,
+        "leaseExpiresAt": to_iso(delivery.until),
+    }
+
+
+@asynccontextmanager
+async def watching(request: Request) -> AsyncIterator[asyncio.Event]:
+    """An event that is set once the caller has gone. Its body has been read by then: nothing else can come."""
+    gone = asyncio.Event()
+
+    async def watch() -> None:
+        with suppress(ClientDisconnect):
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+        gone.set()
+
+    task = asyncio.create_task(watch())
+    try:
+        yield gone
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def lease_for(broker: Broker, agent: str, wait: float, gone: asyncio.Event) -> Delivery | None:
+    """The agent's next event, or None after `wait` seconds, when `gone` is set, or when the broker is ending.
+
+    Whatever ends this call, no event stays leased that it did not hand over.
+    """
+    leasing = asyncio.ensure_future(broker.events.lease(agent, wait=wait, gone=gone))
+    try:
+        delivery = await asyncio.shield(leasing)
+    except asyncio.CancelledError:
+        gone.set()
+        if (late := await leasing) is not None:
+            await late.give_back()
+        raise
+    if delivery is not None and gone.is_set():
+        await delivery.give_back()
+        return None
+    return delivery
+
+
+class EventStream(Response):
+    """Every event of an agent while the caller listens; at most `MOST_UNSETTLED` that it has not settled yet."""
+
+    media_type = STREAM
+
+    def __init__(self, broker: Broker, request: Request, agent: str) -> None:
+        super().__init__(headers={"x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._broker = broker
+        self._request = request
+        self._agent = agent
+        self._open: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  (ASGI)
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with watching(self._request) as gone:
+            try:
+                await self._stream(send, gone)
+            except BrokerError as error:  # a store that does not work now: the caller connects again, and may be told
+                note_refusal(scope, error)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _stream(self, send: Send, gone: asyncio.Event) -> None:
+        """A comment at once, so that the caller knows it is connected, and whenever nothing else was to be said."""
+        clock, life = self._broker.clock, self._broker.life
+        said = clock.monotonic() - HEARTBEAT_SECONDS
+        while not (gone.is_set() or life.stopping):
+            left = said + HEARTBEAT_SECONDS - clock.monotonic()
+            if left <= 0:
+                await _write(send, b":\n\n")
+                said = clock.monotonic()
+                continue
+            if await self._is_full():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(gone.wait(), POLL_SECONDS)
+                continue
+            delivery = await lease_for(self._broker, self._agent, left, gone)
+            if delivery is not None:
+                await self._hand_out(send, delivery)
+                said = clock.monotonic()
+
+    async def _is_full(self) -> bool:
+        if len(self._open) >= MOST_UNSETTLED:
+            self._open = await self._broker.events.unsettled(self._agent, self._open)
+        return len(self._open) >= MOST_UNSETTLED
+
+    async def _hand_out(self, send: Send, delivery: Delivery) -> None:
+        self._open.add(delivery.lease)
+        try:
+            await _write(send, message_of(delivery))
+        except asyncio.CancelledError:
+            await delivery.give_back()
+            raise
+
+
+def message_of(delivery: Delivery) -> bytes:
+    """One message of the stream."""
+    data = json.dumps(leased(delivery), ensure_ascii=False, separators=(",", ":"))
+    return f"id: {delivery.id}\nevent: {delivery.type}\ndata: {data}\n\n".encode()
+
+
+async def _write(send: Send, part: bytes) -> None:
+    await send({"type": "http.response.body", "body": part, "more_body": True})
