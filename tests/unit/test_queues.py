@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.queues import BACKOFF_SECONDS, Delivery, Index, Item, Queues
+from oauthbroker.queue_index import Index, Item
+from oauthbroker.queues import BACKOFF_SECONDS, Delivery, Queues
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.settings import Limits
 from oauthbroker.store.memory import MemoryStore

@@ -1,0 +1,105 @@
+"""What a queue says: the places of events, in order. Pure; `queues` reads and writes it under the queue's lock."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.records import AgentEvent, codec
+
+REMEMBERED = 256
+MOST_DEAD = 1000  # older dead letters go
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One event's place in the queue. `due` is when it may be leased (again): after a lease or a back-off."""
+
+    id: str
+    address: str
+    attempts: int = 0
+    due: datetime | None = None
+    lease: str | None = None
+
+
+@dataclass(slots=True)
+class Index:
+    """What the queue of an agent says: waiting items in order, dead ones, and ids that were acknowledged lately."""
+
+    waiting: list[Item] = field(default_factory=list)
+    dead: list[Item] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+
+    def find(self, event_id: str) -> Item | None:
+        return next((item for item in self.waiting if item.id == event_id), None)
+
+    def knows(self, event_id: str) -> bool:
+        return event_id in self.done or self.needs(event_id)
+
+    def needs(self, event_id: str) -> bool:
+        """Whether the event's body is still wanted."""
+        return any(item.id == event_id for item in (*self.waiting, *self.dead))
+
+    def replace(self, item: Item) -> None:
+        self.waiting = [item if each.id == item.id else each for each in self.waiting]
+
+    def remove(self, event_id: str) -> None:
+        self.waiting = [each for each in self.waiting if each.id != event_id]
+
+    def bury(self, item: Item) -> None:
+        self.remove(item.id)
+        self.dead = [*self.dead, dataclasses.replace(item, lease=None, due=None)][-MOST_DEAD:]
+
+    def exhume(self, event_id: str) -> Item | None:
+        """Takes a dead letter out; None when there is none of that id."""
+        found = next((item for item in self.dead if item.id == event_id), None)
+        self.dead = [item for item in self.dead if item.id != event_id]
+        return found
+
+    def next_free(self, now: datetime) -> Item | None:
+        """The oldest item that heads its address and is not leased or backing off."""
+        blocked: set[str] = set()
+        for item in self.waiting:
+            if item.address not in blocked and (item.due is None or item.due <= now):
+                return item
+            blocked.add(item.address)
+        return None
+
+    def to_plaintext(self) -> bytes:
+        spec = {
+            "waiting": [_item_json(item) for item in self.waiting],
+            "dead": [_item_json(item) for item in self.dead],
+            "done": self.done[-REMEMBERED:],
+        }
+        return codec.encode("EventQueue", {"spec": spec})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes | None) -> Index:
+        if body is None:
+            return cls()
+        spec = codec.decode("EventQueue", body)["spec"]
+        return cls([_item(each) for each in spec["waiting"]], [_item(each) for each in spec["dead"]], spec["done"])
+
+
+def address_of(event: AgentEvent) -> str:
+    """What makes two events one conversation: (swarm, agent, instance)."""
+    return "\x1f".join(event.target.address)
+
+
+def _item_json(item: Item) -> dict[str, object]:
+    due = to_iso(item.due) if item.due is not None else None
+    return {"id": item.id, "address": item.address, "attempts": item.attempts, "due": due, "lease": item.lease}
+
+
+def _item(data: dict[str, str | int | None]) -> Item:
+    due = data["due"]
+    lease = data["lease"]
+    return Item(
+        str(data["id"]),
+        str(data["address"]),
+        int(data["attempts"] or 0),
+        from_iso(str(due)) if due is not None else None,
+        str(lease) if lease is not None else None,
+    )
