@@ -254,7 +254,7 @@ async def running(
             look = Canaries.active().look
             look(log.getvalue(), "the broker's log")
             look("".join(line_of(entry, at) for at, entry in audit.lines), "the audit")
-            look(repr(broker.metrics.counts), "the metrics")
+            look(repr(broker.metrics.to_json()), "the metrics")
 
 
 class UnwellStore(MemoryStore):

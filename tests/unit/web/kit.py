@@ -127,6 +127,7 @@ async def ask(
     host: str | None = "broker.example",
     chunks: Iterable[bytes] = (b"",),
     root_path: str = "",
+    client: str = "192.0.2.1",
 ) -> Answer:
     """One request exactly as given, duplicates and nonsense included; what a lenient client would never send."""
     raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
@@ -135,7 +136,7 @@ async def ask(
     scope: dict[str, Any] = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": root_path + path, "raw_path": path.encode("utf-8"), "query_string": query, "root_path": root_path,
-        "headers": raw, "client": ("192.0.2.1", 1), "server": ("127.0.0.1", 80),
+        "headers": raw, "client": (client, 1), "server": ("127.0.0.1", 80),
     }  # fmt: skip
     waiting = list(chunks)
     answer = Answer()

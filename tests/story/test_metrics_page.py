@@ -1,0 +1,334 @@
+"""`/metrics` and `/readyz`: who may read, what is said, and that it names nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from oauthbroker import open_broker
+from oauthbroker.apps import Bundle
+from oauthbroker.clock import SystemClock
+from oauthbroker.errors import Code
+from oauthbroker.metrics import Gauge, Metric, Timing
+from oauthbroker.metrics_folder import MetricsFolder
+from oauthbroker.repository import KINDS, LEASES
+from oauthbroker.settings import Role, Settings
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Entry, Key
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests.house import ALICE, BASE, BOB, House, UnwellStore, public, running, turn
+from tests.unit.web.kit import Answer, ask
+
+HOST = BASE.removeprefix("http://")
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+async def get(house: House, path: str = "/metrics", bearer: str = "", client: str = "192.0.2.1") -> Answer:
+    headers = [("authorization", f"Bearer {bearer}")] if bearer else []
+    return await ask(house.broker.doors.both, path, host=HOST, headers=headers, client=client)
+
+
+async def key_of(house: House, roles: Collection[Role]) -> str:
+    _, text = await house.broker.api_keys.create("ops", roles)
+    return text.reveal()
+
+
+def samples(answer: Answer) -> Samples:
+    assert (200, "text/plain") == (answer.status, answer.headers["content-type"].partition(";")[0])
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+async def scrape(house: House) -> Samples:
+    return samples(await get(house, bearer=await key_of(house, {"operator"})))
+
+
+# who may
+
+
+@pytest.mark.case("79")
+async def test_operators_may_read_and_nobody_else(house: House) -> None:
+    begun = await house.broker.turns.begin(turn())
+    assert 200 == (await get(house, bearer=await key_of(house, {"operator"}))).status
+    assert 200 == (await get(house, bearer=await key_of(house, {"operator", "runtime"}))).status
+    for bearer, refused in {
+        "": (401, "unauthenticated"),
+        "oabk.nonsense": (401, "unauthenticated"),
+        await key_of(house, {"runtime"}): (403, "notAllowed"),
+        begun.token.reveal(): (403, "notAllowed"),
+    }.items():
+        answer = await get(house, bearer=bearer, client="127.0.0.1")
+        assert refused == (answer.status, answer.json["code"]), bearer[:5]
+
+
+async def test_this_machine_may_read_where_that_is_configured(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    settings = public(BASE, admin_loopback=True)
+    async with running(identity_provider, [], clock=test_clock, settings=settings) as house:
+        for client, status in {"127.0.0.1": 200, "::1": 200, "192.0.2.1": 401, "127.0.0.1.evil": 401, "": 401}.items():
+            assert status == (await get(house, client=client)).status, client
+        assert 401 == (await get(house, bearer="oabk.nonsense", client="127.0.0.1")).status
+        foreign = await ask(house.broker.doors.both, "/metrics", host="evil.example", client="127.0.0.1")
+        assert 421 == foreign.status, "a page of somebody else's, whose name leads here"
+
+
+# what
+
+
+async def test_the_page_has_every_figure_there_is_with_its_labels(house: House) -> None:
+    await house.connected("mail")
+    await house.ask("no-such-app")
+    await house.browser().open(f"{house.origin}/nowhere")
+    said = await scrape(house)
+    family = {name for name, _ in said}
+    assert {metric.value for metric in Metric if metric.labels != ("code",)} <= family
+    assert {f"{timing.value}_bucket" for timing in Timing} <= family
+    assert {gauge.value for gauge in Gauge} - {"oauthbroker_health_problems"} <= family
+    known = {each.value: set(each.labels) for each in (*Metric, *Gauge)}
+    known |= {f"{each.value}_{part}": set(each.labels) for each in Timing for part in ("count", "sum")}
+    known |= {f"{each.value}_bucket": {*each.labels, "le"} for each in Timing}
+    assert {name: {label for label, _ in labels} for name, labels in said} == {name: known[name] for name in family}
+
+
+async def test_a_connection_is_seen_from_all_sides(house: House) -> None:
+    asked = await house.ask_link("mail")
+    before = await scrape(house)
+    await house.connect(asked)
+    await house.ask("mail")
+    after = await scrape(house)
+
+    def grown(name: str, **labels: str) -> float:
+        key = (name, tuple(sorted(labels.items())))
+        return after.get(key, 0) - before.get(key, 0)
+
+    assert 1 == grown("oauthbroker_connections_completed_total", app="mail")
+    assert 0 == grown("oauthbroker_connections_completed_total", app="files")
+    assert 1 == grown("oauthbroker_tokens_ready_total", app="mail")
+    assert 1 == grown("oauthbroker_token_call_seconds_count", outcome="ready")
+    assert 1 == grown("oauthbroker_provider_requests_total", app="mail", kind="code", status="2xx")
+    assert 1 == grown("oauthbroker_provider_request_seconds_count", app="mail", kind="code")
+    assert -1 == grown("oauthbroker_sessions_waiting", app="mail")
+    assert 1 == grown("oauthbroker_http_requests_total", route="/oauth/callback/mail", method="GET", status="3xx")
+    assert 1 == grown("oauthbroker_http_requests_total", route="/connect/{ticket}", method="POST", status="2xx")
+
+
+async def test_a_series_of_an_app_is_there_before_anything_happened(house: House) -> None:
+    """Or the first failure of an app would not be an increase."""
+    said = await scrape(house)
+    for app in ("mail", "files", "team"):
+        for name in ("oauthbroker_tokens_ready_total", "oauthbroker_renewals_unstored_total", Gauge.CIRCUITS_OPEN):
+            assert 0 == said[name, (("app", app),)]
+
+
+async def test_a_provider_that_is_down_opens_a_circuit(house: House, test_clock: TestClock) -> None:
+    await house.connected("mail")
+    test_clock.advance(3600)
+    house.idp.script.refresh.answer(429, headers={"retry-after": "600"})
+    await house.ask("mail")
+    said = await scrape(house)
+    assert 1 == said[Gauge.CIRCUITS_OPEN, (("app", "mail"),)]
+    assert 0 == said[Gauge.CIRCUITS_OPEN, (("app", "files"),)]
+    kind = (("app", "mail"), ("kind", "refresh"), ("status", "4xx"))
+    assert 1 == said["oauthbroker_provider_requests_total", kind]
+    test_clock.advance(601)
+    assert 0 == (await scrape(house))[Gauge.CIRCUITS_OPEN, (("app", "mail"),)]
+
+
+async def test_queues_are_looked_at_now_and_then(house: House, test_clock: TestClock) -> None:
+    """What waits, what is dead and since when; at most once in half a minute, whoever asks how often."""
+    await house.connected("mail")
+    first = await scrape(house)
+    assert 1 == first[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
+    await house.events(count=1)
+    test_clock.advance(29)
+    assert 1 == (await scrape(house))[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
+    await house.connected("files")
+    test_clock.advance(2)
+    later = await scrape(house)
+    assert 1 == later[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
+    assert 2 == later[Gauge.QUEUE_OLDEST, ()]
+
+
+@pytest.mark.case("92")
+async def test_nobody_and_nothing_of_anybody_is_named(house: House, canaries: Canaries) -> None:
+    """Subjects, agents, conversations, ids, tickets and what people typed into addresses are in no label."""
+    await house.connected("mail")
+    asked = await house.ask_link("mail", of=turn(user=BOB))
+    await house.connect(asked, "mallory")
+    await house.browser().open(f"{house.origin}/connect/{ALICE}")
+    text = (await get(house, bearer=await key_of(house, {"operator"}))).text
+    for word in (ALICE, BOB, "U234567", "planner", "Swarm", "T111", "chat-main", "1700000000", asked.auth_session_id):
+        assert word not in text
+    assert not re.search(r"(as|evt|key|turn)-|sha256|/connect/(?!\{)", text)
+    assert [] == canaries.search(text, "the metrics page")
+
+
+# ready
+
+
+async def test_ready_is_ready_until_it_stops(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
+    async with running(identity_provider, [], clock=test_clock) as house:
+        answer = await get(house, "/readyz")
+        assert (200, {"status": "ready"}) == (answer.status, answer.json)
+        house.broker.life.stop()
+        answer = await get(house, "/readyz")
+        assert (503, {"status": "unready", "problems": ["stopping"]}) == (answer.status, answer.json)
+        assert 200 == (await get(house, "/healthz")).status
+
+
+async def test_a_disk_that_takes_nothing_is_not_ready_and_alive(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    disk = UnwellStore(test_clock)
+    async with running(identity_provider, [], clock=test_clock, store=disk, background=False) as house:
+        disk.refuses = 1
+        answer = await get(house, "/readyz")
+        assert (503, ["storeUnavailable"]) == (answer.status, answer.json["problems"])
+        assert 200 == (await get(house, "/healthz")).status
+        assert 503 == (await get(house, "/readyz")).status, "the answer of the same second"
+        test_clock.advance(1)
+        assert 200 == (await get(house, "/readyz")).status
+
+
+class Reading(MemoryStore):
+    """Counts what is read, and hangs when told to."""
+
+    reads = 0
+    hangs = False
+
+    async def get(self, key: Key) -> Entry | None:
+        self.reads += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().get(key)
+
+
+async def test_however_many_probes_come_the_disk_is_asked_once_a_second(
+    identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.web.health.PATIENCE_SECONDS", 0.05)
+    disk = Reading(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+    async with running(identity_provider, [], clock=test_clock, store=disk, background=False) as house:
+        before = disk.reads
+        assert {200} == {each.status for each in await asyncio.gather(*(get(house, "/readyz") for _ in range(100)))}
+        assert 1 == disk.reads - before
+        test_clock.advance(1)
+        disk.hangs = True
+        answers = await asyncio.gather(*(get(house, "/readyz") for _ in range(100)))
+        answers.append(await get(house, "/readyz"))
+        assert {(503, "storeUnavailable")} == {(each.status, each.json["problems"][0]) for each in answers}
+        assert 2 == disk.reads - before
+
+
+# several processes
+
+BROKER = """
+import asyncio, sys
+from pathlib import Path
+from oauthbroker import Turn, TurnAuth, open_broker
+from oauthbroker.apps import Bundle
+from oauthbroker.repository import KINDS, LEASES
+from oauthbroker.settings import Settings
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.clock import SystemClock
+
+async def main():
+    clock = SystemClock()
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    turn = Turn("planner", "1", "Swarm/default", {}, TurnAuth({"type": "user", "id": "u"}, {"user": "u"}))
+    bundle = Bundle(Settings(), {})
+    async with open_broker(bundle, env={}, store=store, metrics_folder=Path(sys.argv[1])) as broker:
+        print("open", flush=True)
+        for count in map(int, iter(sys.stdin.readline, "")):
+            for _ in range(count):
+                await broker.oauth(turn).get_access_token("no-such-app")
+            await asyncio.sleep(1.2)
+            print("asked", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def worker(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", BROKER, str(folder),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert b"open\n" == await process.stdout.readline()
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def calls(process: asyncio.subprocess.Process, count: int) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{count}\n".encode())
+    assert b"asked\n" == await process.stdout.readline()
+
+
+@pytest.mark.slow
+async def test_whoever_is_asked_answers_for_all_processes_and_no_count_goes_down(tmp_path: Path) -> None:
+    folder = tmp_path / "metrics"
+    clock = SystemClock()
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    bundle = Bundle(Settings(admin_loopback=True), {})
+    failures = ("oauthbroker_token_errors_total", (("code", Code.OAUTH_APP_NOT_FOUND.value),))
+    async with (
+        open_broker(bundle, env={}, store=store, clock=clock, metrics_folder=folder, background=False) as broker,
+        worker(folder) as one,
+        worker(folder) as two,
+    ):
+
+        async def now() -> tuple[float, float, float]:
+            said = samples(await ask(broker.doors.api, "/metrics", host=HOST, client="127.0.0.1"))
+            slow = said["oauthbroker_token_call_seconds_count", (("outcome", "error"),)]
+            return said[failures], slow, said[Gauge.WORKERS, ()]
+
+        await asyncio.gather(calls(one, 3), calls(two, 40))
+        assert (43, 43, 3) == await now()
+        one.send_signal(signal.SIGKILL)
+        await one.wait()
+        assert (43, 43, 2) == await now()
+        await calls(two, 10)
+        assert two.stdin is not None
+        two.stdin.close()  # it ends in order, with its last figures
+        assert 0 == await two.wait()
+        assert (53, 53, 1) == await now()
+
+
+async def test_a_folder_that_cannot_be_read_is_no_half_answer(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures of one process of many would look as if all had begun anew."""
+
+    def broken(_self: object) -> Any:
+        raise PermissionError
+
+    monkeypatch.setattr(MetricsFolder, "others", broken)
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+    settings = dataclasses.replace(public(BASE), admin_loopback=True)
+    async with open_broker(
+        Bundle(settings, {}), env={}, clock=test_clock, store=store, metrics_folder=tmp_path / "m", background=False
+    ) as broker:
+        answer = await ask(broker.doors.both, "/metrics", host=HOST, client="::1")
+        assert (503, "storeUnavailable") == (answer.status, answer.json["code"])
