@@ -1,31 +1,32 @@
 """Audit: what was done with whose grant. Written before a secret leaves; no audit, no secret.
 
-Entries are a closed set of types. They name grants by grantId, never a subject, an account or a secret.
+Entries are a closed set of types. They name grants by grantId and conversations by instanceKey, which the log knows by
+keyed names only, and never a subject, an account or a secret. The log's own lines are in `audit_chain`.
 """
 
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Protocol
 
 from oauthbroker.clock import to_iso
-from oauthbroker.errors import BrokerError, Code
 
 
 @dataclass(frozen=True, slots=True)
 class TokenIssued:
-    """A token left the broker for a tool (or, tool None, for the runtime itself)."""
+    """A token left the broker for a tool (or, tool None, for the runtime itself); `turn` where it was asked for with
+    a turn token, and whose conversation `instance` is."""
 
     app: str
     grant: str
     agent: str
     tool: str | None
     degraded: bool = False
+    turn: str | None = None
+    instance: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +121,14 @@ class TokenRenewed:
 
 @dataclass(frozen=True, slots=True)
 class TokenRejected:
-    """A tool says that the provider's API refused the token it was given."""
+    """A tool says that the provider's API refused the token it was given; `turn` and `instance` as above."""
 
     app: str
     grant: str
     agent: str
     tool: str | None
+    turn: str | None = None
+    instance: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,14 @@ class SecretChanged:
 
     name: str
     action: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditGap:
+    """`missing` entries could not be written since `since`, and `audit.onFailure: continue` let the house go on."""
+
+    missing: int
+    since: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +205,18 @@ class PageAction:
     target: str
 
 
+@dataclass(frozen=True, slots=True)
+class CallRefused:
+    """Somebody who is known to the API reached for what is not theirs: a call for others, a subject, an app or scopes
+    that their tool did not declare, a turn that is over. `caller` is a turn, a key or a user of this machine."""
+
+    route: str
+    code: str
+    caller: str | None
+    agent: str | None
+    tool: str | None
+
+
 Entry = (
     TokenIssued
     | StaticTokenIssued
@@ -209,12 +232,14 @@ Entry = (
     | TokenRejected
     | RenewalFailed
     | SecretChanged
+    | AuditGap
     | TurnBegun
     | TurnEnded
     | ApiKeyChanged
     | ConnectionsOpened
     | OperatorEntered
     | PageAction
+    | CallRefused
 )
 
 
@@ -226,44 +251,25 @@ class AuditWriter(Protocol):
     def close(self) -> None: ...
 
 
+Naming = Callable[[str, str], str]
+KEYED = frozenset({"grant", "instance"})
+"""What is written under a keyed name: (member, value) -> a name that only brokers with this store's keys can make."""
+
+
 def line_of(entry: Entry, at: datetime) -> str:
-    """One JSON line: `at`, `type`, then the entry's own fields."""
-    return f'{{"at":"{to_iso(at)}",{_rest_of(entry)}'
+    """One JSON line in plain words: `at`, `type`, then the entry's own fields."""
+    return f'{{"at":"{to_iso(at)}",{rest_of(entry)}}}\n'
 
 
-@lru_cache(maxsize=4096)
-def _rest_of(entry: Entry) -> str:
-    """All but the time: the same tool asks for the same token many times a minute."""
+def rest_of(entry: Entry, name: Naming | None = None) -> str:
+    """All but the time, without a closing brace; with `name`, KEYED members go by their keyed names."""
     body: dict[str, Any] = {"type": type(entry).__name__}
-    body.update((field.name, getattr(entry, field.name)) for field in fields(entry))
-    return json.dumps(body, separators=(",", ":"))[1:] + "\n"
-
-
-class AuditFile:
-    """JSON lines appended to one 0600 file; several processes may share it, each line is one write."""
-
-    def __init__(self, path: Path) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            self._descriptor = os.open(path, flags, 0o600)
-        except OSError:
-            self._descriptor = -1
-        if self._descriptor < 0:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be opened")
-
-    def write(self, entry: Entry, at: datetime) -> None:
-        line = line_of(entry, at).encode()
-        try:
-            kept = os.write(self._descriptor, line) == len(line)
-        except OSError:
-            kept = False
-        if not kept:
-            raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be written")
-
-    def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1  # the number may soon name another file
-        if descriptor >= 0:
-            os.close(descriptor)
+    for field in fields(entry):
+        value = getattr(entry, field.name)
+        if name is not None and field.name in KEYED and value is not None:
+            value = name(field.name, str(value))
+        body[field.name] = value
+    return json.dumps(body, separators=(",", ":"))[1:-1]
 
 
 class AuditList:

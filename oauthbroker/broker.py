@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditWriter, StaticTokenIssued
+from oauthbroker.audit_trail import AuditTrail
 from oauthbroker.clock import Clock
 from oauthbroker.confirming import Confirming
 from oauthbroker.connections import Connections
@@ -61,6 +62,7 @@ class Broker:
     turns: Turns
     api_keys: ApiKeys
     people: People
+    audit_trail: AuditTrail
     loop: AbstractEventLoop = field(default_factory=get_running_loop)
 
     @property

@@ -50,6 +50,7 @@ class Code(StrEnum):
     PROVIDER_RATE_LIMITED = "providerRateLimited"
     STORE_LOCKED = "storeLocked"
     STORE_UNAVAILABLE = "storeUnavailable"
+    AUDIT_UNAVAILABLE = "auditUnavailable"
     STORE_PERMISSIONS = "storePermissions"
     STORE_ROLLED_BACK = "storeRolledBack"
     RECORD_CORRUPT = "recordCorrupt"
@@ -295,6 +296,12 @@ MEANINGS: dict[Code, Meaning] = {
         _RETRY,
         "The store cannot be read or written right now. The operator must check disk space and mounts.",
         "지금은 저장소를 읽거나 쓸 수 없습니다. 운영자가 디스크 공간과 마운트를 확인해야 합니다.",
+    ),
+    Code.AUDIT_UNAVAILABLE: Meaning(
+        503,
+        _RETRY,
+        "The audit log does not take entries right now. The operator must check disk space and mounts.",
+        "지금은 감사 로그에 기록할 수 없습니다. 운영자가 디스크 공간과 마운트를 확인해야 합니다.",
     ),
     Code.STORE_PERMISSIONS: Meaning(
         500,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, SecretChanged
+from oauthbroker.audit_trail import FileTrail
 from oauthbroker.clock import Clock
 from oauthbroker.flows.revoke import Revoke, Told
 from oauthbroker.grant_summary import GrantSummary
@@ -82,6 +83,7 @@ class Vault:
     secrets: Secrets
     grants: GrantList
     api_keys: ApiKeys
+    audit: FileTrail
 
 
 class Secrets:

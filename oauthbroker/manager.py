@@ -30,11 +30,18 @@ MAX_MIN_TTL = 10 * 365 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a turn, and the tool it runs (None: the runtime itself, un-narrowed)."""
+    """Who asks: a turn, and the tool it runs (None: the runtime itself, un-narrowed); `turn_id` where a turn token said
+    so."""
 
     turn: Turn
     tool: str | None = None
     declared: tuple[ToolAuth, ...] | None = None
+    turn_id: str | None = None
+
+    @property
+    def instance(self) -> str:
+        """Whose conversation it is, for the audit log."""
+        return str(self.turn.instance_key)
 
     def scopes_for(self, app: str) -> tuple[str, ...] | None:
         """The scopes the tool declared for the app, None for all of them. Raises `appForbidden`."""
@@ -78,6 +85,7 @@ class OAuthManager:
     metrics: Metrics
     settings: Settings
     used: Callable[[str, str, str | None, datetime], None]
+    handed_out: Callable[[Secret], None]
 
     async def get_access_token(
         self,
@@ -108,7 +116,8 @@ class OAuthManager:
         async def work() -> TokenResult:
             call = self._call(caller, app_name, scopes, None)
             grant = grant_id(call.app.name, call.subject)
-            self.audit.write(TokenRejected(app_name, grant, caller.turn.agent_name, caller.tool), self.clock.now())
+            words = (app_name, grant, caller.turn.agent_name, caller.tool, caller.turn_id, caller.instance)
+            self.audit.write(TokenRejected(*words), self.clock.now())
             return await self._answer(replace(call, rejected=access_token))
 
         return await self._watched(app_name, work)
@@ -208,8 +217,10 @@ class OAuthManager:
         token = grant.token
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
         now, agent = self.clock.now(), caller.turn.agent_name
-        self.audit.write(TokenIssued(grant.app, grant.id, agent, caller.tool, degraded), now)
+        words = (grant.app, grant.id, agent, caller.tool, degraded, caller.turn_id, caller.instance)
+        self.audit.write(TokenIssued(*words), now)
         self.used(grant.id, agent, caller.tool, now)
+        self.handed_out(token.access_token)
         self.metrics.add(Metric.TOKENS_READY, grant.app)
         if app.refresh_ahead_seconds:
             self.in_use(app, grant)

@@ -49,6 +49,7 @@ class Metric(Name):
     RENEWALS = "oauthbroker_renewals_total", "New tokens that are stored, renewed or fetched.", "app"
     RENEWAL_FAILURES = "oauthbroker_renewal_failures_total", "Attempts to renew that came to nothing.", "code"
     RENEWALS_UNSTORED = "oauthbroker_renewals_unstored_total", "Tries to store a new token that failed.", "app"
+    AUDIT_ENTRIES_MISSING = "oauthbroker_audit_entries_missing_total", "Entries that the audit log did not take."
     EVENTS_QUEUED = "oauthbroker_events_queued_total", "Events that reached an agent's queue.", "type"
     EVENTS_DEAD = "oauthbroker_events_dead_total", "Events that were set aside."
     PROVIDER_REQUESTS = (

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.assembly import Flows
+from oauthbroker.audit_gap import keep_anchor, settle
 from oauthbroker.broker import Broker
 from oauthbroker.errors import BrokerError
 from oauthbroker.metrics_folder import Sharing
@@ -44,6 +45,7 @@ class House:
             self.tasks.append(asyncio.create_task(self.flows.polling.run()))
             self.tasks.append(asyncio.create_task(self._keep_up_for_ever()))
             self.tasks.append(asyncio.create_task(self.sharing.run()))
+            self.tasks.append(asyncio.create_task(self._anchor_for_ever()))
 
     async def close(self) -> None:
         """Whoever waits long goes; commits under way finish and their events reach the queue; then the network goes."""
@@ -59,8 +61,9 @@ class House:
             with suppress(BrokerError):
                 await self.relay.once()
         await self.transport.close()
-
+        settle(self.broker.audit)
         await self.sharing.close()
+
     async def _tend(self) -> None:
         for task, work in {
             "sweep": self.flows.sweep.once,
@@ -103,3 +106,8 @@ class House:
             await self._try("renewals left open", self.upkeep.recover)
             await self._try("renewals ahead", self.upkeep.ahead)
             await asyncio.sleep(min(UPKEEP_SECONDS, self.broker.bundle.settings.limits.sweep_seconds))
+
+    async def _anchor_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(UPKEEP_SECONDS)
+            await self._try("anchor of the audit log", lambda: keep_anchor(self.broker.audit))

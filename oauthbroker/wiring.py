@@ -79,13 +79,15 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     background: bool = True,
     only: Collection[str] | None = None,
     metrics_folder: Path | None = None,
+    workers: int = 1,
 ) -> AsyncIterator[Broker]:
     """A running broker over a configuration folder, or over a `Bundle` built in code.
 
     `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
     lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper (for short commands); `only`
     are then the apps it knows, so that nobody else's values are needed. Several processes that share a
-    `metrics_folder` answer `/metrics` for all of them.
+    `metrics_folder` answer `/metrics` for all of them; each of `workers` processes of one store takes its part of the
+    limits that hold for all.
     Raises ConfigRefused with every problem, or a store code; nothing has been changed then. Leaving the block waits
     for exchanges and commits under way.
     """
@@ -98,6 +100,7 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
         repository = Repository(store, _reporting(log))
         stack.push_async_callback(repository.close)
         bundle = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository, only)
+        bundle = _one_of(workers, bundle)
         audit = audit or _default_audit(bundle.settings, store, log)
         stack.callback(audit.close)
         for name in _weakenings(bundle.settings, pages=background):
@@ -106,8 +109,8 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
         async def read(given: Source) -> Bundle:
             given = config if given is None else given
             if isinstance(given, Bundle):
-                return given
-            return await _resolved(await asyncio.to_thread(load, given), env, repository, only)
+                return _one_of(workers, given)
+            return _one_of(workers, await _resolved(await asyncio.to_thread(load, given), env, repository, only))
 
         place = await asyncio.to_thread(MetricsFolder.open, metrics_folder, clock) if metrics_folder else None
         house = _build(bundle, repository, store, clock, audit, log, whole=only is None, read=read, place=place)
@@ -208,6 +211,12 @@ async def _resolved(
 ) -> Bundle:
     secrets = await repository.secrets() if loaded.secret_keys else {}
     return resolve(loaded, env, secrets, only=only)
+
+
+def _one_of(workers: int, bundle: Bundle) -> Bundle:
+    """What one of so many processes goes by."""
+    limits = bundle.settings.limits.shared_by(workers)
+    return replace(bundle, settings=replace(bundle.settings, limits=limits))
 
 
 def _default_audit(settings: Settings, store: AnyStore, log: FilteringBoundLogger) -> AuditWriter:

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from oauthbroker.apps import OAuthApp
-from oauthbroker.audit import AuditFile, line_of
+from oauthbroker.audit import line_of
+from oauthbroker.audit_file import AuditFile
 from oauthbroker.config import ConfigRefused, load, resolve
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.token import token_response
@@ -29,6 +30,7 @@ from oauthbroker.strict_json import decode_object
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.evidence import text_of
 from oauthbroker.web.csrf import session_cookie_name
+from tests.audit_kit import KEYS
 from tests.house import BOB, House, file_store, running, tree, turn, user_app
 from tests.nouns import app_with, grant_with, session_with, token_with
 from tests.unit.config.bundles import APP, write
@@ -82,7 +84,7 @@ async def test_a_whole_story_on_disk_leaves_no_secret_in_any_file(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, canaries: Canaries
 ) -> None:
     """Store, audit file and log file: everything a backup or a log shipper would carry away."""
-    audit = AuditFile(tmp_path / "audit.jsonl")
+    audit = AuditFile(tmp_path, KEYS)
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
     async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
         ready = await house.connected()

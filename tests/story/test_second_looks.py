@@ -15,7 +15,8 @@ import pytest
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.apps import Client, Habits, IdentityRule, OAuthApp, Owner
-from oauthbroker.audit import AuditFile, GrantRevoked, TokenIssued
+from oauthbroker.audit import GrantRevoked, TokenIssued
+from oauthbroker.audit_file import AuditFile
 from oauthbroker.binding import OwnerFacts, check_pin, judge_owner
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
@@ -26,8 +27,9 @@ from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.settings import Limits
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.subject import resolve_subject
-from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock, leave
 from oauthbroker.testing.provider import FOREVER
+from tests.audit_kit import KEYS, active
 from tests.faults.broker_kit import Process
 from tests.house import ALICE, House, file_store, running, turn, user_app
 from tests.nouns import app_with
@@ -367,14 +369,14 @@ async def test_an_app_whose_other_facts_change_keeps_its_grants(
 
 
 @pytest.mark.case("40")
-@pytest.mark.parametrize("binding", ["runtimeConfirm", "channelCode", "brokerLogin"])
+@pytest.mark.parametrize("binding", ["runtimeConfirm", "brokerLogin"])
 async def test_a_binding_that_nothing_carries_out_vouches_for_nobody(identity_provider, test_clock, binding):
     """The loader refuses such an app; one that was built in code must fare no better."""
     app = user_app(identity_provider, owner=Owner(binding=binding))
     async with running(identity_provider, [app], clock=test_clock) as house:
         asked = await house.ask_link(of=turn(user="idp:user:ANYBODY"))
-        assert_says(await house.connect(asked, "bob"), Code.SUBJECT_UNVERIFIABLE)
-        assert Code.SUBJECT_UNVERIFIABLE is (await house.session(asked)).failure
+        assert_says(await leave(house.browser(), asked.authorization_url), Code.APP_MISCONFIGURED)
+        assert 0 == house.idp.count("authorize")
         assert await house.grant(subject="idp:user:ANYBODY") is None
         assert 0 == await house.store.count("grants")
 
@@ -457,9 +459,9 @@ async def test_a_consumer_goes_on_after_it_met_another_process(house: House, mon
 
 def test_an_audit_log_that_was_closed_writes_nowhere(tmp_path: Path, test_clock: TestClock):
     """Not even into the file that got its number since."""
-    log, victim = AuditFile(tmp_path / "audit"), tmp_path / "victim"
+    log, victim = AuditFile(tmp_path, KEYS), tmp_path / "victim"
     log.write(AUDITED, test_clock.now())
-    before = (tmp_path / "audit").read_bytes()
+    before = active(tmp_path).read_bytes()
     number = log._descriptor
     log.close()
     descriptor = os.open(victim, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -472,4 +474,4 @@ def test_an_audit_log_that_was_closed_writes_nowhere(tmp_path: Path, test_clock:
     finally:
         os.close(descriptor)
     assert Code.STORE_UNAVAILABLE is told.value.code
-    assert (before, b"its own") == ((tmp_path / "audit").read_bytes(), victim.read_bytes())
+    assert (before, b"its own") == (active(tmp_path).read_bytes(), victim.read_bytes())

@@ -74,6 +74,7 @@ FLOORS = {
     "edges": {
         "web",
         "cli",
+        "serving",
         "config",
         "wiring",
         "assembly",

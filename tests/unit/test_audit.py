@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import AsyncIterator
 from dataclasses import fields, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 from typing import get_args
 
 import pytest
 
 from oauthbroker import audit
-from oauthbroker.audit import AuditFile, AuditList, AuthorizationRequested, TokenIssued, line_of
+from oauthbroker.audit import AuditList, AuthorizationRequested, TokenIssued, line_of, rest_of
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.manager import Caller
 from oauthbroker.results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider
+from tests.audit_kit import AT, ENTRY, FOREIGN_KEYS, KEYS
 from tests.house import House, running, turn, user_app
 
-AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
-ENTRY = TokenIssued("mail", "sha256:00", "planner", "Tool/mail")
 KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
-    "connector", "turn", "key",
-    "visit", "target", "how",
+    "connector", "turn", "key", "instance", "missing", "since",
+    "visit", "target", "how", "route", "caller",
 }  # fmt: skip
 
 
@@ -42,6 +38,8 @@ def test_an_entry_is_one_line_of_json_with_time_and_type() -> None:
         "agent": "planner",
         "tool": "Tool/mail",
         "degraded": False,
+        "turn": None,
+        "instance": "1700000000.000100",
     } == json.loads(line)
 
 
@@ -58,43 +56,16 @@ def test_a_name_from_hell_stays_in_its_line(name: str) -> None:
     assert name == json.loads(line)["agent"]
 
 
-def test_the_file_is_ours_alone_and_grows_line_by_line(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    one, other = AuditFile(path), AuditFile(path)  # two brokers on one store
-    for writer in (one, other, one):
-        writer.write(ENTRY, AT)
-    one.close()
-    other.close()
-    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
-    assert [json.loads(line_of(ENTRY, AT))] * 3 == [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_a_symlink_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
-    target = tmp_path / "elsewhere"
-    (tmp_path / "audit.jsonl").symlink_to(target)
-    with pytest.raises(BrokerError) as caught:
-        AuditFile(tmp_path / "audit.jsonl")
-    assert Code.STORE_UNAVAILABLE is caught.value.code
-    assert not target.exists()
-
-
-@pytest.mark.parametrize("written", [OSError(28, "No space left on device"), 3], ids=["disk full", "half a line"])
-def test_an_entry_that_is_not_kept_is_an_error_that_can_be_tried_again(
-    written: OSError | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = AuditFile(tmp_path / "audit.jsonl")
-
-    def refuse(descriptor: int, line: bytes) -> int:
-        if isinstance(written, OSError):
-            raise written
-        return written
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", refuse)
-        with pytest.raises(BrokerError) as caught:
-            writer.write(ENTRY, AT)
-    writer.close()
-    assert (Code.STORE_UNAVAILABLE, None) == (caught.value.code, caught.value.__context__)
+def test_on_disk_a_grant_and_a_conversation_go_by_names_that_only_this_store_can_make() -> None:
+    words = json.loads("{" + rest_of(ENTRY, KEYS.name) + "}")
+    assert [KEYS.name("grant", "sha256:00"), KEYS.name("instance", "1700000000.000100")] == [
+        words["grant"],
+        words["instance"],
+    ]
+    assert not {"sha256:00", "1700000000.000100"} & set(words.values())
+    other = json.loads("{" + rest_of(ENTRY, FOREIGN_KEYS.name) + "}")
+    assert words["grant"] != other["grant"]
+    assert KEYS.name("grant", "same") != KEYS.name("instance", "same").replace("instance", "grant")
 
 
 @pytest.fixture
@@ -122,7 +93,9 @@ async def test_every_token_that_leaves_is_entered_with_grant_agent_and_tool(hous
     ready = await house.connected()
     assert isinstance(ready, Ready)
     issued = [entry for entry in house.audit.entries if isinstance(entry, TokenIssued)]
-    assert [("mail", "planner", None)] == [(entry.app, entry.agent, entry.tool) for entry in issued]
+    assert [("mail", "planner", None, turn().instance_key)] == [
+        (entry.app, entry.agent, entry.tool, entry.instance) for entry in issued
+    ]
     assert issued[0].grant.startswith("sha256:")
     text = "".join(line_of(entry, at) for at, entry in house.audit.lines)
     canaries.look(text, "the audit log")

@@ -90,6 +90,7 @@ def test_what_can_be_tried_again_says_so_and_nothing_else_does() -> None:
         Code.PROVIDER_UNREACHABLE,
         Code.PROVIDER_RATE_LIMITED,
         Code.STORE_LOCKED,
+        Code.AUDIT_UNAVAILABLE,
         Code.STORE_UNAVAILABLE,
         Code.RATE_LIMITED,
         Code.REQUEST_TIMEOUT,

@@ -1,0 +1,39 @@
+"""An audit log on disk for a test: keys of a store that nobody else has, and what a verdict says in one word."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from oauthbroker.audit import TokenIssued
+from oauthbroker.audit_chain import AuditKeys
+from oauthbroker.audit_file import AuditFile
+from oauthbroker.audit_trail import FileTrail
+from oauthbroker.audit_verify import Verdict
+from oauthbroker.store.names import labelled_mac
+
+AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
+ENTRY = TokenIssued("mail", "sha256:00", "planner", "Tool/mail", instance="1700000000.000100")
+KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts))
+FOREIGN_KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"x" * 32, label, *parts))
+
+
+def write(folder: Path, count: int = 1, *, keys: AuditKeys = KEYS, most_bytes: int = 1 << 20) -> None:
+    """`count` entries by a process that ends in order."""
+    log = AuditFile(folder, keys, most_bytes=most_bytes)
+    for _ in range(count):
+        log.write(ENTRY, AT)
+    log.close()
+
+
+async def verdict(folder: Path, keys: AuditKeys = KEYS) -> Verdict:
+    return await FileTrail(folder, keys).verify()
+
+
+def kinds(found: Verdict) -> list[str]:
+    """The kinds of its breaks; what a broker told of with a colon and how it named it."""
+    return [each.kind + (f":{each.told}" if each.told else "") for each in found.breaks]
+
+
+def active(folder: Path) -> Path:
+    return folder / "audit.jsonl"

@@ -1,0 +1,272 @@
+"""The audit log on disk: ours alone, one chain for everybody, further files when full, and it says what happened to it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oauthbroker import audit_folder
+from oauthbroker.audit import line_of
+from oauthbroker.audit_file import AuditFile
+from oauthbroker.audit_trail import FileTrail
+from oauthbroker.errors import BrokerError, Code
+from tests.audit_kit import AT, ENTRY, KEYS, active, kinds, verdict, write
+
+
+async def test_the_file_is_ours_alone_and_two_brokers_write_one_chain(tmp_path: Path) -> None:
+    one, other = AuditFile(tmp_path, KEYS), AuditFile(tmp_path, KEYS)
+    for writer in (one, other, one, one, other):
+        writer.write(ENTRY, AT)
+    one.close()
+    other.close()
+    assert [0o600, 0o600] == [
+        stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("audit.jsonl", "audit.anchor")
+    ]
+    found = await verdict(tmp_path)
+    assert (True, 6, 1, 6) == (found.sound, found.verified, found.first, found.head.seq)
+
+
+def test_a_log_is_made_by_its_first_entry(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    assert [] == [*tmp_path.iterdir()]
+    log.close()
+    assert [] == [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("plant", [lambda path, to: path.symlink_to(to), lambda path, to: os.mkfifo(path)])
+def test_what_is_no_plain_file_is_not_followed(tmp_path: Path, plant: Callable[[Path, Path], None]) -> None:
+    target = tmp_path / "elsewhere"
+    plant(active(tmp_path), target)
+    with pytest.raises(BrokerError) as caught:
+        AuditFile(tmp_path, KEYS)
+    assert (Code.STORE_UNAVAILABLE, None) == (caught.value.code, caught.value.__context__)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("written", [OSError(28, "No space left on device"), 3], ids=["disk full", "half a line"])
+async def test_an_entry_that_is_not_kept_is_an_error_that_can_be_tried_again(
+    written: OSError | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    log, real = AuditFile(tmp_path, KEYS), os.write
+    log.write(ENTRY, AT)
+
+    def refuse(descriptor: int, line: bytes) -> int:
+        if isinstance(written, OSError):
+            raise written
+        return real(descriptor, line[:written])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refuse)
+        with pytest.raises(BrokerError) as caught:
+            log.write(ENTRY, AT)
+        assert (Code.STORE_UNAVAILABLE, None, Code.AUDIT_UNAVAILABLE) == (
+            caught.value.code, caught.value.__context__, log.trouble,
+        )  # fmt: skip
+    log.write(ENTRY, AT)
+    assert log.trouble is None
+    log.close()
+    found = await verdict(tmp_path)
+    assert (True, 4, 0, 0) == (found.sound, found.head.seq, found.torn, found.unfinished)
+
+
+async def test_half_a_line_that_cannot_be_taken_back_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, real = AuditFile(tmp_path, KEYS), os.write
+    log.write(ENTRY, AT)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda descriptor, line: real(descriptor, line[:30]))
+        patch.setattr(os, "ftruncate", fail)
+        with pytest.raises(BrokerError):
+            log.write(ENTRY, AT)
+    log.write(ENTRY, AT)
+    log.close()
+    found = await verdict(tmp_path)
+    assert (True, 1, 4) == (found.sound, found.torn, found.head.seq)
+
+
+@pytest.mark.parametrize(
+    "half", [b"{", b'{"seq":3,"at":"2026-01-31T09', b'{"seq":3,"at":"x","type":"TokenIssued","mac":"00"}', b"\0" * 99]
+)
+async def test_a_line_that_a_crash_has_torn_is_told_of_by_the_next_writer(tmp_path: Path, half: bytes) -> None:
+    write(tmp_path)
+    with active(tmp_path).open("ab") as file:
+        file.write(half)
+    found = await verdict(tmp_path)
+    assert (True, 2, len(half)) == (found.sound, found.head.seq, found.unfinished)
+    told: list[tuple[str, dict[str, object]]] = []
+    log = AuditFile(tmp_path, KEYS, tell=lambda event, **words: told.append((event, words)))
+    log.write(ENTRY, AT)
+    log.close()
+    found = await verdict(tmp_path)
+    assert (True, 4, 1, 0) == (found.sound, found.head.seq, found.torn, found.unfinished)
+    assert [("the audit log had half a line", {"bytes": len(half)})] == told
+
+
+async def test_a_full_file_gets_a_number_and_the_chain_goes_on_in_the_next(tmp_path: Path) -> None:
+    one, other = AuditFile(tmp_path, KEYS, most_bytes=2000), AuditFile(tmp_path, KEYS, most_bytes=2000)
+    for number in range(30):
+        (one if number % 3 else other).write(ENTRY, AT)
+    one.close()
+    other.close()
+    files = audit_folder.files_of(tmp_path)
+    rotated = [f"audit-{number:06}.jsonl" for number in range(1, len(files))]
+    assert len(rotated) > 2
+    assert [*rotated, "audit.jsonl"] == [path.name for path in files]
+    assert all(path.stat().st_size < 2600 for path in files)
+    found = await verdict(tmp_path)
+    assert (True, False, 30 + len(files) + len(rotated)) == (found.sound, found.moved_away, found.verified)
+    files[0].unlink()
+    found = await verdict(tmp_path)
+    assert (True, True) == (found.sound, found.moved_away)
+    assert found.first > 1
+    for path in audit_folder.files_of(tmp_path)[:-1]:
+        path.unlink()
+    write(tmp_path, 20, most_bytes=2000)
+    found = await verdict(tmp_path)
+    assert (True, True) == (found.sound, found.moved_away)
+    assert f"audit-{len(files):06}.jsonl" in {path.name for path in audit_folder.files_of(tmp_path)}
+
+
+@pytest.mark.parametrize("step", ["told", "renamed"])
+async def test_a_rotation_that_a_crash_cut_off_is_finished_by_the_next_writer(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditFile(tmp_path, KEYS, most_bytes=1000)
+    with monkeypatch.context() as patch, pytest.raises(BrokerError):
+        if step == "told":
+            patch.setattr(Path, "rename", _stop)
+        else:
+            patch.setattr(AuditFile, "_begin_file", _begin_first_only)
+        for _ in range(20):
+            log.write(ENTRY, AT)
+    assert (step == "told") == active(tmp_path).exists() or active(tmp_path).stat().st_size == 0
+    write(tmp_path, 3, most_bytes=1000)
+    found = await verdict(tmp_path)
+    assert (True, 0) == (found.sound, found.torn)
+    assert (tmp_path / "audit-000001.jsonl").exists()
+
+
+def _stop(*_: object) -> None:
+    raise OSError(errno.EIO, "the machine stopped here")
+
+
+_begin_file = AuditFile._begin_file
+
+
+def _begin_first_only(log: AuditFile, at: object) -> None:
+    if log._head.seq:
+        _stop()
+    _begin_file(log, at)  # type: ignore[arg-type]
+
+
+async def test_lines_of_a_version_without_a_chain_stay_and_are_vouched_for_as_they_are(tmp_path: Path) -> None:
+    active(tmp_path).write_text(line_of(ENTRY, AT) * 3)
+    found = await verdict(tmp_path)
+    assert (True, 3, 0) == (found.sound, found.unchained, found.verified)
+    write(tmp_path)
+    found = await verdict(tmp_path)
+    assert (True, 3, 2) == (found.sound, found.unchained, found.verified)
+    text = active(tmp_path).read_text()
+    active(tmp_path).write_text(text.replace("Tool/mail", "Tool/evil", 1))
+    assert ["changed"] == kinds(await verdict(tmp_path))
+    active(tmp_path).write_text(text.split("\n", 1)[1])
+    assert ["changed"] == kinds(await verdict(tmp_path))
+
+
+async def test_an_old_log_that_ended_in_half_a_line_is_vouched_for_too(tmp_path: Path) -> None:
+    active(tmp_path).write_text(line_of(ENTRY, AT) * 3 + '{"at":"20')
+    assert (await verdict(tmp_path)).sound
+    write(tmp_path)
+    found = await verdict(tmp_path)
+    assert (True, 4, 2) == (found.sound, found.unchained, found.verified)
+
+
+async def test_a_log_that_is_moved_away_under_a_running_broker_is_begun_again_and_says_so(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    log.write(ENTRY, AT)
+    active(tmp_path).rename(tmp_path / "mine.txt")
+    await log.keep_anchor()
+    log.write(ENTRY, AT)
+    log.close()
+    assert ["told:cut"] == kinds(await verdict(tmp_path))
+
+
+async def test_a_log_that_is_cut_under_a_running_broker_says_so(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    for _ in range(5):
+        log.write(ENTRY, AT)
+    lines = active(tmp_path).read_bytes().splitlines(keepends=True)
+    os.truncate(active(tmp_path), sum(map(len, lines[:3])))
+    log.write(ENTRY, AT)
+    log.close()
+    assert ["told:cut"] == kinds(await verdict(tmp_path))
+
+
+async def test_what_a_broker_told_of_stays_told_whoever_takes_the_anchor_away_afterwards(tmp_path: Path) -> None:
+    write(tmp_path, 5)
+    (tmp_path / "audit.anchor").unlink()
+    assert ["anchor"] == kinds(await verdict(tmp_path))
+    write(tmp_path)
+    assert ["told:anchor"] == kinds(await verdict(tmp_path))
+    write(tmp_path)
+    assert ["told:anchor"] == kinds(await verdict(tmp_path))
+
+
+async def test_lines_that_somebody_appended_are_told_of_by_the_next_writer(tmp_path: Path) -> None:
+    write(tmp_path)
+    forged = active(tmp_path).read_bytes().splitlines(keepends=True)[-1].replace(b'"seq":2', b'"seq":3')
+    with active(tmp_path).open("ab") as file:
+        file.write(forged)
+    assert ["changed"] == kinds(await verdict(tmp_path))
+    write(tmp_path)
+    assert "told:foreign" in kinds(await verdict(tmp_path))
+
+
+def test_a_process_that_was_stopped_while_it_held_the_log_does_not_hold_the_house_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    log.write(ENTRY, AT)
+    monkeypatch.setattr(audit_folder, "_PAUSES", (0.001,) * 3)
+    descriptor = os.open(active(tmp_path), os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(BrokerError) as caught:
+            log.write(ENTRY, AT)
+    finally:
+        os.close(descriptor)
+    assert caught.value.retryable
+    log.write(ENTRY, AT)
+    log.close()
+
+
+def test_a_name_that_is_too_long_for_a_line_is_refused(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    with pytest.raises(BrokerError) as caught:
+        log.write(replace(ENTRY, agent="x" * 200_000), AT)
+    log.close()
+    assert Code.REQUEST_INVALID is caught.value.code
+
+
+async def test_the_anchor_is_not_moved_back_by_a_process_that_knows_less(tmp_path: Path) -> None:
+    one, other = AuditFile(tmp_path, KEYS), AuditFile(tmp_path, KEYS)
+    one.write(ENTRY, AT)
+    other.write(ENTRY, AT)
+    await other.keep_anchor()
+    await one.keep_anchor()
+    one.close()
+    assert 3 == (await FileTrail(tmp_path, KEYS).verify()).anchored
+    other.close()
