@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -27,6 +27,20 @@ class Limits:
     connections: int = 1_000
     header_seconds: float = 10.0
     request_seconds: float = 60.0
+
+    def shared_by(self, workers: int) -> Limits:
+        """The part of one of so many processes, of what each counts for itself; never nothing."""
+
+        def part(whole: int) -> int:
+            return -(-whole // workers)
+
+        return replace(
+            self,
+            sessions_per_app=part(self.sessions_per_app),
+            sessions_total=part(self.sessions_total),
+            requests_per_minute=part(self.requests_per_minute),
+            connections=part(self.connections),
+        )
 
 
 Role = Literal["runtime", "operator"]

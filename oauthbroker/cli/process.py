@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import resource
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from oauthbroker.cli.refusals import described
+from oauthbroker.cli.refusals import Refused, described
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-PR_SET_DUMPABLE = 4  # prctl(2)
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # prctl(2)
 
 
 def harden() -> None:
@@ -26,6 +28,15 @@ def harden() -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def end_with_parent(parent: int) -> None:
+    """When process `parent` dies, this one is told to end. Raises Refused where it has died already."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        raise Refused("The process that started this worker has ended: start `oauthbroker serve --workers` instead.")
 
 
 class LibraryLog(logging.Handler):

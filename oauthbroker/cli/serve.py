@@ -4,64 +4,66 @@ its configuration anew."""
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.options import CONFIG, ConfigPath
-from oauthbroker.errors import BrokerError
-
-if TYPE_CHECKING:
-    from oauthbroker.broker import Broker
+from oauthbroker.cli.answers import answer
+from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 
 app = typer.Typer(add_completion=False)
+Workers = Annotated[int, typer.Option("--workers", min=1, max=64, help="How many processes serve, on one store.")]
+WorkerPost = Annotated[str, typer.Option("--worker", hidden=True, help="What a parent tells its worker.")]
 
 
 @app.command("serve")
-def serve_command(config: ConfigPath = CONFIG) -> None:
-    """Serve the connect pages and callbacks until told to stop.
+def serve_command(
+    config: ConfigPath = CONFIG, workers: Workers = 1, as_json: AsJson = False, worker: WorkerPost = ""
+) -> None:
+    """Serve the pages and the API until told to stop.
 
     Where it listens, which store it opens and with which key is the configuration's Broker resource to say. Logs are
-    lines of JSON on stderr. SIGTERM and Ctrl-C finish what is under way. SIGHUP reads the configuration anew and
-    takes it as a whole or, if anything is wrong with it, goes on with the old one.
+    lines of JSON on stderr. SIGTERM and Ctrl-C finish what is under way; the second time, callers are not waited for.
+    SIGHUP reads the configuration anew and takes it as a whole or, if anything is wrong with it, goes on with the old
+    one. With --json stdout says once where it serves, as soon as it does.
     """
-    asyncio.run(_serve(config))
+    if worker:
+        asyncio.run(_work(config, worker))
+    elif status := asyncio.run(_serve(config, workers, as_json=as_json)):
+        raise typer.Exit(status)
 
 
-async def _serve(config: Path) -> None:
-    from oauthbroker.cli.process import calm_libraries
-    from oauthbroker.cli.server import listen, on_signals, served
+async def _work(config: Path, post: str) -> None:
+    from oauthbroker.clock import SystemClock
+    from oauthbroker.serving.worker import Post, work
+    from oauthbroker.web.access_log import json_log
+
+    clock = SystemClock()
+    await work(config, Post.from_text(post), clock, json_log(sys.stderr, clock))
+
+
+async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
+    """In this process, or as the parent of several; the exit status."""
     from oauthbroker.clock import SystemClock
     from oauthbroker.config import load
+    from oauthbroker.serving.doors import open_doors
+    from oauthbroker.serving.parent import Parent
+    from oauthbroker.serving.worker import serve
     from oauthbroker.web.access_log import json_log
-    from oauthbroker.wiring import open_broker
 
     clock = SystemClock()
     log = json_log(sys.stderr, clock)
     settings = load(config).settings
-    ending, again = asyncio.Event(), asyncio.Event()
-    with (
-        listen(settings.listen_host, settings.listen_port) as door,
-        on_signals(ending.set, again.set),
-        calm_libraries(log),
-    ):
-        async with open_broker(config, clock=clock, log=log) as broker, served(broker.web, door):
-            apps = len(broker.bundle.apps)
-            log.info("serving", url=settings.public_base_url, port=settings.listen_port, apps=apps)
-            reloading = asyncio.create_task(_reload_for_ever(broker, again))
-            await ending.wait()
-            reloading.cancel()
-            log.info("stopping")
-    log.info("stopped")
 
+    def say() -> None:
+        if as_json:
+            answer({"url": settings.public_base_url, "pid": os.getpid(), "workers": workers})
 
-async def _reload_for_ever(broker: Broker, again: asyncio.Event) -> None:
-    """Each time `again` is set. What was refused is in the log; `oauthbroker check` says it in full."""
-    while True:
-        await again.wait()
-        again.clear()
-        with suppress(BrokerError):
-            await broker.reload()
+    with open_doors(settings) as doors:
+        if workers > 1:
+            return await Parent(config, doors, workers, clock, log, on_serving=say).run()
+        await serve(config, doors, clock, log, on_serving=say)
+    return 0

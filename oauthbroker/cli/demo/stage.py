@@ -18,10 +18,12 @@ from oauthbroker.cli.demo.story import Ending, Story
 from oauthbroker.cli.demo.telling import Telling
 from oauthbroker.cli.process import calm_libraries
 from oauthbroker.cli.refusals import Refused
-from oauthbroker.cli.server import listen, on_signals, served
 from oauthbroker.clock import SystemClock
 from oauthbroker.config import load
 from oauthbroker.secret import Secret
+from oauthbroker.serving.connection import Terms
+from oauthbroker.serving.doors import listen
+from oauthbroker.serving.server import on_signals, served
 from oauthbroker.testing import Browser, Client, IdentityProvider, connect_through
 from oauthbroker.web.access_log import json_log
 from oauthbroker.wiring import init_store, open_broker, open_vault
@@ -56,7 +58,7 @@ async def _perform(*, auto: bool, port: int) -> Ending:
             await _prepare(config, provider)
             broker = await stack.enter_async_context(open_broker(config, env={}, log=log))
             pages = Arrival(broker.web)
-            await stack.enter_async_context(served(pages, door))
+            await stack.enter_async_context(served(pages, door, Terms(log)))
             telling = Telling()
             telling.opening(provider=provider.base_url, broker=base_url, folder=str(FOLDER))
             ending = await _tell(broker, provider, telling, auto=auto)

@@ -1,0 +1,191 @@
+"""One connection: how long it may take, how many there may be, who is at its other end on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from structlog.typing import FilteringBoundLogger
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from oauthbroker.errors import Code, Locale
+from oauthbroker.serving.parting import PartingTransport
+from oauthbroker.serving.wire import StrictConnection, refusal_bytes
+from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.headers import PEER, PROBES
+
+IDLE_SECONDS = 5  # between two requests of one connection
+SPARE = 8  # connections beyond the limit from this machine, for probes only
+TELL_SECONDS = 10.0
+_UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
+_LOOPBACK = ("127.", "::1", "::ffff:127.")
+_QUIET = logging.getLogger("uvicorn.error.wire")
+_QUIET.setLevel(logging.ERROR)  # what uvicorn warns of is a refused request, which has a line of ours
+
+
+@dataclass(slots=True)
+class Terms:
+    """What holds for the connections of one listener. Seconds; `connections` at once."""
+
+    log: FilteringBoundLogger
+    locale: Locale = "en"
+    connections: int = 1_000
+    header_seconds: float = 10.0
+    write_seconds: float = 60.0
+    _turned_away: int = field(default=0, init=False)
+    _told_at: float = field(default=float("-inf"), init=False)
+
+    def turn_away(self, now: float) -> None:
+        """One more connection was refused: said once in a while, with how many there were."""
+        self._turned_away += 1
+        if now - self._told_at >= TELL_SECONDS:
+            self.log.warning("too many connections", limit=self.connections, refused=self._turned_away)
+            self._told_at, self._turned_away = now, 0
+
+
+class DoorConfig(uvicorn.Config):
+    """uvicorn's, with our protocol and the terms that it holds connections to."""
+
+    def __init__(self, web: ASGIApp, terms: Terms, grace_seconds: float) -> None:
+        self.terms = terms
+        options: dict[str, Any] = {**uvicorn_options(), "http": Connection, "lifespan": "off"}
+        super().__init__(
+            web, **options, timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=max(1, round(grace_seconds))
+        )
+
+
+class Connection(H11Protocol):
+    """uvicorn's HTTP/1.1, with deadlines, a limit, and a reader that is strict (cases 82 to 84)."""
+
+    def __init__(
+        self,
+        config: DoorConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.logger = _QUIET
+        self.conn: StrictConnection = StrictConnection()
+        self.transport: PartingTransport
+        self._terms = config.terms
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        terms = self._terms
+        super().connection_made(PartingTransport(transport, self.loop, terms.write_seconds))
+        self.app = partial(_serve_named, self.app, peer_uid(transport))
+        here = len(self.connections)
+        self._await_head()
+        if here <= terms.connections:
+            return
+        if here <= terms.connections + SPARE and self.client is not None and self.client[0].startswith(_LOOPBACK):
+            self.app = partial(_serve_probes, self.app, terms.locale)
+            return
+        terms.turn_away(self.loop.time())
+        self.transport.write(refusal_bytes(503, Code.SERVER_BUSY, terms.locale))
+        if here <= terms.connections * 2:
+            self.transport.part()
+        else:
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_has_come()
+        self.transport.lost()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            self.transport.forget(data)
+            return
+        super().data_received(data)
+        if self.transport.is_closing() or self._answering:
+            self._head_has_come()
+        elif self._head_timer is None:
+            self._await_head()
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._terms.header_seconds, self._head_is_late)
+
+    def _head_has_come(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        """Whoever has said nothing at all is told nothing."""
+        self._head_timer = None
+        if self.conn.trailing_data[0]:
+            self._refuse(408, Code.REQUEST_TIMEOUT, "headers too slow")
+        else:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._answering:
+            self._head_has_come()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  (uvicorn's word for what h11 refused)
+        self._refuse(*(self.conn.refusal or (400, Code.REQUEST_INVALID, "malformed")))
+
+    def _refuse(self, status: int, code: Code, note: str) -> None:
+        """Says no and hangs up; a request that was being answered has lost its caller."""
+        self._head_has_come()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            self.transport.write(refusal_bytes(status, code, self._terms.locale))
+        self._terms.log.info("request", route="-", method="-", status=status, code=code.value, note=note)
+        self.transport.part()
+
+    def _should_upgrade(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.transport.hold_up()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.transport.go_on()
+
+
+def peer_uid(transport: asyncio.BaseTransport) -> int | None:
+    """The user at the other end of a Unix socket, as the kernel saw it when they connected; None elsewhere."""
+    line = transport.get_extra_info("socket")
+    if line is None or line.family != socket.AF_UNIX:
+        return None
+    _, uid, _ = _UCRED.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(uid)
+
+
+async def _serve_named(app: ASGIApp, uid: int | None, scope: Scope, receive: Receive, send: Send) -> None:
+    """Nobody but us says who is at the other end."""
+    scope["extensions"] = {} if uid is None else {PEER: {"uid": uid}}
+    await app(scope, receive, send)
+
+
+async def _serve_probes(app: ASGIApp, locale: Locale, scope: Scope, receive: Receive, send: Send) -> None:
+    """There is room for nobody else: a full broker is not a dead one."""
+    if scope["path"] in PROBES:
+        await app(scope, receive, send)
+        return
+    head, _, body = refusal_bytes(503, Code.SERVER_BUSY, locale).partition(b"\r\n\r\n")
+    lines = [line.partition(b": ") for line in head.split(b"\r\n")[1:]]
+    headers = [(name, value) for name, _, value in lines]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,132 @@
+"""The sockets that are listened on: TCP ports, and a Unix socket whose rights are never wider than they should be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from oauthbroker.cli.refusals import Refused
+from oauthbroker.settings import ApiSocket, Settings
+
+LONGEST_PATH = 107  # bytes of sun_path without its end: unix(7)
+_PRIVATE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """One listening socket for each way in. The API has doors of its own, or is served behind `pages` too."""
+
+    pages: socket.socket
+    api: socket.socket | None = None
+    unix: socket.socket | None = None
+
+    def to_fds(self) -> dict[str, int]:
+        """For another process that inherits them."""
+        named = {"pages": self.pages, "api": self.api, "unix": self.unix}
+        return {name: door.fileno() for name, door in named.items() if door is not None}
+
+    @classmethod
+    def from_fds(cls, fds: dict[str, int]) -> Doors:
+        return cls(**{name: socket.socket(fileno=fd) for name, fd in fds.items()})
+
+    def close(self) -> None:
+        for door in (self.pages, self.api, self.unix):
+            if door is not None:
+                door.close()
+
+
+@contextmanager
+def open_doors(settings: Settings) -> Iterator[Doors]:
+    """Every listener that the settings name, until the block ends. Raises Refused; nothing is left open then."""
+    with ExitStack() as stack:
+        pages = stack.enter_context(listen(settings.listen_host, settings.listen_port, "listen"))
+        api = None
+        if settings.api_port:
+            api = stack.enter_context(listen(settings.api_host, settings.api_port, "api.listen"))
+        unix = stack.enter_context(listen_unix(settings.api_socket)) if settings.api_socket is not None else None
+        yield Doors(pages, api, unix)
+
+
+def listen(host: str, port: int, setting: str = "listen") -> socket.socket:
+    """A listening socket. Raises Refused with what is in the way."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host.strip("[]"), port), family=family)
+    except OSError as error:
+        why = {
+            errno.EADDRINUSE: f"somebody else listens there; stop it, or change spec.{setting}",
+            errno.EACCES: "that needs rights this user does not have; choose a port above 1023",
+            errno.EADDRNOTAVAIL: f"this machine has no such address; change spec.{setting}.host",
+        }.get(error.errno or 0, f"change spec.{setting}")
+    raise Refused(f"Cannot listen on {host} port {port}: {why}.")
+
+
+@contextmanager
+def listen_unix(wanted: ApiSocket) -> Iterator[socket.socket]:
+    """A listening Unix socket, removed at the end if it is still ours.
+
+    Only its owner can reach it until it has the rights that were asked for. What a dead process left is replaced.
+    Raises Refused with what is in the way.
+    """
+    path = Path(wanted.path)
+    _check_place(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as door:
+        identity = _bind(door, path, wanted.mode)
+        try:
+            yield door
+        finally:
+            with suppress(OSError):
+                if _identity(path) == identity:
+                    path.unlink()
+
+
+def _bind(door: socket.socket, path: Path, mode: int) -> tuple[int, int]:
+    """Binds and listens; which file it became. The mode of the descriptor is what bind() makes the file with."""
+    try:
+        os.fchmod(door.fileno(), _PRIVATE)
+        door.bind(str(path))
+        door.listen()
+        path.chmod(mode)
+        return _identity(path)
+    except OSError as error:
+        why = "the user we run as may not write there" if error.errno == errno.EACCES else "the system refuses"
+    raise Refused(f"Cannot listen on {path}: {why}; change spec.api.socket.path.")
+
+
+def _check_place(path: Path) -> None:
+    """Raises Refused unless a socket may be made there; removes one that nobody listens on any more."""
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        raise Refused(f"Cannot listen on {path}: the path is longer than {LONGEST_PATH} bytes; choose a shorter one.")
+    if not path.parent.is_dir():
+        raise Refused(f"Cannot listen on {path}: make the folder {path.parent} first, for the user we run as.")
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError:
+        raise Refused(f"Cannot listen on {path}: the user we run as may not look there.") from None
+    if not stat.S_ISSOCK(found.st_mode):
+        raise Refused(f"Cannot listen on {path}: something else is there; remove it, or choose another path.")
+    if _is_alive(path):
+        raise Refused(f"Cannot listen on {path}: somebody else listens there; stop it, or choose another path.")
+    try:
+        path.unlink()
+    except OSError:
+        raise Refused(f"Cannot listen on {path}: a dead socket is there that we may not remove.") from None
+
+
+def _is_alive(path: Path) -> bool:
+    """Whether somebody listens. One that is too busy, or not for us to ask, does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
+        return caller.connect_ex(str(path)) != errno.ECONNREFUSED
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino

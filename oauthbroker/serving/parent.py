@@ -1,0 +1,194 @@
+"""The parent of several workers: opens the sockets, starts them, starts them again, passes signals on, ends last.
+
+Workers are fresh interpreters and no forks: this process has read a configuration and runs a loop with threads, and a
+fork would inherit their locks in whatever state they are in. A fresh one also begins with everything hardened and
+reads its key itself: the parent never opens the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+import oauthbroker
+from oauthbroker.cli.refusals import CRASHED, REFUSED, Refused
+from oauthbroker.clock import Clock
+from oauthbroker.serving.doors import Doors
+from oauthbroker.serving.server import AGAIN, on_signals
+from oauthbroker.serving.worker import Post
+
+ATTEMPTS = 5
+STEADY_SECONDS = 30.0  # one that lived so long did not die of its start
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+
+
+@dataclass(slots=True)
+class Place:
+    """One worker's place: who is in it, and how often in a row nobody stayed."""
+
+    number: int
+    process: asyncio.subprocess.Process | None = None
+    ready: bool = False
+    reload_when_ready: bool = False
+    failures: int = 0
+    last_status: int = 0
+
+    def send(self, number: signal.Signals) -> None:
+        if self.process is not None and self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+
+@dataclass(slots=True)
+class Parent:
+    """`workers` processes behind the same doors. `pauses`: the first and the longest one before another try;
+    `on_serving` is called once the first of them serves."""
+
+    config: Path
+    doors: Doors
+    workers: int
+    clock: Clock
+    log: FilteringBoundLogger
+    pauses: tuple[float, float] = (FIRST_PAUSE, LONGEST_PAUSE)
+    on_serving: Callable[[], None] = lambda: None
+    _places: list[Place] = field(init=False)
+    _ending: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _serving: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _gave_up: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._places = [Place(number) for number in range(1, self.workers + 1)]
+
+    async def run(self) -> int:
+        """Until SIGTERM or SIGINT: 0 when every worker ended well. Raises Refused when none of them can live."""
+        with on_signals(self._end, self._reload), _metrics_folder() as metrics:
+            first = asyncio.create_task(self._tend(self._places[0], metrics))
+            await _either(first, self._serving.wait())  # what one refuses, all would: it is said once
+            await asyncio.gather(first, *(self._tend(place, metrics) for place in self._places[1:]))
+        if self._gave_up is not None:
+            raise Refused(
+                f"The workers end as soon as they begin (status {self._gave_up}): mend what they say above, and start "
+                "again."
+            )
+        return CRASHED if any(place.last_status for place in self._places) else 0
+
+    def _end(self) -> None:
+        """The first signal and the next ones mean the same to the workers as to a process of its own."""
+        self._ending.set()
+        self.doors.close()
+        for place in self._places:
+            place.send(signal.SIGTERM)
+
+    def _reload(self) -> None:
+        """One that is still starting would die of the signal: it gets it when it serves."""
+        for place in self._places:
+            if place.ready:
+                place.send(AGAIN)
+            else:
+                place.reload_when_ready = True
+
+    async def _tend(self, place: Place, metrics: str) -> None:
+        while not self._ending.is_set():
+            began = self.clock.monotonic()
+            status = await self._live(place, metrics)
+            was_ready, place.ready = place.ready, False
+            if self._ending.is_set():
+                place.last_status = status if was_ready else 0
+                return
+            lived = self.clock.monotonic() - began
+            place.failures = 1 if was_ready and lived >= STEADY_SECONDS else place.failures + 1
+            if self._is_hopeless(place, status):
+                self._give_up(status)
+                return
+            pause = min(self.pauses[0] * 2 ** (place.failures - 1), self.pauses[1]) * self.clock.jitter(0.8, 1.2)
+            self.log.error("a worker ended", worker=place.number, status=status, again_in=round(pause, 1))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), pause)
+
+    async def _live(self, place: Place, metrics: str) -> int:
+        """One process from its start to its end; its status, negative for a signal."""
+        read, write = os.pipe()
+        post = Post(place.number, self.workers, os.getpid(), write, self.doors.to_fds(), metrics)
+        try:
+            place.process = await asyncio.create_subprocess_exec(
+                *self._command(post),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(write, *post.fds.values()),
+                process_group=0,  # a Ctrl-C is ours to pass on
+            )
+        except OSError:
+            return CRASHED
+        finally:
+            os.close(write)
+            watching = asyncio.create_task(self._watch(place, read))
+        if self._ending.is_set():  # told while it was being started
+            place.send(signal.SIGTERM)
+        status = await place.process.wait()
+        await watching
+        return status
+
+    async def _watch(self, place: Place, read: int) -> None:
+        """Until the worker says that it serves, or has died."""
+        loop, said = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(read, said.set)
+        try:
+            await said.wait()
+        finally:
+            loop.remove_reader(read)
+        place.ready = bool(os.read(read, 1))
+        os.close(read)
+        if not place.ready:
+            return
+        if not self._serving.is_set():
+            self._serving.set()
+            self.on_serving()
+        if place.reload_when_ready:
+            place.reload_when_ready = False
+            place.send(AGAIN)
+
+    def _command(self, post: Post) -> list[str]:
+        """The same interpreter on the same code. Modules are not looked for in the working folder unless we are."""
+        here = Path(oauthbroker.__file__).resolve().parents[1] == Path.cwd()
+        flags = [] if here else ["-P"]
+        words = ["serve", "--config", str(self.config), "--worker", post.to_text()]
+        return [sys.executable, *flags, "-m", "oauthbroker", *words]
+
+    def _is_hopeless(self, place: Place, status: int) -> bool:
+        """Nobody serves, and nobody will: the very first one was refused, or one has died at its start too often."""
+        if any(each.ready for each in self._places):
+            return False
+        return place.failures >= ATTEMPTS or (status == REFUSED and not self._serving.is_set())
+
+    def _give_up(self, status: int) -> None:
+        self._gave_up = status
+        self._end()
+
+
+async def _either(task: asyncio.Task[None], other: Coroutine[Any, Any, Any]) -> None:
+    """Until the task is done or the other one is."""
+    waiting = asyncio.create_task(other)
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+@contextmanager
+def _metrics_folder() -> Iterator[str]:
+    """A private folder in which the workers keep their counts, so that each can tell those of all. Raises Refused."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="oauthbroker-", ignore_cleanup_errors=True)
+    except OSError:
+        folder = None
+    if folder is None:
+        raise Refused("There is no folder for temporary files: several workers need one. Set TMPDIR to one.")
+    with folder as name:
+        yield name

@@ -1,0 +1,87 @@
+"""A connection's end: what was answered reaches a client that is still sending, and nobody can hold it open.
+
+Closing a socket with unread bytes in it resets the connection, and the client may never see the refusal that was sent
+(RFC 9112 section 9.6). So we stop sending, read and forget for a moment, and only then close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+LINGER_SECONDS = 2.0
+LINGER_BYTES = 4 * 1024 * 1024
+
+
+class PartingTransport(asyncio.Transport):
+    """Around the transport of a connection. `write_seconds`: how long a client may leave what we wrote unread."""
+
+    def __init__(self, inner: asyncio.Transport, loop: asyncio.AbstractEventLoop, write_seconds: float) -> None:
+        super().__init__()
+        self._inner, self._loop, self._write_seconds = inner, loop, write_seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._parting = False
+        self._forgotten = 0
+
+    def part(self) -> None:
+        """Ends the connection of somebody who may still be sending."""
+        if self.is_closing():
+            return
+        self._parting = True
+        self._abort_in(LINGER_SECONDS)
+        self._inner.write_eof()
+        self._inner.resume_reading()
+
+    def forget(self, data: bytes) -> None:
+        """What came after the end."""
+        self._forgotten += len(data)
+        if self._forgotten > LINGER_BYTES:
+            self._inner.abort()
+
+    def lost(self) -> None:
+        """There is nothing to wait for any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def hold_up(self) -> None:
+        """The client does not read: it has so long."""
+        if self._timer is None:
+            self._abort_in(self._write_seconds)
+
+    def go_on(self) -> None:
+        """It reads again."""
+        if not self.is_closing():
+            self.lost()
+
+    def _abort_in(self, seconds: float) -> None:
+        self.lost()
+        self._timer = self._loop.call_later(seconds, self._inner.abort)
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        self._inner.close()
+        if self._inner.get_write_buffer_size():
+            self._abort_in(self._write_seconds)
+
+    def is_closing(self) -> bool:
+        return self._parting or self._inner.is_closing()
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._inner.write(data)
+
+    def pause_reading(self) -> None:
+        self._inner.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._inner.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._inner.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._inner.get_extra_info(name, default)

@@ -1,0 +1,96 @@
+"""uvicorn, told what we want of it: sockets of ours, our access log, an end that waits for what is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+from structlog.typing import FilteringBoundLogger
+
+from oauthbroker.broker import Broker
+from oauthbroker.serving.connection import DoorConfig, Terms
+from oauthbroker.serving.doors import Doors
+
+ENDS = (signal.SIGTERM, signal.SIGINT)
+AGAIN = signal.SIGHUP
+GRACE_SECONDS = 15  # for answers under way; longer where a provider may take longer
+AFTER_PROVIDER_SECONDS = 5
+
+
+class Server(uvicorn.Server):
+    """Leaves the signals to us: uvicorn repeats a signal after it has ended, and the process would die of it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def hurry(self) -> None:
+        """Callers are not waited for any more."""
+        self.force_exit = True
+
+
+@asynccontextmanager
+async def served(
+    web: ASGIApp, door: socket.socket, terms: Terms, *, grace_seconds: float = GRACE_SECONDS
+) -> AsyncIterator[Server]:
+    """The application behind `door`, until the block ends; then nobody new is let in, and who is there is answered."""
+    server = Server(DoorConfig(web, terms, grace_seconds))
+    task = asyncio.create_task(server.serve(sockets=[door]))
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        await task
+
+
+@asynccontextmanager
+async def broker_served(broker: Broker, doors: Doors, log: FilteringBoundLogger) -> AsyncIterator[list[Server]]:
+    """Each door with what is behind it: the API apart where it has doors of its own."""
+    settings, web = broker.bundle.settings, broker.doors
+    limits = settings.limits
+    behind = [
+        (web.pages if settings.api_apart else web.both, doors.pages),
+        (web.api, doors.api),
+        (web.api, doors.unix),
+    ]
+    async with AsyncExitStack() as stack:
+        servers = []
+        for app, door in behind:
+            if door is not None:
+                terms = Terms(
+                    log,
+                    settings.locale,
+                    limits.connections,
+                    limits.header_seconds,
+                    write_seconds=limits.request_seconds,
+                )
+                grace = max(GRACE_SECONDS, limits.provider_seconds + AFTER_PROVIDER_SECONDS)
+                servers.append(await stack.enter_async_context(served(app, door, terms, grace_seconds=grace)))
+        stack.callback(_close_all, servers)
+        yield servers
+
+
+def _close_all(servers: list[Server]) -> None:
+    """All at once, so that one listener's grace does not come after another's."""
+    for server in servers:
+        server.should_exit = True
+
+
+@contextlib.contextmanager
+def on_signals(end: Callable[[], object], again: Callable[[], object] | None = None) -> Iterator[None]:
+    """SIGTERM and SIGINT call `end` in the running loop, and SIGHUP `again`, instead of what they do otherwise."""
+    loop = asyncio.get_running_loop()
+    reactions = dict.fromkeys(ENDS, end) | ({AGAIN: again} if again is not None else {})
+    for each, react in reactions.items():
+        loop.add_signal_handler(each, react)
+    try:
+        yield
+    finally:
+        for each in reactions:
+            loop.remove_signal_handler(each)
