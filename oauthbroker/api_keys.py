@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -48,15 +48,19 @@ class ApiKeys:
         await self.shelf.add(key)
         return key, Secret(f"{PREFIX}.{key.locator}.{secret}")
 
-    async def rotate(self, name: str, *, overlap_seconds: int) -> tuple[ApiKey, Secret]:
+    async def rotate(
+        self, name: str, *, overlap_seconds: int, lives_seconds: int | None = None
+    ) -> tuple[ApiKey, Secret]:
         """A new key with the name and roles of those that are there; they end after `overlap_seconds`, unless they
-        end sooner anyway. Raises `requestInvalid` where there is none of that name."""
+        end sooner anyway. Without `lives_seconds` it lives as long as the longest of them was made for.
+        Raises `requestInvalid` where there is none of that name."""
         now = self.clock.now()
         there = [key for key in await self.list() if key.name == name and key.alive_at(now)]
         if not there:
             raise BrokerError(Code.REQUEST_INVALID, note="no living key has that name")
         end = now + timedelta(seconds=_checked(overlap_seconds, least=0))
-        made = await self.create(name, frozenset().union(*(key.roles for key in there)))
+        roles = frozenset[Role]().union(*(key.roles for key in there))
+        made = await self.create(name, roles, lives_seconds=lives_seconds or _lifetime(there))
         for key in there:
             if key.expires_at is None or key.expires_at > end:
                 await self.shelf.change(key.locator, lambda old: replace(old, expires_at=end))
@@ -90,6 +94,13 @@ def _is_known(roles: Collection[str]) -> bool:
         return bool(roles_of(roles))
     except ValueError:
         return False
+
+
+def _lifetime(keys: Iterable[ApiKey]) -> int | None:
+    """The longest that one of them was made for; None for one without an end."""
+    ends = [(key.created_at, key.expires_at) for key in keys]
+    spans = [int((end - made).total_seconds()) for made, end in ends if end is not None]
+    return max(1, *spans, 1) if len(spans) == len(ends) else None
 
 
 def _checked(seconds: int, *, least: int = 1) -> int:

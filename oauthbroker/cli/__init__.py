@@ -1,34 +1,48 @@
 """The `oauthbroker` command. The rules of the interface:
 
-- stdout holds the answer, stderr everything else; `--json` answers in JSON.
+- stdout holds the answer, stderr everything else. With `--json`, which every command takes, stdout holds exactly one
+  JSON document, also when the command refuses: `{"error": {"code", "message"}}`.
 - Exit status: 0 done; 1 begun, but not all of it could be done; 2 refused, nothing was changed; 3 done here, but a
   provider has still to be told; 130 stopped by Ctrl-C.
-- No secret is ever an argument, and none is ever printed.
+- No secret is ever an argument, and none is ever printed but an API key, once, when it is made.
 - A command's module is imported when the command is called: `oauthbroker --help` loads no cryptography and no server.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import typer
+from typer import rich_utils
+from typer.completion import completion_init  # type: ignore[attr-defined]  # no public name registers the shells
 from typer.core import TyperGroup
 
+from oauthbroker.cli import answers
 from oauthbroker.cli.process import harden
-from oauthbroker.cli.refusals import CRASHED, Refused, tell, tell_crash
+from oauthbroker.cli.refusals import CRASHED, STOPPED, Refused, described, in_json, tell, tell_crash
 from oauthbroker.errors import BrokerError
 
+COMPLETE = "_OAUTHBROKER_COMPLETE"
 COMMANDS = {
     "demo": "Watch the whole story on this machine.",
     "init": "Make the key and the keyring of a new store.",
     "check": "Check a configuration and list what it configures.",
     "secrets": "Client secrets in the sealed store: set, list, remove.",
-    "serve": "Serve the connect pages and callbacks until told to stop.",
+    "serve": "Serve the pages and the API until told to stop.",
+    "api-keys": "Keys for the API: create, list, rotate, remove.",
     "grants": "Grants people gave: list, show, revoke.",
+    "completion": "Print the script that completes commands, options, apps and presets in a shell.",
     "providers": "Presets of providers: what is known, and how surely.",
 }
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of a command, loaded when it is asked for."""
+    return import_module(f"oauthbroker.cli.{name.replace('-', '_')}")
 
 
 class Commands(TyperGroup):
@@ -36,8 +50,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
-            module = import_module(f"oauthbroker.cli.{args[0]}")
-            self.commands[args[0]] = typer.main.get_command(module.app)
+            self.commands[args[0]] = typer.main.get_command(module_of(args[0]).app)
         return super().resolve_command(ctx, args)
 
 
@@ -60,13 +73,41 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """One command line -> its exit status."""
+    """One command line -> its exit status. With `--json` the one document is on stdout then, whatever happened."""
+    answers.begin()
+    status, refusal = _run(arguments)
+    if answers.wanted(arguments) and status != 0:
+        _refuse_in_json(status, refusal)
+    return status
+
+
+def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
+    if COMPLETE in os.environ:  # a shell asks for words
+        completion_init()
     try:
-        app(arguments, prog_name="oauthbroker")
+        status = app(arguments, prog_name="oauthbroker", standalone_mode=False)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else CRASHED
+        return (end.code if isinstance(end.code, int) else CRASHED), None
     except (BrokerError, Refused) as refusal:
-        return tell(refusal)
+        return tell(refusal), refusal
+    except typer.Abort as stopped:
+        typer.echo("Stopped.", err=True)
+        return STOPPED, stopped
+    except typer.TyperException as wrong:
+        rich_utils.rich_format_error(wrong)  # type: ignore[arg-type]  # its own kind, under a private name
+        return wrong.exit_code, wrong
     except Exception as crash:  # noqa: BLE001  (a traceback's last line may quote what was being worked on)
-        return tell_crash(crash)
-    return 0
+        return tell_crash(crash), crash
+    return (status if isinstance(status, int) else 0), None
+
+
+def _refuse_in_json(status: int, why: BaseException | None) -> None:
+    """What stands in for the answer that a command did not come to."""
+    if isinstance(why, (BrokerError, Refused)):
+        in_json(why)
+    elif isinstance(why, typer.TyperException):
+        answers.refuse("usage", why.format_message())
+    elif status == STOPPED:
+        answers.refuse("stopped", "Stopped before it was done.")
+    else:
+        answers.refuse("crash", described(why) if why is not None else "The command ended without an answer.")

@@ -5,7 +5,6 @@ Exit status: 0 fine (perhaps with warnings), 2 refused. Problems and warnings go
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from oauthbroker.apps import OAuthApp
+from oauthbroker.cli.answers import answer
+from oauthbroker.cli.options import AsJson
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load
 from oauthbroker.config.loading import AppDraft
 from oauthbroker.config.problems import Problems
@@ -29,7 +30,7 @@ app = typer.Typer(add_completion=False)
 @app.command("check")
 def check_command(
     path: Annotated[Path, typer.Argument(help="A YAML file, or a folder of them.")] = Path("config"),
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, on stdout.")] = False,
+    as_json: AsJson = False,
     strict: Annotated[bool, typer.Option("--strict", help="A variable that is not set is a problem too.")] = False,
 ) -> None:
     """Check a configuration and list what it configures."""
@@ -38,7 +39,7 @@ def check_command(
     if strict:
         problems, warnings = [*problems, *warnings], []
     if as_json:
-        typer.echo(json.dumps(_as_json(loaded, problems, warnings), ensure_ascii=False, indent=2))
+        answer(_as_json(loaded, problems, warnings))
     else:
         _tell(path, loaded, problems, warnings)
     if problems:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.refusals import Refused, confirm
-from oauthbroker.cli.text import columns, counted
+from oauthbroker.cli.text import counted, facts, table
+from oauthbroker.cli.words import app_names
 
 if TYPE_CHECKING:
     from oauthbroker.inventory import GrantSummary
@@ -25,7 +26,7 @@ GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants lis
 AnyGrantId = Annotated[
     str | None, typer.Argument(metavar="[GRANT_ID]", help="As `grants list` shows it; its beginning is enough.")
 ]
-AppName = Annotated[str | None, typer.Option("--app", help="Only grants of this OAuthApp.")]
+AppName = Annotated[str | None, typer.Option("--app", help="Only grants of this OAuthApp.", autocompletion=app_names)]
 Subject = Annotated[str | None, typer.Option("--subject", help="Only grants of this subject.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be revoked.")]
 Wait = Annotated[
@@ -43,9 +44,9 @@ def list_command(
     """List grants, the newest first; revoked ones too."""
     found = asyncio.run(_list(config, app_name, subject))
     if as_json:
-        typer.echo(json.dumps([grant.to_json() for grant in found], ensure_ascii=False, indent=2))
+        answer([grant.to_json() for grant in found])
     elif found:
-        typer.echo(_table(found))
+        _show(found)
     else:
         typer.echo("There are no such grants.", err=True)
 
@@ -55,12 +56,10 @@ def show_command(grant_id: GrantId, as_json: AsJson = False, config: ConfigPath 
     """Show one grant."""
     grant = _one(asyncio.run(_list(config, None, None)), grant_id)
     if as_json:
-        typer.echo(json.dumps(grant.to_json(), ensure_ascii=False, indent=2))
+        answer(grant.to_json())
         return
-    facts = grant.to_json() | {"scopes": " ".join(grant.scopes) or "none"}
-    typer.echo(
-        columns(("", ""), [(name, "-" if value is None else str(value)) for name, value in facts.items()]).strip()
-    )
+    told = grant.to_json() | {"scopes": " ".join(grant.scopes) or "none"}
+    facts((name, "-" if value is None else str(value)) for name, value in told.items())
 
 
 @app.command("revoke")
@@ -94,13 +93,13 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
         raise Refused(f"That names {counted(len(chosen), 'grant')}. Say --all to end them all. Nothing was changed.")
     if dry_run:
         if as_json:
-            typer.echo(json.dumps([grant.to_json() for grant in chosen], ensure_ascii=False, indent=2))
+            answer([grant.to_json() for grant in chosen])
         else:
-            typer.echo(_table(chosen))
+            _show(chosen)
         typer.echo(f"{revoking.summed(chosen)} They would be revoked. Nothing was changed.", err=True)
         return
     if len(chosen) <= MOST_ROWS:
-        typer.echo(_table(chosen), err=True)
+        _show(chosen, aside=True)
     typer.echo(revoking.summed(chosen), err=True)
     confirm(f"Revoke {counted(len(chosen), 'grant')}?", yes=yes)
     patience = (PATIENCE if everything else 0) if wait is None else wait
@@ -120,9 +119,9 @@ def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:
     return found[0]
 
 
-def _table(grants: list[GrantSummary]) -> str:
+def _show(grants: list[GrantSummary], *, aside: bool = False) -> None:
     head = ("grant", "app", "subject", "state", "expires", "scopes")
-    return columns(head, [_row(grant) for grant in grants])
+    table(head, [_row(grant) for grant in grants], aside=aside)
 
 
 def _row(grant: GrantSummary) -> tuple[str, ...]:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import typer
 
-from oauthbroker.cli.options import CONFIG, ConfigPath
+from oauthbroker.cli.answers import answer
+from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command("init")
-def init_command(config: ConfigPath = CONFIG) -> None:
+def init_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Make the key and the keyring of a new store.
 
     The key is a file of its own, outside the store, that only you can read. An existing key file is used, an existing
@@ -25,12 +26,16 @@ def init_command(config: ConfigPath = CONFIG) -> None:
 
     settings = with_keys(load(config).settings, os.environ)
     is_new, key_file = init_store(settings, SystemClock())
-    _tell(is_new=is_new, key_file=key_file, store=Path(settings.store_root))
+    keyring = Path(settings.store_root) / "data" / "keyring"
+    if as_json:
+        answer({"keyFile": str(key_file), "keyIsNew": is_new, "keyring": str(keyring)})
+    else:
+        _tell(is_new=is_new, key_file=key_file, keyring=keyring)
 
 
-def _tell(*, is_new: bool, key_file: Path, store: Path) -> None:
+def _tell(*, is_new: bool, key_file: Path, keyring: Path) -> None:
     typer.echo(f"{'Made the key' if is_new else 'Used the key that was there'}: {key_file}")
-    typer.echo(f"Made the store's keyring: {store / 'data' / 'keyring'}")
+    typer.echo(f"Made the store's keyring: {keyring}")
     typer.echo("")
     typer.echo(
         "Back the key up now, and not together with the store. Without it nothing in the store can be read again,"

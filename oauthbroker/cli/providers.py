@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
+from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import AsJson
 from oauthbroker.cli.refusals import Refused
-from oauthbroker.cli.text import columns, counted, shown
+from oauthbroker.cli.text import counted, shown, table
+from oauthbroker.cli.words import preset_names
 from oauthbroker.config.shape import nearest
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.skeleton import app_yaml
@@ -20,7 +21,7 @@ DOUBT = "?"  # beside whatever is unverified
 app = typer.Typer(
     help="Presets of providers: what is known, and how surely.", no_args_is_help=True, add_completion=False
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` shows it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` shows it.", autocompletion=preset_names)]
 
 
 @app.command("list")
@@ -28,10 +29,10 @@ def list_command(as_json: AsJson = False) -> None:
     """List the presets."""
     known = presets().values()
     if as_json:
-        typer.echo(json.dumps([_summary(preset) for preset in known], ensure_ascii=False, indent=2))
+        answer([_summary(preset) for preset in known])
         return
     head = ("name", "provider", "account, user", "account, global", "flows", "unverified")
-    typer.echo(columns(head, [_row(preset) for preset in known]))
+    table(head, [_row(preset) for preset in known])
 
 
 @app.command("show")
@@ -43,7 +44,7 @@ def show_command(name: Name, as_json: AsJson = False) -> None:
         instead = f"The nearest known one is {close}." if close else "`oauthbroker providers list` shows what there is."
         raise Refused(f"There is no preset of that name. {instead}")
     if as_json:
-        typer.echo(json.dumps(_everything(preset), ensure_ascii=False, indent=2))
+        answer(_everything(preset))
         return
     typer.echo("\n".join(_told(preset)))
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import traceback
+from typing import Any
 
 import typer
 
+from oauthbroker.cli import answers
 from oauthbroker.errors import BrokerError, Code
 
-CRASHED, REFUSED = 1, 2
+CRASHED, REFUSED, STOPPED = 1, 2, 130
 
 HINTS = {
     Code.KEY_UNKNOWN: "For a new store: `oauthbroker init` makes the key.",
@@ -17,7 +19,24 @@ HINTS = {
 
 
 class Refused(Exception):
-    """A command refuses for a reason of its own. The text is ours, says what to do, and holds nothing secret."""
+    """A command refuses for a reason of its own. The text is ours, says what to do, and holds nothing secret; `more`
+    is what a program gets beside it."""
+
+    def __init__(self, text: str, **more: Any) -> None:
+        super().__init__(text)
+        self.more = more
+
+
+def in_json(refusal: BrokerError | Refused) -> None:
+    """The same for a program, on stdout: the code, the sentence, and what else the error knows."""
+    if isinstance(refusal, Refused):
+        answers.refuse("refused", str(refusal), **refusal.more)
+        return
+    more: dict[str, Any] = {"note": refusal.note} if refusal.note else {}
+    problems = getattr(refusal, "problems", ())
+    if problems:
+        more = {"problems": [problem.to_json() for problem in problems]}
+    answers.refuse(refusal.code.value, refusal.message(), **more)
 
 
 def tell(refusal: BrokerError | Refused) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from oauthbroker.cli.answers import answer
 from oauthbroker.cli.refusals import CRASHED
-from oauthbroker.cli.text import columns, counted, shown
+from oauthbroker.cli.text import counted, facts, shown
 from oauthbroker.inventory import GrantSummary
 from oauthbroker.revocations import Figures
 from oauthbroker.wiring import open_broker
@@ -53,7 +53,7 @@ def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json
     named = " and ".join(f"{what} {shown(name)}" for what, name in (("app", app), ("subject", subject)) if name)
     typer.echo(f"No grant{named and ' of '}{named} is left to end. Nothing was changed.", err=True)
     if as_json:
-        typer.echo("[]" if dry_run else json.dumps(_as_json([], Figures()), indent=2))
+        answer([] if dry_run else _as_json([], Figures()))
 
 
 def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_json: bool) -> int:
@@ -66,7 +66,7 @@ def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_jso
     except KeyboardInterrupt:
         stopped = True
     if as_json:
-        typer.echo(json.dumps(_as_json(chosen, figures), ensure_ascii=False, indent=2))
+        answer(_as_json(chosen, figures))
     else:
         _tell(chosen, figures)
     return STOPPED if stopped else _status(figures)
@@ -110,7 +110,7 @@ def _tell(chosen: Sequence[GrantSummary], figures: Figures) -> None:
         typer.echo(f"{shown(chosen[0].app)} {shown(chosen[0].subject)}: {SAID[told]}")
     else:
         rows = [("ended here", figures.ended), *((text, _count(figures, told)) for told, text in COUNTED.items())]
-        typer.echo(columns(("", ""), [(text, str(count)) for text, count in rows]).strip("\n"))
+        facts((text, str(count)) for text, count in rows)
     for (app, subject), code in figures.failed.items():
         typer.echo(f"{shown(app)} {shown(subject)}: NOT ended: {code.value}; type this again.", err=True)
     if figures.left and len(chosen) > 1:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.refusals import Refused, confirm
-from oauthbroker.cli.text import columns
+from oauthbroker.cli.text import table
+from oauthbroker.cli.words import secret_keys, secret_names
 from oauthbroker.secret import Secret
 
 if TYPE_CHECKING:
@@ -23,16 +24,22 @@ MOST_BYTES = 64 * 1024
 app = typer.Typer(
     help="Client secrets in the sealed store: set, list, remove.", no_args_is_help=True, add_completion=False
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The <name> of Secret/<name>.")]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="The key in it, such as client_secret.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The <name> of Secret/<name>.", autocompletion=secret_names)]
+Key = Annotated[
+    str, typer.Argument(metavar="KEY", help="The key in it, such as client_secret.", autocompletion=secret_keys)
+]
 NoValue = Annotated[
     list[str] | None, typer.Argument(hidden=True, metavar="< VALUE")
 ]  # taken, or the usage error would quote it
-AnyKey = Annotated[str | None, typer.Argument(metavar="[KEY]", help="One key; all of them if left out.")]
+AnyKey = Annotated[
+    str | None, typer.Argument(metavar="[KEY]", help="One key; all of them if left out.", autocompletion=secret_keys)
+]
 
 
 @app.command("set")
-def set_command(name: Name, key: Key, value: NoValue = None, config: ConfigPath = CONFIG) -> None:
+def set_command(
+    name: Name, key: Key, value: NoValue = None, as_json: AsJson = False, config: ConfigPath = CONFIG
+) -> None:
     """Keep a secret: asked for unseen, or read from stdin.
 
     Never an argument, which other users could see.
@@ -44,8 +51,12 @@ def set_command(name: Name, key: Key, value: NoValue = None, config: ConfigPath 
     loaded = _load(config)
     name = _checked(name, key)
     asyncio.run(_put(loaded, name, key, _value(name, key)))
-    typer.echo(f"Kept Secret/{name} {key}.")
-    if (name, key) not in loaded.secret_keys:
+    is_read = (name, key) in loaded.secret_keys
+    if as_json:
+        answer({"name": name, "key": key, "isRead": is_read})
+    else:
+        typer.echo(f"Kept Secret/{name} {key}.")
+    if not is_read:
         typer.echo(f"warning: nothing in {config} reads Secret/{name} {key}", err=True)
 
 
@@ -55,15 +66,17 @@ def list_command(config: ConfigPath = CONFIG, as_json: AsJson = False) -> None:
     loaded = _load(config)
     rows = _rows(loaded, set(asyncio.run(_names(loaded))))
     if as_json:
-        typer.echo(json.dumps([{"name": name, "key": key, "state": state} for name, key, state in rows], indent=2))
+        answer([{"name": name, "key": key, "state": state} for name, key, state in rows])
     elif rows:
-        typer.echo(columns(("secret", "key", ""), [(f"Secret/{name}", key, state) for name, key, state in rows]))
+        table(("secret", "key", ""), [(f"Secret/{name}", key, state) for name, key, state in rows])
     else:
         typer.echo(f"There are no secrets, and {config} needs none.", err=True)
 
 
 @app.command("remove")
-def remove_command(name: Name, key: AnyKey = None, config: ConfigPath = CONFIG, yes: Yes = False) -> None:
+def remove_command(
+    name: Name, key: AnyKey = None, as_json: AsJson = False, config: ConfigPath = CONFIG, yes: Yes = False
+) -> None:
     """Forget a secret, or one key of it."""
     loaded = _load(config)
     name = _checked(name, key or "all")
@@ -71,7 +84,10 @@ def remove_command(name: Name, key: AnyKey = None, config: ConfigPath = CONFIG, 
     confirm(f"Forget {what}?", yes=yes)
     if not asyncio.run(_remove(loaded, name, key)):
         raise Refused(f"There is no {what}. `oauthbroker secrets list` shows what there is.")
-    typer.echo(f"Removed {what}.")
+    if as_json:
+        answer({"name": name, "key": key})
+    else:
+        typer.echo(f"Removed {what}.")
 
 
 def _load(config: Path) -> Loaded:

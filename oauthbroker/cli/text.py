@@ -1,17 +1,47 @@
-"""Plain columns that neither wrap nor let a stored text speak to the terminal."""
+"""Tables for eyes and for pipes: drawn on a terminal, plain columns elsewhere. No stored text speaks to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as text, one line a row."""
+    """A table as text, one line a row, which neither wraps nor is cut."""
     lines = [tuple(head), *(tuple(map(shown, row)) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
+    """Prints it on stdout, or `aside` on stderr: drawn and folded to the width where somebody looks, else `columns`."""
+    console = Console(stderr=aside, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        console.file.write(columns(head, rows) + "\n")
+        return
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
+    for name in head:
+        drawn.add_column(Text(name), overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(shown(cell), style=STYLES.get(cell, "")) for cell in row))
+    console.print(drawn)
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> None:
+    """Prints names with what they are, one a line."""
+    rows = [(name, shown(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in rows), default=0)
+    console = Console(highlight=False, markup=False, emoji=False)
+    for name, value in rows:
+        line = Text(name.ljust(width), style="dim").append(f"  {value}", style="not dim")
+        line.rstrip()
+        console.print(line, soft_wrap=True)
 
 
 def shown(text: str) -> str:
@@ -21,3 +51,10 @@ def shown(text: str) -> str:
 
 def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+STYLES = {
+    "live": "green", "ok": "green", "set": "green",
+    "missing": "yellow", "warning": "yellow", "expired": "yellow", "ending": "yellow",
+    "failure": "bold red", "revoked": "dim",
+}  # fmt: skip

@@ -16,8 +16,8 @@ WHO, WIDEST = 9, 100  # columns
 class Telling:
     """The narrator."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, markup=False, emoji=False)
+    def __init__(self, *, aside: bool = False) -> None:
+        self._console = Console(highlight=False, markup=False, emoji=False, stderr=aside)
         self._step = 0
 
     def opening(self, *, provider: str, broker: str, folder: str) -> None:

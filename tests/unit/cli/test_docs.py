@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,13 @@ from oauthbroker import cli
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = (REPOSITORY / "docs/cli.md").read_text("utf-8")
-COMMON = {"--help", "-h", "-c", "-y"}
+COMMON = {"--help", "-h", "-c", "-y", "--json"}
 
 
 def commands() -> Iterator[tuple[str, Any]]:
     """(`grants list`, its command) of all there are."""
     for name in cli.COMMANDS:
-        command: Any = typer.main.get_command(import_module(f"oauthbroker.cli.{name}").app)
+        command: Any = typer.main.get_command(cli.module_of(name).app)
         parts = getattr(command, "commands", None)
         yield from ((f"{name} {part}", each) for part, each in parts.items()) if parts else [(name, command)]
 
@@ -29,7 +28,8 @@ def test_every_command_and_option_is_on_the_page():
     for name, command in commands():
         line = next((line for line in PAGE.splitlines() if line.startswith(f"| `{name}")), None)
         assert line, f"{name} is missing"
-        options = {option for parameter in command.params for option in parameter.opts if option.startswith("-")}
+        shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+        options = {option for parameter in shown for option in parameter.opts if option.startswith("-")}
         for option in options - COMMON - {"--config"}:
             assert option in line, f"{name} {option}"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -89,14 +88,14 @@ def test_a_stored_text_cannot_steer_the_terminal():
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_exists_and_helps_with_the_words_of_the_overview(name: str):
     """The overview knows a command's line without loading it, so the two must agree."""
-    command = typer.main.get_command(import_module(f"oauthbroker.cli.{name}").app)
+    command = typer.main.get_command(cli.module_of(name).app)
     assert cli.COMMANDS[name] == (command.help or "").splitlines()[0]
 
 
 def test_no_option_takes_a_secret():
     """Arguments are visible to everybody on the machine."""
     for name in cli.COMMANDS:
-        command: Any = typer.main.get_command(import_module(f"oauthbroker.cli.{name}").app)
+        command: Any = typer.main.get_command(cli.module_of(name).app)
         for each in getattr(command, "commands", {name: command}).values():
             options = {option for parameter in each.params for option in parameter.opts}
             assert not {it for it in options if any(word in it for word in ("secret", "token", "password", "-kek"))}

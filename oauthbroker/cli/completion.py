@@ -1,0 +1,38 @@
+"""`oauthbroker completion`: the script that a shell reads. What it asks us then is typer's own protocol."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from typer.completion import get_completion_script  # type: ignore[attr-defined]  # typer exports it by no list
+
+from oauthbroker.cli.answers import answer
+from oauthbroker.cli.options import AsJson
+
+PROGRAM, VARIABLE = "oauthbroker", "_OAUTHBROKER_COMPLETE"
+
+app = typer.Typer(add_completion=False)
+
+
+class Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+@app.command("completion")
+def completion_command(
+    shell: Annotated[Shell, typer.Argument(help="For which shell.")], as_json: AsJson = False
+) -> None:
+    """Print the script that completes commands, options, apps and presets in a shell.
+
+    bash: eval "$(oauthbroker completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit.
+    fish: oauthbroker completion fish > ~/.config/fish/completions/oauthbroker.fish
+    """
+    script = get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
+    if as_json:
+        answer({"shell": shell.value, "script": script})
+    else:
+        typer.echo(script)

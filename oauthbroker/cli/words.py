@@ -1,0 +1,55 @@
+"""Words that a shell completes because our files know them: apps and secrets of the configuration, presets.
+
+Reads the configuration only, never the store. Whatever is wrong with it, a shell gets no words and no complaint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from oauthbroker.cli.options import CONFIG
+from oauthbroker.errors import BrokerError
+
+if TYPE_CHECKING:
+    from oauthbroker.config import Loaded
+
+
+def app_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The configured OAuthApps."""
+    loaded = _loaded(ctx)
+    return _fitting(loaded.apps if loaded else (), incomplete)
+
+
+def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The secrets that the configuration reads."""
+    loaded = _loaded(ctx)
+    return _fitting({name for name, _ in loaded.secret_keys} if loaded else (), incomplete)
+
+
+def secret_keys(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The keys of the secret that is already typed."""
+    loaded, name = _loaded(ctx), str(ctx.params.get("name") or "").removeprefix("Secret/")
+    return _fitting({key for of, key in loaded.secret_keys if of == name} if loaded else (), incomplete)
+
+
+def preset_names(incomplete: str) -> list[str]:
+    from oauthbroker.providers import presets
+
+    return _fitting(presets(), incomplete)
+
+
+def _loaded(ctx: typer.Context) -> Loaded | None:
+    from oauthbroker.config import load
+
+    try:
+        return load(Path(ctx.params.get("config") or CONFIG))
+    except BrokerError:
+        return None
+
+
+def _fitting(words: Collection[str], incomplete: str) -> list[str]:
+    return sorted(word for word in words if word.startswith(incomplete))
