@@ -124,6 +124,8 @@ class Consent:
         app = self._app(session.app)
         if app.owner.vouching == "runtimeConfirm":
             self._runtime_page(app)
+        if app.owner.vouching == "brokerLogin":
+            raise BrokerError(Code.APP_MISCONFIGURED, note="no login of the broker's own")
         return await self._connect.start(app, ticket)
 
     async def decline(self, ticket: str) -> OAuthApp:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oauthbroker.apps import VOUCHING
 from oauthbroker.config.merge import Merged
 from oauthbroker.errors import Code
 
@@ -23,9 +24,13 @@ def _check_device_code(app: Merged) -> None:
         what = f"{code.value}: no device endpoint is known here"
         todo = "write endpoints.deviceAuthorizationUrl, or flow: authorizationCode"
         app.written.refuse(("flow",), what, todo, code)
-    if app.mode == "user" and app.binding != "providerIdentity":
+    todo = "write providerIdentity, or flow: authorizationCode"
+    if app.binding in VOUCHING:
+        what = f"{code.value}: no browser comes back with a device code, so nobody could vouch for it"
+        app.written.refuse(("owner", "binding"), what, todo, code)
+    elif app.mode == "user" and app.binding != "providerIdentity":
         what = f"{code.value}: with a device code nothing but the provider's word tells whose account comes back"
-        app.written.refuse(("owner", "binding"), what, "write providerIdentity, or flow: authorizationCode", code)
+        app.written.refuse(("owner", "binding"), what, todo, code)
     if app.redirect.link == "direct":
         what = "a device code has no direct link: whoever opens it would not see what it is for"
         app.written.refuse(("redirect", "link"), what, "remove it, or write link: connect")

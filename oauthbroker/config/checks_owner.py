@@ -8,11 +8,12 @@ from typing import Final
 from oauthbroker.apps import ANYONE, IdentitySource
 from oauthbroker.binding import spelling
 from oauthbroker.config.merge import Identity, Merged, params_in
+from oauthbroker.config.settings import is_local, page_flaw
 from oauthbroker.errors import Code
+from oauthbroker.settings import Settings
 from oauthbroker.turn import SubjectMode
 
-# Until the others exist. What they would need is a page or a channel of the runtime's, which nobody serves yet.
-BINDINGS: Final = frozenset({"providerIdentity", "localOperator"})
+BINDINGS: Final = frozenset({"providerIdentity", "runtimeConfirm", "channelCode", "localOperator"})
 _CLAIM = re.compile(r"\*?[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}|https://[A-Za-z0-9._~/-]{1,200}")
 _LITERAL = re.compile(r"[A-Za-z0-9._:@/+-]*")
 _ACCOUNT = re.compile(r"[^\x00-\x20\x7f]{1,1024}")
@@ -23,26 +24,38 @@ _ANSWERS: Final[dict[IdentitySource, str]] = {
 }
 
 
-def check_binding(app: Merged, *, local: bool) -> None:
-    """`local`: we listen on loopback and our public address is loopback."""
+def check_binding(app: Merged, settings: Settings) -> None:
     if app.spec.flow == "clientCredentials":
         return
-    if app.binding not in BINDINGS:
-        app.written.refuse(
-            ("owner", "binding"),
-            "this binding is not available",
-            "write providerIdentity, or localOperator on loopback",
-        )
-    elif app.binding == "localOperator" and not local:
+    if app.binding == "localOperator" and not is_local(settings):
         what = "localOperator away from loopback: whoever reaches the broker would be its operator"
         app.written.refuse(
             ("owner", "binding"), what, "listen on 127.0.0.1 with a loopback publicBaseUrl, or remove it"
         )
+    if app.binding not in BINDINGS:
+        app.written.refuse(
+            ("owner", "binding"), "this binding is not available", "write runtimeConfirm, or another one"
+        )
+    _check_confirm_url(app, settings)
     if app.redirect.link == "direct" and not (
         app.binding == "localOperator" or (app.binding == "providerIdentity" and app.mode == "user")
     ):
         what = "a direct link gives up the browser check, which this app relies on"
         app.written.refuse(("redirect", "link"), what, "write link: connect")
+
+
+def _check_confirm_url(app: Merged, settings: Settings) -> None:
+    """`runtimeConfirm` has exactly one page to send browsers to; for other bindings one is a mistake."""
+    path = ("owner", "confirmUrl")
+    url = app.spec.owner.confirm_url if app.spec.owner else None
+    if app.binding != "runtimeConfirm":
+        if url is not None:
+            app.written.refuse(path, "a page of the runtime is for binding: runtimeConfirm", "remove it", key=True)
+    elif url is None:
+        if not settings.confirm_url:
+            app.written.missing(path, "write the runtime's page where people are logged in, here or in the Broker")
+    elif trouble := page_flaw(url):
+        app.written.refuse(path, *trouble)
 
 
 def check_identity(app: Merged) -> None:

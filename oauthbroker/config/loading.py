@@ -26,7 +26,7 @@ from oauthbroker.config.files import read_bundle
 from oauthbroker.config.merge import Merged, merge
 from oauthbroker.config.problems import Keys, Place, Problems
 from oauthbroker.config.resources import ClientSpec, OAuthAppSpec, ValueSource
-from oauthbroker.config.settings import check_broker, is_local, settings_of
+from oauthbroker.config.settings import check_broker, settings_of
 from oauthbroker.config.shape import Written, written
 from oauthbroker.config.values import SecretKey, Source, source_of
 from oauthbroker.config.yaml_reader import Document
@@ -140,7 +140,7 @@ def _apps(
         check_redirect(app, public_base_url=settings.public_base_url)
         check_pushing(app)
         check_options(app)
-        check_binding(app, local=is_local(settings))
+        check_binding(app, settings)
         check_identity(app)
     _check_callbacks(merged)
     drafts = [(app, _draft(app, plain_secrets=plain_secrets)) for app in merged]
@@ -203,6 +203,7 @@ def _app(app: Merged) -> OAuthApp:
             global_identity=app.identities["global"].rule if "global" in used else None,
             user_identity=app.identities["user"].rule if "user" in used else None,
             authorizers="anyone" if anyone else app.authorizers,
+            confirm_url=(app.spec.owner and app.spec.owner.confirm_url) or "",
         ),
         title=app.spec.title or (app.preset.title if app.preset else ""),
         revocation=app.revocation,

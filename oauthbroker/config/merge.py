@@ -55,9 +55,9 @@ class Merged:
         """Which identities this app relies on: its own mode's, and the person's where authorizers are named."""
         if self.spec.flow == "clientCredentials":
             return ()
-        if self.mode == "user":
-            return ("user",) if self.binding == "providerIdentity" or self.identities["user"].rule else ()
         said = self.spec.owner.identity.user if self.spec.owner and self.spec.owner.identity else None
+        if self.mode == "user":
+            return ("user",) if self.binding == "providerIdentity" or said or self.identities["user"].rule else ()
         return ("global", "user") if self.authorizers != ("anyone",) or said else ("global",)
 
 

@@ -110,6 +110,7 @@ class IdentitiesSpec(Strict):
 
 class OwnerSpec(Strict):
     binding: Binding | None = None
+    confirm_url: Text | None = None
     identity: IdentitiesSpec | None = None
     authorizers: Annotated[Texts | None, BeforeValidator(_authorizers)] = None
 

@@ -60,6 +60,23 @@ def test_must_an_app_whose_owner_nobody_checks_does_not_load(tmp_path: Path) -> 
 
 @pytest.mark.rule("12.5.7")
 @pytest.mark.case("95")
+@pytest.mark.parametrize("binding", ["runtimeConfirm", "channelCode"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_must_an_app_whose_binding_needs_a_browser_does_not_load(binding: str, shared: bool, tmp_path: Path) -> None:
+    """Nor in global mode, where the account could be compared: nobody would ever be asked."""
+    said = f"binding: {binding}" + (", confirmUrl: https://acme.example/me" if binding == "runtimeConfirm" else "")
+    if shared:
+        owner = ("  owner: {", f"  owner: {{{said}, ")
+        bundle = edited(GLOBAL, FLOW, owner, ("  scopes:", f"  {ENDPOINT[1].strip()}\n  scopes:"))
+    else:
+        bundle = edited(APP, FLOW, ENDPOINT, ("  owner:\n", "  owner:\n    " + said.replace(", ", "\n    ") + "\n"))
+    [problem] = problems_in(write(tmp_path / "b", app=bundle))
+    assert (Code.DEVICE_CODE_UNSUPPORTED, "spec.owner.binding") == (problem.code, problem.path)
+    assert "no browser comes back" in problem.what
+
+
+@pytest.mark.rule("12.5.7")
+@pytest.mark.case("95")
 @pytest.mark.parametrize(
     "change, lacking",
     [(SOURCE, "from"), (TEMPLATE, "template"), (OWNER, "from")],

@@ -229,7 +229,15 @@ OPTIONS = [
     shared("an option the provider does not have", "spec.options.slack.?", "known here: tokenMode", ("  scopes:", f"  options: {{slack: {{@@{CANARY}: bot}}}}\n  scopes:")),
     shared("a mode the provider does not have", "spec.options.slack.tokenMode", "write bot or user", ("  scopes:", f"  options: {{slack: {{tokenMode: @@{CANARY}}}}}\n  scopes:")),
 ]
-OWNERS = [app(f"the binding {name}", "spec.owner.binding", "not available", ("  owner:\n", f"  owner:\n    binding: @@{name}\n")) for name in ("runtimeConfirm", "channelCode", "brokerLogin")] + [
+OWNERS = [
+    app("the binding brokerLogin", "spec.owner.binding", "not available", ("  owner:\n", "  owner:\n    binding: @@brokerLogin\n")),
+    app("runtimeConfirm without a page", "spec.owner.confirmUrl", "missing", ("  owner:\n", "  @@owner:\n    binding: runtimeConfirm\n")),
+    app("a page of the runtime in plain http", "spec.owner.confirmUrl", "http away from this machine", ("  owner:\n", f"  owner:\n    binding: runtimeConfirm\n    confirmUrl: @@http://{CANARY}.example/\n")),
+    app("a page of the runtime with a fragment", "spec.owner.confirmUrl", "a URL with a query or fragment", ("  owner:\n", f"  owner:\n    binding: runtimeConfirm\n    confirmUrl: @@https://acme.example/#{CANARY}\n")),
+    app("a page of the runtime that is no URL", "spec.owner.confirmUrl", "not a URL", ("  owner:\n", f"  owner:\n    binding: runtimeConfirm\n    confirmUrl: @@'//{CANARY} x'\n")),
+    app("a page of the runtime for another binding", "spec.owner.confirmUrl", "is for binding: runtimeConfirm", ("  owner:\n", f"  owner:\n    @@confirmUrl: https://{CANARY}.example/\n")),
+    app("half an identity beside a binding", "spec.owner.identity.user.template", "nothing tells whose account", ("  owner:\n", "  owner:\n    binding: channelCode\n"), (IDENTITY, "{from: tokenResponse}"), ("      user:", "      @@user:")),
+    app("a direct link with channelCode", "spec.redirect.link", "gives up the browser check", ("  owner:\n", "  owner:\n    binding: channelCode\n"), ("acme}\n  owner", "acme, link: @@direct}\n  owner")),
     app("localOperator with a public address", "spec.owner.binding", "away from loopback", ("  owner:\n", "  owner:\n    binding: @@localOperator\n")),
     app("localOperator while others can connect", "spec.owner.binding", "away from loopback", ("  owner:\n", "  owner:\n    binding: @@localOperator\n"), broker=(LOCAL, ("host: 127.0.0.1", "host: 0.0.0.0"))),
     app("user mode without an identity", "spec.owner.identity.user.from", "nothing tells whose account", (OWNER, ""), ("spec:\n", "@@spec:\n")),

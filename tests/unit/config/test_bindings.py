@@ -1,0 +1,57 @@
+"""`owner.binding`: what an app may leave out where somebody vouches for the browser, and where that page is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.apps import IdentityRule
+from oauthbroker.config import load
+from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
+
+OWNER = '  owner:\n    identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}\n'
+PAGE = "https://runtime.example/oauth/confirm"
+
+
+def with_owner(text: str) -> str:
+    return edited(APP, (OWNER, f"  owner: {{{text}}}\n"))
+
+
+@pytest.mark.case("40")
+@pytest.mark.parametrize("owner", [f"binding: runtimeConfirm, confirmUrl: '{PAGE}'", "binding: channelCode"])
+def test_in_user_mode_somebody_who_vouches_stands_in_for_an_identity(owner: str, tmp_path: Path) -> None:
+    app = load(write(tmp_path / "b", app=with_owner(owner))).apps["acme"].app
+    assert app.owner.user_identity is None
+    assert app.owner.vouching in owner
+
+
+def test_an_identity_beside_it_is_kept(tmp_path: Path) -> None:
+    bundle = edited(APP, ("  owner:\n", "  owner:\n    binding: channelCode\n"))
+    app = load(write(tmp_path / "b", app=bundle)).apps["acme"].app
+    assert IdentityRule("tokenResponse", "acme:user:{user.id}") == app.owner.user_identity
+
+
+def test_the_page_is_the_apps_own_or_the_brokers(tmp_path: Path) -> None:
+    broker = BROKER + f"  confirmUrl: {PAGE}\n"
+    loaded = load(write(tmp_path / "a", app=with_owner("binding: runtimeConfirm"), broker=broker))
+    assert ("", PAGE) == (loaded.apps["acme"].app.owner.confirm_url, loaded.settings.confirm_url)
+    own = with_owner("binding: runtimeConfirm, confirmUrl: 'http://127.0.0.1:9000/me?x=1'")
+    loaded = load(write(tmp_path / "b", app=own, broker=broker))
+    assert "http://127.0.0.1:9000/me?x=1" == loaded.apps["acme"].app.owner.confirm_url
+
+
+def test_another_page_is_another_app_to_what_is_under_way(tmp_path: Path) -> None:
+    digests = {
+        load(write(tmp_path / str(at), app=with_owner(f"binding: runtimeConfirm, confirmUrl: '{PAGE}{more}'")))
+        .apps["acme"]
+        .app.digest()
+        for at, more in enumerate(("", "2", "3"))
+    }
+    assert 3 == len(digests)
+
+
+@pytest.mark.parametrize("owner", ["binding: channelCode", f"binding: runtimeConfirm, confirmUrl: '{PAGE}'"])
+def test_global_mode_says_who_all_the_same(owner: str, tmp_path: Path) -> None:
+    [problem] = problems_in(write(tmp_path / "b", app=edited(GLOBAL, ('authorizers: ["slack:user:T1:U1"]', owner))))
+    assert ("spec.owner.authorizers", "missing") == (problem.path, problem.what)
