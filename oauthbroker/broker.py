@@ -31,6 +31,7 @@ from oauthbroker.queues import Delivery
 from oauthbroker.reload import Reload
 from oauthbroker.results import SessionOutcome
 from oauthbroker.resume import Events, Outcomes
+from oauthbroker.scrubber import Scrubber
 from oauthbroker.secret import Secret
 from oauthbroker.token_request import app_name as name_of
 from oauthbroker.turn import Turn
@@ -62,6 +63,7 @@ class Broker:
     turns: Turns
     api_keys: ApiKeys
     people: People
+    scrubber: Scrubber
     audit_trail: AuditTrail
     loop: AbstractEventLoop = field(default_factory=get_running_loop)
 
@@ -92,7 +94,13 @@ class Broker:
         if found is None or found.static_token is None:
             return None
         self.audit.write(StaticTokenIssued(f"Connector/{name}"), self.clock.now())
+        self.scrubber.remember(found.static_token)
         return found.static_token
+
+    def scrub(self, text: str) -> str:
+        """What a tool says, with `***` for tokens that this process handed out. A net: docs/embedding.md tells its
+        meshes. `scrubber.json` does the same to data."""
+        return self.scrubber.text(text)
 
     async def pending(self, turn: Turn) -> dict[str, Any] | None:
         """The `auth.pending` block of a turn, or None when nothing waits for a person."""

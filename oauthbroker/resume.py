@@ -226,7 +226,7 @@ class Outcomes:
     async def wait(self, auth_session_id: str, timeout: float) -> SessionOutcome:
         """`completed`, `failed` or `expired`; `pending` when `timeout` seconds have passed, or the broker is ending.
 
-        A session that is not known, or not any more, has expired. Raises `requestInvalid` for what is not a session's id.
+        A session that is not known, or not any more, has expired. Raises `requestInvalid` for what is not an id.
         """
         deadline = self._clock.monotonic() + timeout
         while True:

@@ -44,6 +44,7 @@ from oauthbroker.reload import Read, Reload, Source
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.resume import Bell, Events, Outcomes, Relay
 from oauthbroker.revocations import Revocations
+from oauthbroker.scrubber import Scrubber
 from oauthbroker.settings import Settings
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
@@ -266,7 +267,7 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
         outbox.ring()
         moved.ring()
 
-    life = Life(wake)
+    life, scrubber = Life(wake), Scrubber()
     audit = on_failure(settings.audit_on_failure, audit, clock, metrics, log.warning)
     means = Means.of(settings, repository, clock, audit, metrics, log.warning, _telling_of_secrets(log, metrics))
     flows = Flows.on(means, in_use, wake, whole=whole)
@@ -312,7 +313,7 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
 
     manager = OAuthManager(
         apps, repository, flows.opening, flows.connect, flows.refresh, upkeep.in_use, clock, audit, metrics, settings,
-        people.uses.note,
+        people.uses.note, scrubber.remember,
     )  # fmt: skip
     broker = Broker(
         in_use=in_use,
@@ -335,6 +336,7 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
         turns=Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, audit),
         api_keys=_api_keys(repository, clock, audit),
         people=people,
+        scrubber=scrubber,
         audit_trail=trail_of(audit, AuditKeys(store.mac).name),
     )
     sharing = Sharing(place, metrics, gauges.of_process)
