@@ -13,7 +13,7 @@ from tests.preset_plays import Play, Said
 
 Shown = Callable[[Preset, Play], bool]
 _NO_QUIRKS = {"name", "title", "documentation", "params", "endpoints", "flows", "pkce", "refresh_tokens", "identity",
-              "notes", "modes", "evidence", "error_words"}  # fmt: skip
+              "refresh_token_idle_days", "refresh_token_days", "notes", "modes", "evidence", "error_words"}  # fmt: skip
 
 
 def unplayed(preset: Preset, plays: Iterable[Play]) -> list[str]:

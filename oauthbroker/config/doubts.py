@@ -46,7 +46,7 @@ def _matters(app: Merged, path: str) -> bool:
     if _is_unused(app, path):
         return False
     match name:
-        case "notes":
+        case "notes" | "refreshTokenIdleDays" | "refreshTokenDays":  # a forecast's business, no flow's
             return False
         case "flows":
             return spec.flow != "authorizationCode"

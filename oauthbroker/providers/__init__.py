@@ -81,7 +81,11 @@ class Modes(_Data):
 
 
 class Preset(Quirks):
-    """Everything known of one provider. `evidence` says for every fact where it was learnt."""
+    """Everything known of one provider. `evidence` says for every fact where it was learnt.
+
+    A refresh token ends after `refresh_token_idle_days` in which nobody used it, or `refresh_token_days` after the
+    person agreed, however often it was used.
+    """
 
     name: str
     title: str
@@ -92,6 +96,8 @@ class Preset(Quirks):
     flows: list[Flow] = Field(default=["authorizationCode"])
     pkce: Literal["supported", "ignored", "unknown"] = "unknown"
     refresh_tokens: Literal["none", "keep", "rotate", "unknown"] = "unknown"
+    refresh_token_idle_days: Annotated[int, Field(gt=0)] | None = None
+    refresh_token_days: Annotated[int, Field(gt=0)] | None = None
     authorize_params: Parameters = Field(default_factory=dict)
     token_params: Parameters = Field(default_factory=dict)
     refresh_params: Parameters = Field(default_factory=dict)

@@ -185,6 +185,8 @@ _WORDS: dict[str, Callable[[str, Any], tuple[str, str]]] = {
     "pkce": _one_of("PKCE", _PKCE),
     "identity": _identity,
     "refreshTokens": _one_of("refresh tokens", _REFRESH),
+    "refreshTokenIdleDays": _said("refresh tokens", "end after {} days without use"),
+    "refreshTokenDays": _said("refresh tokens", "end {} days after the person agreed, used or not"),
     "revoke": _revoke,
     "scopeParam": _said("scopes", "asked for in the parameter {}"),
     "scopeSeparator": _one_of("scopes in requests", _SEPARATORS, "separated by {}"),
