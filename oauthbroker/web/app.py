@@ -20,6 +20,12 @@ from oauthbroker.web.headers import Guard, allowed_hosts, own_hosts
 from oauthbroker.web.routes import Routes
 
 
+def plain(kind: type[Starlette]) -> type[Starlette]:
+    """Starlette as it was made. Automatic instrumentation puts a subclass in its place, which writes whole URLs into
+    spans, and ours carry tickets and codes."""
+    return next(each for each in kind.__mro__ if each.__module__ == "starlette.applications")
+
+
 @dataclass(frozen=True, slots=True)
 class Web:
     """Each may be mounted below the path of `publicBaseUrl`. `both` is for one listener that serves everything."""
@@ -58,7 +64,7 @@ def build_web(
 def _application(
     parts: Sequence[Routes], hosts: frozenset[str], settings: Settings, outermost: Middleware, log: FilteringBoundLogger
 ) -> Starlette:
-    app = Starlette(
+    app = plain(Starlette)(
         routes=_all(parts),
         middleware=[
             outermost,

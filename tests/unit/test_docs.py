@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import yaml
 from starlette.applications import Starlette
 
 import oauthbroker
@@ -22,7 +23,7 @@ from oauthbroker.apps import Bundle, Flow, ToolAuth
 from oauthbroker.cli import COMMANDS
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.errors import Code
-from oauthbroker.metrics import Metric
+from oauthbroker.metrics import Gauge, Metric, Timing
 from oauthbroker.providers import presets
 from oauthbroker.records import Attempt, EventType, Renewal, Retired
 from oauthbroker.records.renewal import Ended, Intent
@@ -32,6 +33,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
+from oauthbroker.tracing import ERROR_TYPE, KEYS, Span
 from oauthbroker.wiring import CREDENTIAL, KEY_ENV, open_broker
 from tests.house import BASE, House, global_app, running
 from tests.matrix import RULES
@@ -282,7 +284,19 @@ def test_the_operations_page_names_commands_variables_and_counters_that_exist() 
         assert set(command) & set(COMMANDS), command
     for word in (KEY_ENV, KEY_FILE_ENV, CREDENTIAL):
         assert word in page
-    assert {metric.value for metric in Metric} == set(re.findall(r"oauthbroker_\w+_total", page))
+
+
+def test_the_operations_page_has_every_figure_with_its_labels_and_every_span_and_no_other() -> None:
+    page = text("docs/operations.md")
+    told = dict(re.findall(r"(?m)^\| `(oauthbroker_\w+)` \| ([\w, ]*) ?\|", page))
+    figures = [*Metric, *Timing, *Gauge]
+    assert {each.value: ", ".join(each.labels) for each in figures} == {name: it.strip() for name, it in told.items()}
+    named = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"oauthbroker_\w+", page)}
+    assert told.keys() == named
+    assert {each.value for each in Span} == set(re.findall(r"(?m)^\| `(oauthbroker\.\w+)` \|", page))
+    assert {*KEYS.values(), ERROR_TYPE} <= set(re.findall(r"`([\w.]+)`", page))
+    for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
+        yaml.safe_load(block)
 
 
 def test_the_operations_page_has_every_line_that_renewals_write_into_the_log() -> None:
