@@ -25,7 +25,7 @@ from oauthbroker.inventory import Grants, Secrets
 from oauthbroker.lifecycle import Life
 from oauthbroker.manager import Caller, OAuthManager
 from oauthbroker.metrics import Metrics
-from oauthbroker.pending import Pending
+from oauthbroker.pending import Links, Pending
 from oauthbroker.people import People
 from oauthbroker.queues import Delivery
 from oauthbroker.reload import Reload
@@ -77,11 +77,13 @@ class Broker:
         """The configuration in use."""
         return self.in_use.bundle
 
-    def oauth(self, turn: Turn, tool: str | None = None) -> OAuthContext:
+    def oauth(self, turn: Turn, tool: str | None = None, *, private_links: bool = False) -> OAuthContext:
         """`ctx.oauth` for one turn. `tool` is `Tool/name` or `Tool/name:export` and narrows to what it declared;
-        without it, it is the runtime's own view of all apps."""
+        without it, it is the runtime's own view of all apps. `private_links`: no answer holds a link, because the
+        runtime delivers those of `links`."""
         declared = None if tool is None else self.bundle.tools.get(tool, ())
-        return OAuthContext(self.manager, Caller(turn, tool, declared), self.bundle.settings.locale, self.loop)
+        caller = Caller(turn, tool, declared, private_links=private_links)
+        return OAuthContext(self.manager, caller, self.bundle.settings.locale, self.loop)
 
     def oauth_for(self, guest: Guest) -> OAuthContext:
         """`ctx.oauth` for whoever holds a turn token, as `turns.admit` found it."""
@@ -102,9 +104,14 @@ class Broker:
         meshes. `scrubber.json` does the same to data."""
         return self.scrubber.text(text)
 
-    async def pending(self, turn: Turn) -> dict[str, Any] | None:
-        """The `auth.pending` block of a turn, or None when nothing waits for a person."""
-        return await self.waiting.block(turn)
+    async def pending(self, turn: Turn, links: Links = "inline") -> dict[str, Any] | None:
+        """The `auth.pending` block of a turn, or None when nothing waits for a person. `apart`: without the links,
+        which `links` has."""
+        return await self.waiting.block(turn, links)
+
+    async def links(self, turn: Turn) -> list[dict[str, Any]]:
+        """The links that wait for a person, and for whom: to be sent privately, never into the conversation."""
+        return await self.waiting.links(turn)
 
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
         """Waits until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout` s."""

@@ -17,7 +17,7 @@ from oauthbroker.flows.refresh import Refresh
 from oauthbroker.metrics import Metric, Metrics, Timing
 from oauthbroker.records import AuthSession, Grant, grant_id
 from oauthbroker.repository import Conflict, Repository
-from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation
+from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation, invitation_apart
 from oauthbroker.scope import ScopeNeed, resolve_scopes, union_in_app_order
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
@@ -31,12 +31,13 @@ MAX_MIN_TTL = 10 * 365 * 24 * 3600
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks: a turn, and the tool it runs (None: the runtime itself, un-narrowed); `turn_id` where a turn token said
-    so."""
+    so. `private_links`: links are delivered by the runtime, so an answer holds none."""
 
     turn: Turn
     tool: str | None = None
     declared: tuple[ToolAuth, ...] | None = None
     turn_id: str | None = None
+    private_links: bool = False
 
     @property
     def instance(self) -> str:
@@ -237,9 +238,13 @@ class OAuthManager:
         if session is None:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
-        message = invitation(reason, app.display_name, self.settings.locale)
+        title, locale = app.display_name, self.settings.locale
+        if call.caller.private_links:
+            message, link = invitation_apart(reason, title, locale), private_page(self.settings.public_base_url)
+            return AuthorizationRequired(session.id, link, session.expires_at, message, reason)
         link = await self._link(app, session)
         prompt = session.device.prompt if session.device is not None else None
+        message = invitation(reason, title, locale)
         return AuthorizationRequired(session.id, link, session.expires_at, message, reason, prompt)
 
     async def _link(self, app: OAuthApp, session: AuthSession) -> str:
@@ -259,6 +264,11 @@ def connect_link(base_url: str, session: AuthSession) -> str:
     """`<publicBaseUrl>/connect/<ticket>`: opaque; no state, no client id, no challenge in it."""
     ticket = session.ticket if session.ticket is not None else Secret("")
     return f"{base_url.rstrip('/')}/connect/{ticket.reveal()}"
+
+
+def private_page(base_url: str) -> str:
+    """A page that says that the link was delivered elsewhere: nothing in its address, nothing to open."""
+    return f"{base_url.rstrip('/')}/connect"
 
 
 def _step_up(app: OAuthApp, asked: ScopeNeed, grant: Grant | None, reason: Reason) -> tuple[str, ...]:

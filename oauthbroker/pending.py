@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock, to_iso
@@ -12,11 +12,13 @@ from oauthbroker.flows.connect import Connect
 from oauthbroker.manager import connect_link
 from oauthbroker.records import AuthSession
 from oauthbroker.repository import Repository
-from oauthbroker.results import invitation
+from oauthbroker.results import invitation, invitation_apart
 from oauthbroker.resume import locator_of
 from oauthbroker.settings import Settings
 from oauthbroker.subject import resolve_subject
 from oauthbroker.turn import Turn
+
+Links = Literal["inline", "apart"]
 
 
 class Pending:
@@ -36,26 +38,36 @@ class Pending:
         self._settings = settings
         self._clock = clock
 
-    async def block(self, turn: Turn) -> dict[str, Any] | None:
+    async def block(self, turn: Turn, links: Links = "inline") -> dict[str, Any] | None:
         """The block for one turn, or None when nothing waits.
 
         Only sessions of this turn's own resume target, and only for subjects that this very turn carries. The link is
-        the connect page's in every case: no state, no provider URL.
+        the connect page's in every case: no state, no provider URL. With links `apart` there is none, nor a device
+        code: `links` has them, to be delivered where only the person reads them.
         """
-        items: list[dict[str, Any]] = []
+        item = _item if links == "inline" else _item_apart
+        items = [item(app, session, self._settings) for app, session in await self._waiting(turn)]
+        return {"type": "auth.pending", "items": items} if items else None
+
+    async def links(self, turn: Turn) -> list[dict[str, Any]]:
+        """The links of the same sessions, and whom each is for: for private delivery, never for a transcript."""
+        return [_link(session, self._settings) for _, session in await self._waiting(turn)]
+
+    async def _waiting(self, turn: Turn) -> list[tuple[OAuthApp, AuthSession]]:
+        found: list[tuple[OAuthApp, AuthSession]] = []
         for app in list(self._apps.values()):  # they may be reloaded meanwhile
             try:
                 subject = resolve_subject(app, turn)
             except BrokerError:
                 continue
-            items += [
-                _item(app, held.record, self._settings)
+            found += [
+                (app, held.record)
                 for held in await self._repository.waiting(app.name, subject)
                 if held.record.resume.address == turn.resume_target.address
                 and not held.record.taken
                 and held.record.expires_at > self._clock.now()
             ]
-        return {"type": "auth.pending", "items": items} if items else None
+        return found
 
     async def cancel(self, auth_session_id: str) -> bool:
         """Withdraws a request. False when it had ended or somebody is finishing it. Raises `requestInvalid`."""
@@ -64,12 +76,37 @@ class Pending:
 
 def _item(app: OAuthApp, session: AuthSession, settings: Settings) -> dict[str, Any]:
     return {
+        **_facts(app, session),
+        "authorizationUrl": connect_link(settings.public_base_url, session),
+        "message": invitation(session.reason, app.display_name, settings.locale),
+        **_device_code(session),
+    }
+
+
+def _item_apart(app: OAuthApp, session: AuthSession, settings: Settings) -> dict[str, Any]:
+    return {**_facts(app, session), "message": invitation_apart(session.reason, app.display_name, settings.locale)}
+
+
+def _link(session: AuthSession, settings: Settings) -> dict[str, Any]:
+    return {
+        "authSessionId": session.id,
+        "authorizationUrl": connect_link(settings.public_base_url, session),
+        "subjectMode": session.subject_mode,
+        "subject": session.subject,
+        "expiresAt": to_iso(session.expires_at),
+        **_device_code(session),
+    }
+
+
+def _facts(app: OAuthApp, session: AuthSession) -> dict[str, Any]:
+    return {
         "authSessionId": session.id,
         "oauthAppRef": app.ref,
         "provider": session.provider,
         "subjectMode": session.subject_mode,
-        "authorizationUrl": connect_link(settings.public_base_url, session),
         "expiresAt": to_iso(session.expires_at),
-        "message": invitation(session.reason, app.display_name, settings.locale),
-        **({"deviceCode": session.device.prompt.to_json()} if session.device is not None else {}),
     }
+
+
+def _device_code(session: AuthSession) -> dict[str, Any]:
+    return {"deviceCode": session.device.prompt.to_json()} if session.device is not None else {}

@@ -214,6 +214,38 @@ MESSAGES: dict[Locale, dict[Reason, str]] = {
 }
 
 
+MESSAGES_APART: dict[Locale, dict[Reason, str]] = {
+    "en": {
+        "noGrant": "A connection to {app} is needed. The link was sent to the person privately; once they have agreed, "
+        "the work goes on by itself.",
+        "revoked": "The connection to {app} was ended. A link to connect again was sent to the person privately; the "
+        "work then goes on.",
+        "expired": "The connection to {app} has expired. A link to connect again was sent to the person privately; the "
+        "work then goes on.",
+        "scopes": "{app} must allow a little more for this. The link was sent to the person privately; once they have "
+        "agreed, the work goes on.",
+        "refreshUncertain": "The connection to {app} was interrupted. A link to connect again was sent to the person "
+        "privately.",
+    },
+    "ko": {
+        "noGrant": "외부 서비스({app}) 연결이 필요합니다. 링크는 본인에게 따로 보냈으며, "
+        "승인을 완료하면 작업을 이어갈 수 있습니다.",
+        "revoked": "{app} 연결이 해제되었습니다. 다시 연결할 링크는 본인에게 따로 보냈으며, "
+        "연결하면 작업을 이어갈 수 있습니다.",
+        "expired": "{app} 연결이 만료되었습니다. 다시 연결할 링크는 본인에게 따로 보냈으며, "
+        "연결하면 작업을 이어갈 수 있습니다.",
+        "scopes": "이 작업에는 {app} 의 추가 권한이 필요합니다. 링크는 본인에게 따로 보냈으며, "
+        "승인하면 작업을 이어갈 수 있습니다.",
+        "refreshUncertain": "{app} 연결이 중단되었습니다. 다시 연결할 링크는 본인에게 따로 보냈습니다.",
+    },
+}
+
+
 def invitation(reason: Reason, app: str, locale: Locale) -> str:
     """The sentence that goes with a link. `app` is the app's display name from our own configuration."""
     return MESSAGES[locale][reason].format(app=app)
+
+
+def invitation_apart(reason: Reason, app: str, locale: Locale) -> str:
+    """The sentence where the link is delivered to the person privately, and stands nowhere near it."""
+    return MESSAGES_APART[locale][reason].format(app=app)

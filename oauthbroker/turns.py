@@ -52,7 +52,7 @@ class Guest:
 
     @property
     def caller(self) -> Caller:
-        return Caller(self.turn, self.tool, self.declared, self.turn_id)
+        return Caller(self.turn, self.tool, self.declared, self.turn_id, self.private_links)
 
     def may_ask(self, app: str) -> bool:
         return self.declared is None or any(auth.app == app for auth in self.declared)
