@@ -184,7 +184,7 @@ class Runtime:
         """The agent's next event, however long that takes; as in `events`."""
         while True:
             try:
-                delivery = await self.lease(agent, wait)
+                delivery = await self.lease(agent, max(wait, 1))
             except BrokerError as error:
                 if not error.retryable:
                     raise
