@@ -16,7 +16,6 @@ from oauthbroker.errors import BrokerError, Code
 
 News = Literal["", "app", "grant"]
 _COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, Code.PROVIDER_UNREACHABLE}
-_AT_ONCE = 32  # calls of one app; half of what one provider may have open, so that no app fills the row of another
 _FAILURES = 3  # in a row, before it opens without having been asked to
 _GRANTS = 2  # that have failed since the last success, before what may be one grant's own trouble is the app's
 _LONGEST = 60.0
@@ -34,14 +33,27 @@ class _Circuit:
     trial_until: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCircuit:
+    """Who is not asked for now, why, and for how many seconds more. `grant` is empty for all of an app."""
+
+    app: str
+    grant: str
+    code: Code
+    seconds_left: float
+    failures: int
+
+
 class Circuits:
     """The circuits of one process. Times are the clock's monotonic seconds; pauses are spread by jitter.
 
-    `grant` is a grant's id; left out for calls that are about none.
+    `grant` is a grant's id; left out for calls that are about none. `at_once` are the calls that one app may have
+    under way.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, at_once: int = 32) -> None:
         self._clock = clock
+        self._at_once = at_once
         self._circuits: dict[str, _Circuit] = {}
         self._own: dict[tuple[str, str], _Circuit] = {}
         self._rows: dict[str, asyncio.Semaphore] = {}
@@ -50,7 +62,7 @@ class Circuits:
     async def turn(self, app: str, grant: str = "", *, wait: float) -> AsyncIterator[None]:
         """One of the calls that an app may have under way. Raises what `check` raises, looked at when it is our turn,
         and `providerUnreachable` after `wait` seconds in the row."""
-        row = self._rows.setdefault(app, asyncio.Semaphore(_AT_ONCE))
+        row = self._rows.setdefault(app, asyncio.Semaphore(self._at_once))
         try:
             async with asyncio.timeout(wait):
                 await row.acquire()
@@ -85,6 +97,16 @@ class Circuits:
         common = self._circuits.get(app)
         if common is not None and common.code is not None:
             common.trial_until = self._clock.monotonic() + _PROBE
+
+    def open_now(self) -> list[OpenCircuit]:
+        """Every circuit of this process that is open, the apps' before those of single grants."""
+        now = self._clock.monotonic()
+        every = [((app, ""), circuit) for app, circuit in self._circuits.items()] + list(self._own.items())
+        return [
+            OpenCircuit(app, grant, circuit.code, circuit.until - now, circuit.failures)
+            for (app, grant), circuit in every
+            if circuit.code is not None and circuit.until > now
+        ]
 
     def open_for(self) -> list[str]:
         """The apps whose circuits are open now; those of single grants are not counted."""

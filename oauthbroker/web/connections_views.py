@@ -39,6 +39,7 @@ class Desk:
         return {
             "kind": "desk",
             "done": "",
+            "skip": self.text.skip,
             "text": self.text,
             "url": self.url,
             "token": self.token,

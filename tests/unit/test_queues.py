@@ -304,7 +304,7 @@ async def test_a_queue_that_nobody_consumes_fills_up_and_takes_more_once_somebod
 
 
 async def test_dead_letters_are_bounded(queues: Queues, clock: TestClock, monkeypatch) -> None:
-    monkeypatch.setattr("oauthbroker.queues.MOST_DEAD", 3)
+    monkeypatch.setattr("oauthbroker.queue_index.MOST_DEAD", 3)
     for number in range(5):
         await queues.enqueue(event(number))
         await exhaust(queues, clock)

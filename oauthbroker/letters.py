@@ -1,0 +1,97 @@
+"""The queues of all agents as an operator sees them: how deep, how old, and what nobody could settle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError
+from oauthbroker.queue_index import Index, Item
+from oauthbroker.queues import Queues
+from oauthbroker.repository import Repository
+
+MOST_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """One agent's queue. `oldest` is when the event at its head was made."""
+
+    agent: str
+    waiting: int
+    leased: int
+    dead: int
+    oldest: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One event that nobody could settle, without its payload. `type` and `made` are unknown where it is damaged."""
+
+    id: str
+    agent: str
+    swarm: str
+    instance: str
+    attempts: int
+    type: str = ""
+    app: str = ""
+    made: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """Reads every index at each look: for people, not for machines."""
+
+    repository: Repository
+    queues: Queues
+    clock: Clock
+
+    async def states(self) -> list[QueueState]:
+        """Of every queue that has something in it, by agent."""
+        found = [await self._state(index) for index in await self._indexes()]
+        return sorted((state for state in found if state.agent), key=lambda state: state.agent)
+
+    async def dead(self) -> list[Letter]:
+        """Dead letters of all agents, at most `MOST_SHOWN` of each, the newest dead first."""
+        return [
+            await self._letter(item)
+            for index in await self._indexes()
+            for item in list(reversed(index.dead))[:MOST_SHOWN]
+        ]
+
+    async def _indexes(self) -> list[Index]:
+        """A damaged one is mended by whoever uses it next, and left out here."""
+        found = []
+        async for body in self.repository.queues():
+            try:
+                found.append(Index.from_plaintext(body))
+            except (BrokerError, LookupError, TypeError, ValueError):
+                continue
+        return found
+
+    async def _state(self, index: Index) -> QueueState:
+        items = (*index.waiting, *index.dead)
+        now = self.clock.now()
+        leased = sum(item.lease is not None and item.due is not None and item.due > now for item in index.waiting)
+        head = await self._letter(index.waiting[0]) if index.waiting else None
+        agent = _agent(items[0].address)[1] if items else ""
+        return QueueState(agent, len(index.waiting) - leased, leased, len(index.dead), head.made if head else None)
+
+    async def _letter(self, item: Item) -> Letter:
+        swarm, agent, instance = _agent(item.address)
+        try:
+            event = await self.repository.event(item.id)
+        except BrokerError:
+            event = None
+        if event is None:
+            return Letter(item.id, agent, swarm, instance, item.attempts)
+        ref = event.payload.get("oauthAppRef", {})
+        app = str(ref.get("name", "")) if isinstance(ref, dict) else ""
+        return Letter(item.id, agent, swarm, instance, item.attempts, event.type, app, event.created_at)
+
+
+def _agent(address: str) -> tuple[str, str, str]:
+    """(swarm, agent, instance) of an address as the index keeps it. Swarm and agent hold no separator."""
+    parts = address.split("\x1f", 2)
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", "")

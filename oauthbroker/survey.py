@@ -1,0 +1,240 @@
+"""What there is, read for operators: grants, apps and how they do, who is waited for. Never a token, a link or a
+payload."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.audit_trail import AuditLine, AuditTrail
+from oauthbroker.circuit import Circuits, OpenCircuit
+from oauthbroker.clock import Clock, from_iso
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.grant_health import GrantHealth, State, health_of
+from oauthbroker.in_use import InUse
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records.use import Use
+from oauthbroker.repository import Repository
+from oauthbroker.turn import SubjectMode
+from oauthbroker.uses import Uses
+
+PAGE = 50
+SNAPSHOT_SECONDS = 5.0
+LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures
+FAILURES = frozenset({"ConnectFailed", "RenewalFailed"})
+Light = Literal["good", "warn", "bad"]
+Trouble = Literal["renewals", "revocations", "device codes"]
+TROUBLES: tuple[Trouble, ...] = ("revocations", "device codes", "renewals")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One grant in a list, without its tokens."""
+
+    id: str
+    app: str
+    provider: str
+    subject: str
+    scopes: tuple[str, ...]
+    health: GrantHealth
+    since: datetime
+    changed: datetime
+    agent: str | None
+    authorized_by: str | None
+    unsent: int
+    to_be_told: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which grants somebody looks for: `text` is part of a subject, or a grantId; empty words stand for all."""
+
+    app: str = ""
+    state: str = ""
+    text: str = ""
+    page: int = 1
+
+    def fits(self, row: Row) -> bool:
+        text = self.text.strip().casefold()
+        found = not text or text in row.subject.casefold() or row.id.startswith(text)
+        return found and self.app in {"", row.app} and self.state in {"", row.health.state}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One page of grants, the latest changed first."""
+
+    rows: tuple[Row, ...]
+    count: int
+    page: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppState:
+    """One app at a glance. `app` is None for one that has grants and is not configured any more."""
+
+    name: str
+    app: OAuthApp | None
+    light: Light
+    counts: Mapping[State, int]
+    circuits: tuple[tuple[Trouble, OpenCircuit], ...]
+    failure: tuple[datetime, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One authorization that waits for a person; `under_way`: somebody is being asked, or is coming back."""
+
+    id: str
+    app: str
+    subject_mode: SubjectMode
+    subject: str
+    agent: str
+    since: datetime
+    expires_at: datetime
+    under_way: bool
+
+
+@dataclass(slots=True)
+class Survey:
+    """What it reads of grants is kept for some seconds, because it reads all of them. `circuits` are those of
+    revocations, device codes and renewals, in this order, and of this process alone."""
+
+    in_use: InUse
+    repository: Repository
+    circuits_of: Sequence[Circuits]
+    uses: Uses
+    trail: AuditTrail
+    clock: Clock
+    _rows: tuple[float, list[Row]] | None = None
+
+    def forget(self) -> None:
+        """Something was changed here: the next look reads anew."""
+        self._rows = None
+
+    @property
+    def trouble(self) -> Code | None:
+        """Why the newest configuration is not the one in use."""
+        return self.in_use.trouble
+
+    @property
+    def app_names(self) -> list[str]:
+        return sorted(self.in_use.apps)
+
+    async def apps(self) -> list[AppState]:
+        """All that are configured, and those that only grants remember."""
+        counts: dict[str, Counter[State]] = {}
+        for row in await self._all_rows():
+            counts.setdefault(row.app, Counter())[row.health.state] += 1
+        failures = await self._last_failures()
+        circuits = self.circuits()
+        return [
+            self._app_state(name, counts.get(name, Counter()), circuits, failures.get(name))
+            for name in sorted({*self.in_use.apps, *counts})
+        ]
+
+    async def grants(self, wanted: Wanted) -> Found:
+        rows = [row for row in await self._all_rows() if wanted.fits(row)]
+        pages = max(1, -(-len(rows) // PAGE))
+        page = min(max(1, wanted.page), pages)
+        return Found(tuple(rows[(page - 1) * PAGE : page * PAGE]), len(rows), page, pages)
+
+    async def grant(self, grant_id: str) -> tuple[Row, Use | None]:
+        """As it is now, and its last use. Raises `grantNotFound`."""
+        for row in await self._all_rows():
+            if row.id == grant_id:
+                held = await self.repository.grant(row.app, row.subject)
+                return (row if held is None else self._row(held.record)), await self.uses.last(grant_id)
+        raise BrokerError(Code.GRANT_NOT_FOUND)
+
+    def audit_name(self, grant_id: str) -> str:
+        """What the audit log calls a grant."""
+        return self.trail.name("grant", grant_id)
+
+    async def waiting(self) -> list[Waiting]:
+        """Whoever is waited for, the first to expire first."""
+        now = self.clock.now()
+        found = [held.record async for held in self.repository.sessions()]
+        open_ones = [_waiting(each) for each in found if each.open and each.expires_at > now]
+        return sorted(open_ones, key=lambda each: each.expires_at)
+
+    def circuits(self) -> list[tuple[Trouble, OpenCircuit]]:
+        """Those of this process: another worker may have met other troubles."""
+        return [
+            (trouble, each)
+            for trouble, circuits in zip(TROUBLES, self.circuits_of, strict=True)
+            for each in circuits.open_now()
+        ]
+
+    async def audit(self, count: int, *, app: str = "", type: str = "") -> list[AuditLine]:  # noqa: A002
+        """The newest lines, the newest first."""
+        return (await self.trail.tail(count, app=app or None, type=type or None))[::-1]
+
+    async def _all_rows(self) -> list[Row]:
+        """Every grant, the latest changed first, as of a few seconds ago."""
+        now = self.clock.monotonic()
+        if self._rows is None or self._rows[0] <= now:
+            rows = [self._row(held.record) async for held in self.repository.grants()]
+            rows.sort(key=lambda row: (row.changed, row.id), reverse=True)
+            self._rows = (now + SNAPSHOT_SECONDS, rows)
+        return self._rows[1]
+
+    def _row(self, grant: Grant) -> Row:
+        return Row(
+            id=grant.id,
+            app=grant.app,
+            provider=grant.provider,
+            subject=grant.subject,
+            scopes=grant.scopes,
+            health=health_of(grant, self.in_use.apps.get(grant.app), self.clock.now()),
+            since=grant.created_at,
+            changed=grant.updated_at,
+            agent=grant.resume.agent_name if grant.resume is not None else None,
+            authorized_by=grant.authorized_by,
+            unsent=len(grant.outbox),
+            to_be_told=grant.to_be_told,
+        )
+
+    async def _last_failures(self) -> dict[str, tuple[datetime, str]]:
+        """By app: (when, code) of the last one, as far back as the overview looks."""
+        found: dict[str, tuple[datetime, str]] = {}
+        for line in await self.trail.tail(LOOKED_BACK):
+            if line.type in FAILURES:
+                found[str(line.fields.get("app"))] = (from_iso(line.at), str(line.fields.get("code")))
+        return found
+
+    def _app_state(
+        self,
+        name: str,
+        counts: Counter[State],
+        circuits: Sequence[tuple[Trouble, OpenCircuit]],
+        failure: tuple[datetime, str] | None,
+    ) -> AppState:
+        own = tuple(each for each in circuits if each[1].app == name)
+        common = [circuit for _, circuit in own if not circuit.grant]
+        recent = failure is not None and self.clock.now() - failure[0] < timedelta(hours=1)
+        light: Light = "good"
+        if own or counts["again"] or recent or name not in self.in_use.apps:
+            light = "warn"
+        if any(circuit.code is Code.APP_MISCONFIGURED for circuit in common):
+            light = "bad"
+        return AppState(name, self.in_use.apps.get(name), light, counts, own, failure)
+
+
+def _waiting(session: AuthSession) -> Waiting:
+    under_way = session.claim is not None or session.attempt.cookie is not None
+    return Waiting(
+        session.id,
+        session.app,
+        session.subject_mode,
+        session.subject,
+        session.resume.agent_name,
+        session.created_at,
+        session.expires_at,
+        under_way,
+    )

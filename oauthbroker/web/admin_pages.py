@@ -1,0 +1,232 @@
+"""`/admin`: the operators' pages. With an operator's API key, or from this machine where the settings say so."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from oauthbroker.admin import Admin
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.settings import Settings
+from oauthbroker.survey import Wanted
+from oauthbroker.web import admin_views as views
+from oauthbroker.web import csrf
+from oauthbroker.web.admin_views import HOME, Office
+from oauthbroker.web.attempts import Attempts
+from oauthbroker.web.routes import Handler, route
+from oauthbroker.web.visitors import Visitor, Visitors
+
+LINES = 200
+MOST_TEXT = 200
+_LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
+
+
+class AdminPages:
+    """The handlers. Each knows its operator, asks `admin`, and renders a page."""
+
+    def __init__(self, admin: Admin, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+        self._admin = admin
+        self._survey = admin.survey
+        self._visitors = Visitors("admin", admin.visits, settings, mac, clock)
+        self._loopback = settings.admin_loopback
+        self._attempts = Attempts(clock)
+        self._clock = clock
+
+    def routes(self) -> list[BaseRoute]:
+        only = self._only
+        return [
+            route(HOME + "/login", self.show_login, "GET"),
+            route(HOME + "/login", self.login, "POST"),
+            route(HOME + "/enter", self.enter, "POST"),
+            route(HOME + "/leave", only(self.leave), "POST"),
+            route(HOME + "/left", self.show_left, "GET"),
+            route(HOME, only(self.overview), "GET"),
+            route(HOME + "/grants", only(self.grants), "GET"),
+            route(HOME + "/grants/{grant}", only(self.grant), "GET"),
+            route(HOME + "/grants/{grant}/revoke", only(self.ask_revoke), "GET"),
+            route(HOME + "/grants/{grant}/revoke", only(self.revoke), "POST"),
+            route(HOME + "/waiting", only(self.waiting), "GET"),
+            route(HOME + "/waiting/{session}/cancel", only(self.cancel), "POST"),
+            route(HOME + "/queues", only(self.queues), "GET"),
+            route(HOME + "/queues/retry", only(self.retry), "POST"),
+            route(HOME + "/queues/drop", only(self.ask_drop), "GET"),
+            route(HOME + "/queues/drop", only(self.drop), "POST"),
+            route(HOME + "/circuits", only(self.circuits), "GET"),
+            route(HOME + "/audit", only(self.audit), "GET"),
+        ]
+
+    # coming and going
+
+    async def show_login(self, request: Request) -> Response:
+        return self._login_page(request)
+
+    async def login(self, request: Request) -> Response:
+        """An operator's key: checked, and forgotten."""
+        fields = await self._visitors.form(request, self._visitors.browser_key(request), HOME + "/login")
+        peer = request.client.host if request.client is not None else ""
+        self._attempts.check(peer)
+        try:
+            arrival = await self._admin.enter(fields.get("key", ""))
+        except BrokerError as error:
+            if error.code not in {Code.UNAUTHENTICATED, Code.NOT_ALLOWED}:
+                raise
+            refused = error
+        else:
+            return self._visitors.see_other(HOME, self._visitors.cookie_of(arrival))
+        self._attempts.failed(peer)
+        return self._login_page(request, refused)
+
+    async def enter(self, request: Request) -> Response:
+        """Without a key, from this machine."""
+        await self._visitors.form(request, self._visitors.browser_key(request), HOME + "/enter")
+        if not self._is_from_here(request):
+            raise BrokerError(Code.NOT_ALLOWED, note="not from this machine, or not without a key")
+        return self._visitors.see_other(HOME, self._visitors.cookie_of(await self._admin.enter_from_here()))
+
+    async def leave(self, request: Request, visitor: Visitor) -> Response:
+        await self._visitors.form(request, visitor.key, HOME + "/leave")
+        await self._visitors.visits.end(visitor.visit)
+        return self._visitors.see_other(HOME + "/left", self._visitors.no_cookie())
+
+    async def show_left(self, request: Request) -> Response:
+        return views.render_left(self._office(request, "")).response()
+
+    # looking
+
+    async def overview(self, request: Request, visitor: Visitor) -> Response:
+        apps = await self._survey.apps()
+        return views.render_overview(
+            self._office(request, visitor.key), apps, trouble=self._survey.trouble is not None
+        ).response()
+
+    async def grants(self, request: Request, visitor: Visitor) -> Response:
+        asked = request.query_params
+        page = asked.get("page", "1")
+        number = int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1
+        wanted = Wanted(_word(asked.get("app")), _word(asked.get("state")), _word(asked.get("q")), number)
+        found = await self._survey.grants(wanted)
+        office = self._office(request, visitor.key)
+        return views.render_grants(office, found, wanted, self._survey.app_names).response()
+
+    async def grant(self, request: Request, visitor: Visitor) -> Response:
+        grant_id = request.path_params["grant"]
+        row, use = await self._survey.grant(grant_id)
+        office, name = self._office(request, visitor.key), self._survey.audit_name(grant_id)
+        return views.render_grant(office, row, use, name).response()
+
+    async def waiting(self, request: Request, visitor: Visitor) -> Response:
+        return views.render_waiting(self._office(request, visitor.key), await self._survey.waiting()).response()
+
+    async def queues(self, request: Request, visitor: Visitor) -> Response:
+        queues, dead = await self._admin.letters.states(), await self._admin.letters.dead()
+        return views.render_queues(self._office(request, visitor.key), queues, dead).response()
+
+    async def circuits(self, request: Request, visitor: Visitor) -> Response:
+        return views.render_circuits(self._office(request, visitor.key), self._survey.circuits()).response()
+
+    async def audit(self, request: Request, visitor: Visitor) -> Response:
+        app, kind = _word(request.query_params.get("app")), _word(request.query_params.get("type"))
+        lines = await self._survey.audit(LINES, app=app, type=kind)
+        office = self._office(request, visitor.key)
+        return views.render_audit(office, lines, app=app, type=kind, apps=self._survey.app_names).response()
+
+    # doing
+
+    async def ask_revoke(self, request: Request, visitor: Visitor) -> Response:
+        row, _ = await self._survey.grant(request.path_params["grant"])
+        return views.render_revoke(self._office(request, visitor.key), row).response()
+
+    async def revoke(self, request: Request, visitor: Visitor) -> Response:
+        grant_id = request.path_params["grant"]
+        await self._visitors.form(request, visitor.key, f"{HOME}/grants/{grant_id}/revoke")
+        await self._admin.revoke(visitor.visit, grant_id)
+        return self._visitors.see_other(f"{HOME}/grants/{grant_id}?done=revoked")
+
+    async def cancel(self, request: Request, visitor: Visitor) -> Response:
+        session_id = request.path_params["session"]
+        await self._visitors.form(request, visitor.key, f"{HOME}/waiting/{session_id}/cancel")
+        done = await self._admin.cancel(visitor.visit, session_id)
+        return self._done("/waiting", "cancelled" if done else "nothing")
+
+    async def retry(self, request: Request, visitor: Visitor) -> Response:
+        fields = await self._visitors.form(request, visitor.key, HOME + "/queues/retry")
+        done = await self._admin.retry(visitor.visit, fields.get("agent", ""), fields.get("event", ""))
+        return self._done("/queues", "retried" if done else "nothing")
+
+    async def ask_drop(self, request: Request, visitor: Visitor) -> Response:
+        asked = (request.query_params.get("agent"), request.query_params.get("event"))
+        found = [letter for letter in await self._admin.letters.dead() if (letter.agent, letter.id) == asked]
+        if not found:
+            return self._done("/queues", "nothing")
+        return views.render_drop(self._office(request, visitor.key), found[0]).response()
+
+    async def drop(self, request: Request, visitor: Visitor) -> Response:
+        fields = await self._visitors.form(request, visitor.key, HOME + "/queues/drop")
+        done = await self._admin.drop(visitor.visit, fields.get("agent", ""), fields.get("event", ""))
+        return self._done("/queues", "dropped" if done else "nothing")
+
+    def _done(self, place: str, word: str) -> Response:
+        return self._visitors.see_other(f"{HOME}{place}?done={word}")
+
+    # who is there
+
+    def _only(self, handler: Callable[[Request, Visitor], Awaitable[Response]]) -> Handler:
+        """Whoever is nobody's operator goes to the entrance."""
+
+        async def answer(request: Request) -> Response:
+            visitor = await self._visitors.admit(request)
+            if visitor is None or not await self._is_welcome(request, visitor):
+                return self._visitors.see_other(HOME + "/login")
+            return await handler(request, visitor)
+
+        return answer
+
+    async def _is_welcome(self, request: Request, visitor: Visitor) -> bool:
+        """A visit without a key is for this machine alone, each time anew."""
+        if not visitor.visit.key:
+            return self._is_from_here(request)
+        return await self._admin.is_welcome(visitor.visit)
+
+    def _is_from_here(self, request: Request) -> bool:
+        """The peer is this machine, and so is the host it asks for: a proxy here would ask for the public one."""
+        name, colon, port = request.headers.get("host", "").lower().rpartition(":")
+        host = name if colon and port.isdigit() else name + colon + port
+        return self._loopback and host in _LOCAL_NAMES and _is_loopback(request)
+
+    def _login_page(self, request: Request, refused: BrokerError | None = None) -> Response:
+        key = self._visitors.browser_key(request)
+        office = self._office(request, key)
+        text = office.text
+        wrong = "" if refused is None else text.login_role if refused.code is Code.NOT_ALLOWED else text.login_wrong
+        page = views.render_login(
+            office,
+            from_here=self._is_from_here(request),
+            wrong=wrong,
+            status=200 if refused is None else refused.status,
+        )
+        return page.response(set_cookies=[self._visitors.browser_cookie(key)])
+
+    def _office(self, request: Request, key: str) -> Office:
+        return Office(
+            self._visitors.locale(request),
+            self._clock.now(),
+            self._visitors.url,
+            lambda path: self._visitors.field(key, path),
+            request.query_params.get("done", ""),
+        )
+
+
+def _word(text: str | None) -> str:
+    return (text or "")[:MOST_TEXT]
+
+
+def _is_loopback(request: Request) -> bool:
+    try:
+        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
