@@ -13,6 +13,7 @@ from pathlib import Path
 from starlette.routing import BaseRoute
 from structlog.typing import FilteringBoundLogger
 
+from oauthbroker.admin import Admin
 from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import Bundle
 from oauthbroker.assembly import Flows, Means
@@ -31,6 +32,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.gauges import Gauges
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
+from oauthbroker.letters import Letters
 from oauthbroker.lifecycle import Life
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
@@ -50,10 +52,12 @@ from oauthbroker.store.file import FileStore
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
+from oauthbroker.survey import Survey
 from oauthbroker.tending import House
 from oauthbroker.turns import Turns
 from oauthbroker.upkeep import Upkeep
 from oauthbroker.web.access_log import json_log
+from oauthbroker.web.admin_pages import AdminPages
 from oauthbroker.web.api.caller import Callers
 from oauthbroker.web.api.routes import api_routes
 from oauthbroker.web.app import build_web
@@ -304,7 +308,13 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
     people = People.of(apps, repository, grants, flows.opening, settings, clock, audit)
     consent_pages = ConsentPages(consent, settings, mac, clock)
     connections_pages = ConnectionsPages(people.connections, settings, mac, clock)
-    web = build_web([consent_pages.routes, connections_pages.routes, healthy], [healthy, api], settings, clock, log, metrics)
+    api_keys, trail = _api_keys(repository, clock, audit), trail_of(audit, AuditKeys(store.mac).name)
+    survey = Survey(in_use, repository, flows.circuits, people.uses, trail, clock)
+    letters = Letters(repository, queues, clock)
+    admin = Admin(survey, letters, grants, flows.connect, people.visits, api_keys, clock, audit)
+    admin_pages = AdminPages(admin, settings, mac, clock)
+    pages = [consent_pages.routes, connections_pages.routes, admin_pages.routes, healthy]
+    web = build_web(pages, [healthy, api], settings, clock, log, metrics)
 
     def follow(changed: Collection[str]) -> None:
         web.follow()
@@ -334,10 +344,10 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
         reloading=Reload(in_use, read or _as_given, follow, lambda: flows.sweep.end_outdated(apps.get), log),
         checkup=health,
         turns=Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, audit),
-        api_keys=_api_keys(repository, clock, audit),
+        api_keys=api_keys,
         people=people,
         scrubber=scrubber,
-        audit_trail=trail_of(audit, AuditKeys(store.mac).name),
+        audit_trail=trail,
     )
     sharing = Sharing(place, metrics, gauges.of_process)
     return House(broker, relay, upkeep, flows, means.transport, outbox, sharing, log)

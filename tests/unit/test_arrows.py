@@ -68,6 +68,8 @@ FLOORS = {
         "connections",
         "people",
         "admin",
+        "survey",
+        "letters",
         "queue_index",
     },
     "rooms": {"tools", "gateway", "flowgraph", "mcp"},
