@@ -74,7 +74,7 @@ class Connection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.logger = _QUIET
+        self.logger, self.access_log = _QUIET, False
         self.conn: StrictConnection = StrictConnection()
         self.transport: PartingTransport
         self._terms = config.terms

@@ -1,0 +1,177 @@
+"""Where the server listens: a Unix socket of exactly the rights that were asked for, and who is at its other end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.cli.refusals import Refused
+from oauthbroker.serving.doors import LONGEST_PATH, listen, listen_unix, open_doors
+from oauthbroker.settings import ApiSocket, Settings
+from oauthbroker.web.headers import PEER
+from tests.cli_kit import free_port
+from tests.wire_kit import a_site, get
+
+NOBODY = 12345
+CALL = """
+import os, socket, sys
+if (uid := int(sys.argv[2])) != os.getuid():
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+line = socket.socket(socket.AF_UNIX)
+line.connect(sys.argv[1])
+line.sendall(sys.stdin.buffer.read())
+sys.stdout.buffer.write(b"".join(iter(lambda: line.recv(65536), b"")))
+"""
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be somebody else")
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Short enough for a socket, and open to other users."""
+    folder = tmp_path_factory.mktemp("s")
+    for each in (folder, *folder.parents):
+        if each.stat().st_uid == os.getuid() and str(each).startswith("/tmp/"):
+            each.chmod(0o755)
+    return folder
+
+
+def call(path: Path, request: bytes, uid: int) -> subprocess.CompletedProcess[bytes]:
+    """A request over the socket by a process of its own, perhaps of another user."""
+    words = [sys.executable, "-c", CALL, str(path), str(uid)]
+    return subprocess.run(words, check=False, input=request, capture_output=True, timeout=20)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_the_socket_has_its_mode_whatever_the_umask_and_goes_in_the_end(folder: Path, mode: int, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with listen_unix(ApiSocket(str(folder / "api"), mode)):
+            assert mode == stat.S_IMODE((folder / "api").stat().st_mode)
+            assert os.umask(umask) == umask, "nobody else's umask was touched"
+    finally:
+        os.umask(before)
+    assert [] == list(folder.iterdir())
+
+
+def test_its_rights_are_never_wider_than_its_owners_until_they_are_as_asked(folder: Path) -> None:
+    """Another thread looks all the time, under a umask that would let everybody in."""
+    path, seen, over = folder / "api", set[int](), threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            try:
+                seen.add(stat.S_IMODE(path.stat().st_mode))
+            except FileNotFoundError:
+                continue
+
+    before, watcher = os.umask(0), threading.Thread(target=look)
+    watcher.start()
+    try:
+        for _ in range(300):
+            with listen_unix(ApiSocket(str(path), 0o640)):
+                pass
+    finally:
+        over.set()
+        watcher.join()
+        os.umask(before)
+    assert seen <= {0o600, 0o640}
+    assert seen
+
+
+def test_what_a_dead_process_left_is_replaced(folder: Path) -> None:
+    path = folder / "api"
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(path))
+    dead.close()
+    with listen_unix(ApiSocket(str(path))), socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(path))
+
+
+def test_a_living_one_is_left_alone(folder: Path) -> None:
+    wanted = ApiSocket(str(folder / "api"))
+    with listen_unix(wanted), pytest.raises(Refused, match="somebody else listens there"), listen_unix(wanted):
+        pass
+
+
+def test_the_socket_of_a_successor_is_not_removed_by_its_predecessor(folder: Path) -> None:
+    path = folder / "api"
+    first = listen_unix(ApiSocket(str(path)))
+    first.__enter__()
+    path.unlink()
+    with listen_unix(ApiSocket(str(path))):
+        first.__exit__(None, None, None)
+        assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "words"),
+    [
+        (lambda _path: None, "a" * 110, "longer than 107 bytes"),
+        (lambda _path: None, "no/api", "make the folder"),
+        (lambda path: path.write_text("mine"), "api", "something else is there"),
+        (lambda path: path.mkdir(), "api", "something else is there"),
+        (lambda path: path.symlink_to("nowhere"), "api", "something else is there"),
+    ],
+)
+def test_what_is_in_the_way_is_said_and_stays(folder: Path, make, name: str, words: str) -> None:
+    path = folder / name
+    make(path)
+    before = sorted(folder.iterdir())
+    with pytest.raises(Refused, match=words), listen_unix(ApiSocket(str(path))):
+        pass
+    assert before == sorted(folder.iterdir())
+
+
+def test_a_path_of_just_the_longest_length_works(folder: Path) -> None:
+    path = folder / ("a" * (LONGEST_PATH - len(str(folder)) - 1))
+    with listen_unix(ApiSocket(str(path))):
+        assert path.exists()
+
+
+def test_every_door_is_closed_when_one_cannot_be_opened(folder: Path) -> None:
+    pages, api = free_port(), free_port()
+    settings = Settings(
+        listen_port=pages, api_host="127.0.0.1", api_port=api, api_socket=ApiSocket(str(folder / "no" / "api"))
+    )
+    with pytest.raises(Refused), open_doors(settings):
+        pass
+    for port in (pages, api):
+        listen("127.0.0.1", port).close()
+
+
+@pytest.mark.case("79", "84")
+@pytest.mark.parametrize("uid", [os.getuid(), pytest.param(NOBODY, marks=as_root)])
+async def test_the_server_knows_which_user_is_at_the_other_end(folder: Path, uid: int) -> None:
+    """From the kernel. Whatever a caller writes into its headers, on TCP nobody is anybody."""
+    lies = ("X-Oauthbroker-Peer: 0", "oauthbroker.peer: 0", "Extensions: oauthbroker.peer")
+    with listen_unix(ApiSocket(str(folder / "api"), 0o666)) as door:
+        async with a_site(door=door):
+            done = await asyncio.to_thread(call, folder / "api", get("/", *lies, host="anything"), uid)
+    answer = json.loads(done.stdout.partition(b"\r\n\r\n")[2])
+    assert {PEER: {"uid": uid}} == answer["extensions"]
+    assert answer["client"] is None
+    async with a_site() as site:
+        assert {} == (await site.say(get("/", *lies))).json["extensions"]
+
+
+@pytest.mark.case("83")
+@as_root
+@pytest.mark.parametrize(("mode", "enters"), [(0o660, False), (0o666, True)])
+async def test_who_has_no_right_to_the_socket_gets_no_connection(folder: Path, mode: int, *, enters: bool) -> None:
+    with listen_unix(ApiSocket(str(folder / "api"), mode)) as door:
+        async with a_site(door=door):
+            done = await asyncio.to_thread(call, folder / "api", get(), NOBODY)
+    assert enters == done.stdout.startswith(b"HTTP/1.1 200")
+    assert enters or b"PermissionError" in done.stderr

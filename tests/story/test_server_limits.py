@@ -1,0 +1,331 @@
+"""What the network may do to the server: malformed, oversized, slow, too many. Raw bytes over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from oauthbroker.serving.connection import SPARE
+from oauthbroker.serving.wire import HEAD_LIMIT, MOST_HEADERS
+from oauthbroker.web.headers import BODY_LIMIT
+from oauthbroker.web.policy import security_headers
+from tests.wire_kit import HOST, Said, Site, a_site, get
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with a_site() as site:
+        yield site
+
+
+def post(*headers: str, body: bytes = b"", version: str = "1.1", path: str = "/length") -> bytes:
+    head = "\r\n".join([f"POST {path} HTTP/{version}", f"Host: {HOST}", *headers, "", ""])
+    return head.encode("latin-1") + body
+
+
+CHUNKED = "Transfer-Encoding: chunked"
+MALFORMED = {
+    "length and chunks": (post("Content-Length: 5", CHUNKED, body=b"0\r\n\r\n"), 400),
+    "chunks and length": (post(CHUNKED, "Content-Length: 5", body=b"0\r\n\r\n"), 400),
+    "two lengths": (post("Content-Length: 1", "Content-Length: 2", body=b"ab"), 400),
+    "one length twice": (post("Content-Length: 1", "Content-Length: 1", body=b"a"), 400),
+    "a list of lengths": (post("Content-Length: 1, 1", body=b"a"), 400),
+    "a signed length": (post("Content-Length: +1", body=b"a"), 400),
+    "a negative length": (post("Content-Length: -1"), 400),
+    "a length in hex": (post("Content-Length: 0x1", body=b"a"), 400),
+    "a length without end": (post("Content-Length: " + "9" * 30), 400),
+    "a length in other digits": (post("Content-Length: \xb2", body=b"a"), 400),
+    "an empty length": (post("Content-Length:"), 400),
+    "chunks twice": (post(CHUNKED, CHUNKED, body=b"0\r\n\r\n"), 400),
+    "a coding that is not ours": (post("Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n"), 501),
+    "a coding in disguise": (post("Transfer-Encoding: xchunked", body=b"0\r\n\r\n"), 501),
+    "chunks in HTTP/1.0": (post(CHUNKED, body=b"0\r\n\r\n", version="1.0"), 400),
+    "a chunk size in words": (post(CHUNKED, body=b"zz\r\nab\r\n0\r\n\r\n"), 400),
+    "a signed chunk size": (post(CHUNKED, body=b"+2\r\nab\r\n0\r\n\r\n"), 400),
+    "a negative chunk size": (post(CHUNKED, body=b"-2\r\nab\r\n0\r\n\r\n"), 400),
+    "a chunk size without end": (post(CHUNKED, body=b"f" * 21 + b"\r\nab\r\n0\r\n\r\n"), 400),
+    "a chunk that is longer than it says": (post(CHUNKED, body=b"1\r\nabc\r\n0\r\n\r\n"), 400),
+    "two hosts": (get("/", "Host: evil.example"), 400),
+    "no host": (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 400),
+    "a folded header": (get("/", "X-One: a", " b"), 400),
+    "a folded first header": (b"GET / HTTP/1.1\r\n Host: broker.example\r\n\r\n", 400),
+    "a space before the colon": (get("/", "X-One : a"), 400),
+    "a header without a colon": (get("/", "X-One"), 400),
+    "a header without a name": (get("/", ": a"), 400),
+    "a NUL in a header": (get("/", "X-One: a\x00b"), 400),
+    "a bare CR in a header": (get("/", "X-One: a\rb"), 400),
+    "bare LFs": (get().replace(b"\r\n", b"\n"), 400),
+    "one bare LF": (get("/", "X-One: a\nX-Two: b"), 400),
+    "a bare LF at the end": (get()[:-2] + b"\n", 400),
+    "an empty line first": (b"\r\n" + get(), 400),
+    "two credentials": (get("/", "Authorization: Bearer a", "Authorization: Bearer b"), 400),
+    "HTTP/0.9": (b"GET /\r\n\r\n", 400),
+    "HTTP/2 in the clear": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    "HTTP/3 as text": (get().replace(b"HTTP/1.1", b"HTTP/3.0"), 505),
+    "HTTP/1.2": (get().replace(b"HTTP/1.1", b"HTTP/1.2"), 400),
+    "a version in small letters": (get().replace(b"HTTP/1.1", b"http/1.1"), 400),
+    "a method in small letters": (get().replace(b"GET", b"get"), 400),
+    "two spaces": (get().replace(b"GET ", b"GET  "), 400),
+    "a whole URL": (get(f"http://{HOST}/"), 400),
+    "a whole URL of somebody else": (get("http://evil.example/"), 400),
+    "a target of two slashes' worth": (get("evil.example/"), 400),
+    "an asterisk": (get("*").replace(b"GET", b"OPTIONS"), 400),
+    "CONNECT": (get("evil.example:443").replace(b"GET", b"CONNECT"), 400),
+    "bytes that are no ASCII in the target": (get("/\xff"), 400),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), 400),
+    "SSH": (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", 400),
+    "too many headers": (get("/", *(f"X-{n}: a" for n in range(MOST_HEADERS))), 431),
+    "a header that is too long": (get("/", "X-One: " + "a" * HEAD_LIMIT), 431),
+    "headers without end": (b"GET / HTTP/1.1\r\nX-One: " + b"a" * (HEAD_LIMIT + 1), 431),
+}
+
+
+@pytest.mark.case("82", "84")
+@pytest.mark.parametrize(("request_", "status"), MALFORMED.values(), ids=MALFORMED)
+async def test_what_two_readers_may_read_differently_is_refused_and_the_line_goes_dead(
+    site: Site, request_: bytes, status: int
+) -> None:
+    """A second request behind it, which a server that reads on might take for one of its own, is never looked at."""
+    said = await site.say(request_ + get("/smuggled"))
+    assert status == said.status
+    assert [status] == said.statuses
+    assert "close" == said.header("connection")
+    assert [] == site.asked
+    assert said.code == ("requestTooLarge" if status == 431 else "requestInvalid")
+    assert security_headers().items() <= {name: said.header(name) for name in security_headers()}.items()
+    assert len(said.raw) < 2_000
+    refused = [line for line in site.lines if line["event"] == "request" and line["status"] == status]
+    assert [("-", "requestInvalid" if status != 431 else "requestTooLarge")] == [
+        (line["route"], line["code"]) for line in refused
+    ]
+
+
+@pytest.mark.case("84")
+@pytest.mark.parametrize("step", [1, 3, 7])
+async def test_however_the_bytes_are_cut_the_answer_is_the_same(step: int) -> None:
+    async with a_site() as site:
+        for request, status in ((MALFORMED["two lengths"][0], 400), (get(), 200), (MALFORMED["bare LFs"][0], 400)):
+            parts = [request[at : at + step] for at in range(0, len(request), step)]
+            assert status == (await site.say(*parts)).status
+
+
+SOUND = {
+    "a GET": (get(), 200),
+    "HTTP/1.0 with a host": (get().replace(b"HTTP/1.1", b"HTTP/1.0"), 200),
+    "a body": (post("Content-Length: 2", "Connection: close", body=b"ab"), 200),
+    "chunks": (post(CHUNKED, "Connection: close", body=b"2\r\nab\r\n0\r\n\r\n"), 200),
+    "chunks with an extension": (post(CHUNKED, "Connection: close", body=b"2;a=b\r\nab\r\n0\r\n\r\n"), 200),
+    "just as many headers": (get("/", *(f"X-{n}: a" for n in range(MOST_HEADERS - 2))), 200),
+    "an upgrade that we do not know": (get("/", "Upgrade: h2c"), 200),
+    "TRACE": (get().replace(b"GET", b"TRACE"), 405),
+    "a method of nobody's": (get().replace(b"GET", b"BREW"), 405),
+    "HTTP/1.0 without a host": (b"GET / HTTP/1.0\r\n\r\n", 421),
+    "a foreign host": (get(host="evil.example"), 421),
+    "a probe for a foreign host": (get("/healthz", host="10.0.0.7"), 200),
+}
+
+
+@pytest.mark.case("84", "85")
+@pytest.mark.parametrize(("request_", "status"), SOUND.values(), ids=SOUND)
+async def test_what_is_sound_is_read(site: Site, request_: bytes, status: int) -> None:
+    said = await site.say(request_)
+    assert status == said.status
+    assert b"evil" not in said.raw
+
+
+@pytest.mark.case("84")
+async def test_several_requests_of_one_connection_are_answered_in_turn_until_one_is_malformed(site: Site) -> None:
+    sound = get(close=False)
+    assert [200, 200, 400] == (await site.say(sound + sound + MALFORMED["two lengths"][0] + sound)).statuses
+    assert ["/", "/"] == site.asked
+
+
+@pytest.mark.case("84", "85")
+@pytest.mark.parametrize(
+    ("trusted", "client"), [((), "127.0.0.1"), (("10.0.0.0/8",), "127.0.0.1"), (("127.0.0.1",), "198.51.100.4")]
+)
+async def test_a_strangers_word_about_addresses_counts_for_nothing(trusted: tuple[str, ...], client: str) -> None:
+    async with a_site(trusted=trusted) as site:
+        lies = ("X-Forwarded-For: 6.6.6.6, 198.51.100.4", "X-Forwarded-Host: evil.example", "Forwarded: for=6.6.6.6")
+        said = await site.say(get("/", *lies, "X-Forwarded-Proto: https", "X-Real-IP: 6.6.6.6"))
+    assert client == said.json["client"]
+    assert {"host", "connection"} == set(said.json["headers"])
+
+
+@pytest.mark.case("82")
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_a_body_of_200_megabytes_is_refused_long_before_its_end(site: Site, *, chunked: bool) -> None:
+    """The client is told, even though it is still sending; and it gets no further than some megabytes."""
+    part = bytes(BODY_LIMIT)
+    framed = f"{len(part):x}\r\n".encode() + part + b"\r\n" if chunked else part
+    reader, writer = await site.connect()
+    reading, sent = asyncio.create_task(reader.readuntil(b"}")), 0
+    writer.write(post(CHUNKED if chunked else "Content-Length: 200000000"))
+    with pytest.raises(ConnectionError):
+        while sent < 200_000_000:
+            writer.write(framed)
+            await writer.drain()
+            sent += len(part)
+    said = Said(await reading)
+    writer.close()
+    assert (413, "requestTooLarge", "close") == (said.status, said.code, said.header("connection"))
+    assert sent < 20_000_000
+    assert [] == site.asked
+
+
+@pytest.mark.case("82")
+async def test_a_body_up_to_its_limit_is_read_in_any_framing(site: Site) -> None:
+    body = bytes(BODY_LIMIT)
+    said = await site.say(post(f"Content-Length: {len(body)}", "Connection: close", body=body))
+    assert {"length": BODY_LIMIT} == said.json
+    one = f"{BODY_LIMIT:x}\r\n".encode() + body + b"\r\n"
+    assert 200 == (await site.say(post(CHUNKED, "Connection: close", body=one + b"0\r\n\r\n"))).status
+    assert 413 == (await site.say(post(CHUNKED, body=one + b"1\r\na\r\n0\r\n\r\n"))).status
+
+
+@pytest.mark.case("82")
+async def test_who_asks_first_is_told_not_to_send_a_body_that_is_too_large(site: Site) -> None:
+    """RFC 9110 section 10.1.1: the refusal comes instead of `100 Continue`."""
+    said = await site.say(post("Content-Length: 70000", "Expect: 100-continue"))
+    assert [413] == said.statuses
+
+
+SLOW: dict[str, tuple[list[bytes], float, int]] = {
+    "says nothing": ([], 0, 0),
+    "begins and says no more": ([b"GET / HT"], 0, 408),
+    "drips its request line": ([bytes([byte]) for byte in get()[:40]], 0.02, 408),
+    "drips headers": ([b"GET / HTTP/1.1\r\n", *[b"X-A: b\r\n"] * 40], 0.02, 408),
+    "drips a second request": ([get(close=False), *[b"G", b"E", b"T", *[b"X"] * 40]], 0.02, 200),
+}
+
+
+@pytest.mark.case("83")
+@pytest.mark.parametrize(("parts", "pause", "status"), SLOW.values(), ids=SLOW)
+async def test_headers_have_a_deadline_of_their_own(parts: list[bytes], pause: float, status: int) -> None:
+    """uvicorn's own timer begins anew with every byte."""
+    async with a_site(header_seconds=0.3) as site:
+        said = await site.say(*parts, pause=pause, seconds=3)
+        await asyncio.sleep(0)
+        assert status == said.status
+        if status == 200:
+            assert [200, 408] == said.statuses
+        elif status:
+            assert ("requestTimeout", "close") == (said.code, said.header("connection"))
+        noted = [line for line in site.lines if line.get("code") == "requestTimeout"]
+        assert bool(status) == bool(noted)
+
+
+@pytest.mark.case("83")
+async def test_a_request_in_time_is_not_hurried_by_the_one_before_it() -> None:
+    async with a_site(header_seconds=0.3) as site:
+        said = await site.say(get("/wait?for=0.5", close=False), get("/wait?for=0.5", close=False), get(), seconds=5)
+        assert [200, 200, 200] == said.statuses
+
+
+@pytest.mark.slow
+@pytest.mark.case("83")
+async def test_an_idle_connection_ends() -> None:
+    async with a_site() as site:
+        began = asyncio.get_running_loop().time()
+        said = await site.say(get(close=False), seconds=15)
+        assert [200] == said.statuses
+        assert 4 < asyncio.get_running_loop().time() - began < 8
+
+
+@pytest.mark.case("83")
+async def test_a_body_and_an_answer_have_a_deadline_and_what_waits_on_purpose_has_none() -> None:
+    async with a_site(seconds=0.3) as site:
+        dripped = await site.say(post("Content-Length: 1000"), *[b"a"] * 40, pause=0.02)
+        assert (408, "requestTimeout", "close") == (dripped.status, dripped.code, dripped.header("connection"))
+        late = await site.say(get("/wait?for=2"))
+        assert (503, "requestTimeout", "close") == (late.status, late.code, late.header("connection"))
+        assert 200 == (await site.say(get("/wait?for=0.6&patient"))).status
+
+
+@pytest.mark.case("83")
+async def test_a_client_that_does_not_read_is_left() -> None:
+    async with a_site(write_seconds=0.3) as site:
+        reader, writer = await site.connect()
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        writer.write(get("/big", close=False))
+        for _ in range(200):
+            await asyncio.sleep(0.02)
+            if site.lines and not site.server.server_state.connections:
+                break
+        assert not site.server.server_state.connections
+        del reader
+        writer.close()
+
+
+async def idle(site: Site, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    return [await site.connect() for _ in range(count)]
+
+
+@pytest.mark.case("83")
+async def test_more_connections_than_there_may_be_are_refused_and_probes_still_get_through() -> None:
+    async with a_site(connections=10) as site:
+        held = await idle(site, 10)
+        healthy, other = await site.say(get("/healthz")), await site.say(get())
+        assert (200, 503, "serverBusy") == (healthy.status, other.status, other.code)
+        spare = await idle(site, SPARE)
+        for wanted in ("/healthz", "/"):
+            refused = await site.say(get(wanted))
+            assert (503, "serverBusy", "close") == (refused.status, refused.code, refused.header("connection"))
+            assert security_headers().items() <= {name: refused.header(name) for name in security_headers()}.items()
+        told = [line for line in site.lines if line["event"] == "too many connections"]
+        assert [{"limit": 10, "refused": 1}] == [{"limit": line["limit"], "refused": line["refused"]} for line in told]
+        for _, writer in [*held[:5], *spare]:
+            writer.close()
+            await writer.wait_closed()
+        await asyncio.sleep(0.05)
+        assert 200 == (await site.say(get())).status
+        for _, writer in held:
+            writer.close()
+    assert ["/healthz", "/"] == site.asked
+
+
+@pytest.mark.slow
+@pytest.mark.case("83")
+async def test_thousands_of_idle_connections_cost_others_nothing() -> None:
+    """As many as this process may have at both ends, at most 5,000; every one is gone when its time is over."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    count = min(5_000, hard // 2 - 200)
+    async with a_site(connections=count + 10, header_seconds=8) as site:
+        held = await idle(site, count)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for _ in range(20):
+            assert 200 == (await site.say(get("/healthz"))).status
+        assert (loop.time() - began) / 20 < 0.25
+        async with asyncio.timeout(30):
+            assert {b""} == {await reader.read() for reader, _ in held}
+        for _, writer in held:
+            writer.close()
+        await asyncio.sleep(0.1)
+        assert not site.server.server_state.connections
+    print(f"{count} idle connections")
+
+
+async def test_a_request_that_is_under_way_when_the_server_ends_is_answered() -> None:
+    async with a_site() as site:
+        asking = asyncio.create_task(site.say(get("/wait?for=0.4", close=False)))
+        await asyncio.sleep(0.1)
+    said = await asking
+    assert (200, True) == (said.status, said.raw.endswith(b"waited"))
+    with pytest.raises(ConnectionRefusedError):
+        await site.connect()
+
+
+async def test_a_client_that_hangs_up_in_mid_body_is_no_fault(site: Site) -> None:
+    said: dict[str, Any] = {}
+    await site.say(post("Content-Length: 1000", body=b"abc"), end=True)
+    for line in site.lines:
+        said[line["event"]] = line
+    assert "fault" not in said, json.dumps(said)
