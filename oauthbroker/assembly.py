@@ -96,7 +96,8 @@ class Flows:
         kin = Kin(repository, clock, apps if whole else None)
         finish = Finish(repository, means.owners, clock, audit, metrics, kin.learn, wake)
         quota = OpenSessions(limits)
-        of_revoke, of_devices, of_refresh = Circuits(clock), Circuits(clock), Circuits(clock)
+        of_revoke, of_devices = Circuits(clock), Circuits(clock)
+        of_refresh = Circuits(clock, limits.provider_concurrency)
         revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, of_revoke, wake, tell)
         polling = Polling(
             repository, asker, discovery, finish, revoke.tokens, apps.get, quota.ended, clock, limits, tell,

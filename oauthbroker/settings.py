@@ -17,6 +17,7 @@ class Limits:
     default_min_ttl_seconds: int = 300
     provider_seconds: float = 10.0
     provider_bytes: int = 256 * 1024
+    provider_concurrency: int = 32  # half of what one provider may have open, so that no app fills another's row
     queue_lease_seconds: float = 60.0
     queue_attempts: int = 5
     sweep_seconds: float = 30.0
@@ -38,6 +39,7 @@ class Limits:
             self,
             sessions_per_app=part(self.sessions_per_app),
             sessions_total=part(self.sessions_total),
+            provider_concurrency=part(self.provider_concurrency),
             requests_per_minute=part(self.requests_per_minute),
             connections=part(self.connections),
         )

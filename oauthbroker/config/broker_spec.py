@@ -41,6 +41,7 @@ class LimitsSpec(Strict):
     default_min_ttl_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
     provider_seconds: Annotated[float, Field(ge=1, le=120)] | None = None
     provider_bytes: Annotated[int, Field(ge=4_096, le=16_777_216)] | None = None
+    provider_concurrency: Annotated[int, Field(ge=1, le=64)] | None = None
     queue_lease_seconds: _Span | None = None
     queue_attempts: Annotated[int, Field(ge=1, le=100)] | None = None
     sweep_seconds: _Span | None = None

@@ -422,6 +422,7 @@ async def test_what_somebody_else_has_renewed_or_ended_is_not_renewed_ahead(quie
     assert 0 == await upkeep_of(house).ahead()
 
 
+@pytest.mark.case("100")
 async def test_renewals_ahead_are_spread(quiet: House) -> None:
     """Tokens issued in one second are not renewed in one second."""
     house = quiet
