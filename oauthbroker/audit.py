@@ -252,8 +252,7 @@ class AuditWriter(Protocol):
 
 
 Naming = Callable[[str, str], str]
-KEYED = frozenset({"grant", "instance"})
-"""What is written under a keyed name: (member, value) -> a name that only brokers with this store's keys can make."""
+"""(kind, value) -> a name that only brokers with this store's keys can make."""
 
 
 def line_of(entry: Entry, at: datetime) -> str:
@@ -262,14 +261,22 @@ def line_of(entry: Entry, at: datetime) -> str:
 
 
 def rest_of(entry: Entry, name: Naming | None = None) -> str:
-    """All but the time, without a closing brace; with `name`, KEYED members go by their keyed names."""
+    """All but the time, without a closing brace; with `name`, grants and conversations go by their keyed names."""
     body: dict[str, Any] = {"type": type(entry).__name__}
     for field in fields(entry):
         value = getattr(entry, field.name)
-        if name is not None and field.name in KEYED and value is not None:
-            value = name(field.name, str(value))
-        body[field.name] = value
+        kind = _keyed(field.name, value) if name is not None else None
+        body[field.name] = value if name is None or kind is None else name(kind, str(value))
     return json.dumps(body, separators=(",", ":"))[1:-1]
+
+
+def _keyed(member: str, value: object) -> str | None:
+    """The kind of name that a member is written under; None for what may be read by everybody."""
+    if value is None:
+        return None
+    if member == "target":
+        return "grant" if str(value).startswith("sha256:") else None
+    return member if member in {"grant", "instance"} else None
 
 
 class AuditList:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from oauthbroker.audit import AuditList, AuditWriter, Naming, rest_of
 from oauthbroker.audit_anchor import read_anchor
-from oauthbroker.audit_chain import MOST_LINE, AuditKeys, members, parse, starts_anew
+from oauthbroker.audit_chain import MOST_LINE, AuditKeys, Head, members, parse, starts_anew
 from oauthbroker.audit_file import AuditFile
 from oauthbroker.audit_folder import NAME, files_of, is_named, named, numbers, open_to_read, read, settled_size
 from oauthbroker.audit_gap import AuditAnyway
@@ -37,6 +37,9 @@ class AuditLine:
     type: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     genuine: bool | None = True
+
+    def fits(self, app: str | None, kind: str | None) -> bool:
+        return app in {None, self.fields.get("app")} and kind in {None, self.type}
 
     def to_json(self) -> dict[str, Any]:
         return {"seq": self.seq, "at": self.at, "type": self.type, **self.fields, "genuine": self.genuine}
@@ -65,7 +68,7 @@ class ListTrail:
         found = []
         for at, entry in reversed(self.written.lines):
             line = _line(members(f'{{"at":"{to_iso(at)}",{rest_of(entry, self.name)}}}'.encode()), genuine=True)
-            if line is not None and _fits(line, app, type):
+            if line is not None and line.fits(app, type):
                 found.append(line)
             if len(found) >= n:
                 break
@@ -96,9 +99,9 @@ class FileTrail:
     async def tail(self, n: int, *, app: str | None = None, type: str | None = None) -> list[AuditLine]:  # noqa: A002
         return await _apart(partial(self._tail, n, app, type))
 
-    async def verify(self) -> Verdict:
-        """Reads the whole log: some seconds for a million lines."""
-        return await _apart(self._verify)
+    async def verify(self, noted: Head | None = None) -> Verdict:
+        """Reads the whole log: some seconds for a million lines. `noted`: a line that must be there."""
+        return await _apart(partial(self._verify, noted))
 
     def follow(self) -> Follow:
         """From the log's end on."""
@@ -108,7 +111,7 @@ class FileTrail:
         found: list[AuditLine] = []
         lines = self._backwards()
         while len(found) < n and (line := next(lines, None)) is not None:
-            if _fits(line, app, kind):
+            if line.fits(app, kind):
                 found.append(line)
         return found[::-1]
 
@@ -137,11 +140,11 @@ class FileTrail:
         genuine = previous is not None and self.keys.follows(previous.mac, line)
         return _line(members(raw), genuine=genuine or starts_anew(self.keys, line))
 
-    def _verify(self) -> Verdict:
+    def _verify(self, noted: Head | None) -> Verdict:
         while True:
             files = files_of(self.folder)
             anchor = read_anchor(self.folder, self.keys)
-            verdict = verify(((path.name, _lines(path)) for path in files), self.keys, anchor)
+            verdict = verify(((path.name, _lines(path)) for path in files), self.keys, anchor, noted)
             if files == files_of(self.folder):  # else a file was rotated under our eyes
                 return verdict
 

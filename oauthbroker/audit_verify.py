@@ -18,7 +18,7 @@ WHAT: dict[Kind, str] = {
     "misplaced": "the line is not in its place, or there twice",
     "foreign": "no line of this log",
     "cut": "the end of the log is not there",
-    "replaced": "the log ends in other lines than the anchor knows",
+    "replaced": "a line that is known to have been there is not, or is another one",
     "anchor": "the anchor is not there, or not of this store",
     "told": "a broker found the log changed when it wanted to write, and said so here",
 }
@@ -81,9 +81,12 @@ class Verdict:
         }
 
 
-def verify(files: Iterable[tuple[str, Iterable[bytes]]], keys: AuditKeys, anchor: Anchor | None) -> Verdict:
-    """Judges files, the oldest first: (name, lines with their line breaks). `anchor` was read before them."""
-    walk, name = _Walk(keys, anchor), "audit.jsonl"
+def verify(
+    files: Iterable[tuple[str, Iterable[bytes]]], keys: AuditKeys, anchor: Anchor | None, noted: Head | None = None
+) -> Verdict:
+    """Judges files, the oldest first: (name, lines with their line breaks). `anchor` was read before them; `noted` is
+    a line that somebody knows to have been there."""
+    walk, name = _Walk(keys, anchor, noted), "audit.jsonl"
     for name, lines in files:
         walk.open(name)
         for raw in lines:
@@ -135,6 +138,7 @@ class _Walk:
 
     keys: AuditKeys
     anchor: Anchor | None
+    noted: Head | None = None
     file: str = ""
     number: int = 0
     head: Head | None = None
@@ -148,6 +152,7 @@ class _Walk:
     unfinished: int = 0
     gaps: int = 0
     anchor_met: bool = False
+    noted_met: bool = False
     old: _Unchained = field(default_factory=_Unchained)
     odd: list[_Odd] = field(default_factory=list)
     breaks: list[Break] = field(default_factory=list)
@@ -195,6 +200,8 @@ class _Walk:
             self._break("cut", lines=(head.seq + 1, anchor.head.seq), file=last_file)
         elif anchor.head.seq >= self.first > 0 and not self.anchor_met:
             self._break("replaced", file=last_file)
+        if self.noted is not None and not self.noted_met:
+            self._break("replaced", lines=(self.noted.seq, self.noted.seq), file=last_file)
         return Verdict(
             self.verified, self.first, head, self.moved_away, self.unchained, self.torn, self.unfinished, self.gaps,
             None if anchor is None else anchor.head.seq, tuple(self.breaks), self.broken,
@@ -220,6 +227,7 @@ class _Walk:
         self.verified += 1
         if self.anchor is not None and line.head == self.anchor.head:
             self.anchor_met = True
+        self.noted_met = self.noted_met or line.head == self.noted
         if b'"type":"AuditGap"' in line.body:
             self.gaps += int(members(line.body + b"}").get("missing", 0))
 

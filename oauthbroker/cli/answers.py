@@ -30,13 +30,23 @@ def answer(document: Any) -> None:
     typer.echo(dumped(document))
 
 
+def begin_stream() -> None:
+    """The answer will be lines, each a document of its own, until somebody stops it: that is no refusal."""
+    _answered.set(True)
+
+
+def one_of_many(document: Any) -> None:
+    """One line of a stream."""
+    typer.echo(dumped(document, indent=None))
+
+
 def refuse(code: str, message: str, **more: Any) -> None:
     """The same for a command that does not do what it was asked; nothing after an answer."""
     if not _answered.get():
         answer({"error": {"code": code, "message": message, **more}})
 
 
-def dumped(document: Any) -> str:
+def dumped(document: Any, *, indent: int | None = 2) -> str:
     """JSON for people and programs: what a terminal could obey is escaped, every other text is as it is."""
-    text = json.dumps(document, ensure_ascii=False, indent=2)
+    text = json.dumps(document, ensure_ascii=False, indent=indent)
     return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)

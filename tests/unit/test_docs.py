@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +18,7 @@ import yaml
 from starlette.applications import Starlette
 
 import oauthbroker
-from oauthbroker import audit
+from oauthbroker import audit, audit_chain
 from oauthbroker.apps import Bundle, Flow, ToolAuth
 from oauthbroker.cli import COMMANDS
 from oauthbroker.config.settings import KEY_FILE_ENV
@@ -372,3 +372,13 @@ def _members(value: Any) -> Iterator[str]:
         for name, inner in value.items():
             yield name
             yield from _members(inner) if name != "resume" else ()
+
+
+@pytest.mark.parametrize("union", [audit.Entry, audit_chain.LogEntry], ids=["entries", "the log's own"])
+def test_the_audit_page_has_every_type_of_entry_with_its_members_and_no_other(union: Any) -> None:
+    page = text("docs/audit.md")
+    rows = dict(re.findall(r"(?m)^\| `([A-Z]\w+)` \| .* \| ([^|]*) \|$", page))
+    known = [*get_args(audit.Entry), *get_args(audit_chain.LogEntry)]
+    assert {each.__name__ for each in known} == rows.keys()
+    for each in get_args(union):
+        assert [field.name for field in fields(each)] == re.findall(r"`(\w+)`", rows[each.__name__]), each
