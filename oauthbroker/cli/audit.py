@@ -1,0 +1,229 @@
+"""`oauthbroker audit`: is the audit log as it was written, and what are its newest lines. Needs keys, no values."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oauthbroker.cli.answers import answer, begin_stream, one_of_many
+from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.refusals import Refused
+from oauthbroker.cli.text import counted, shown, table
+from oauthbroker.cli.words import app_names
+
+if TYPE_CHECKING:
+    from oauthbroker.audit_chain import Head
+    from oauthbroker.audit_trail import AuditLine
+    from oauthbroker.audit_verify import Verdict
+    from oauthbroker.inventory import Vault
+
+BROKEN = 1
+POLL = 0.5  # seconds between two looks at the log
+HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{32})")
+TITLES = ("no", "time", "entry", "app", "who", "details")
+
+app = typer.Typer(help="The audit log: is it sound, and its newest lines.", no_args_is_help=True, add_completion=False)
+Count = Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, help="How many lines.")]
+Following = Annotated[bool, typer.Option("--follow", "-f", help="Go on with the lines that come, until Ctrl-C.")]
+AppName = Annotated[str | None, typer.Option("--app", help="Only lines of this OAuthApp.", autocompletion=app_names)]
+Kind = Annotated[str | None, typer.Option("--type", help="Only this type of entry, such as TokenIssued.")]
+Noted = Annotated[
+    str | None,
+    typer.Option("--head", metavar="NUMBER:MAC", help="A last line that you noted elsewhere: it must still be there."),
+]
+
+
+@app.command("verify")
+def verify_command(head: Noted = None, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Judge every line: is it genuine, in its place, and none missing. Exit status 1 if not."""
+    verdict = asyncio.run(_verify(config, _head(head)))
+    if as_json:
+        answer(verdict.to_json())
+    elif verdict.sound:
+        typer.echo(f"Sound: {counted(verdict.verified, 'line')}{_range(verdict)}.")
+    else:
+        _show_breaks(verdict)
+    if not as_json:
+        for note in _notes(verdict):
+            typer.echo(note, err=True)
+    raise typer.Exit(0 if verdict.sound else BROKEN)
+
+
+@app.command("tail")
+def tail_command(
+    lines: Count = 20,
+    follow: Following = False,
+    app_name: AppName = None,
+    entry_type: Kind = None,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
+    """Show the newest lines, with the subjects of the grants that there are.
+
+    With --follow and --json, each line is a JSON document of its own.
+    """
+    if follow:
+        begin_stream()
+    asyncio.run(_tail(config, lines, app_name, entry_type, follow=follow, as_json=as_json))
+
+
+async def _verify(config: Path, head: Head | None) -> Verdict:
+    from oauthbroker.config import load
+    from oauthbroker.wiring import open_vault
+
+    async with open_vault(load(config).settings) as vault:
+        return await vault.audit.verify(head)
+
+
+async def _tail(
+    config: Path, count: int, app_name: str | None, entry_type: str | None, *, follow: bool, as_json: bool
+) -> None:
+    from oauthbroker.config import load
+    from oauthbroker.wiring import open_vault
+
+    async with open_vault(load(config).settings) as vault:
+        people = People(vault)
+        coming = vault.audit.follow() if follow else None
+        found = await vault.audit.tail(count, app=app_name, type=entry_type)
+        if coming is None:
+            await _show(found, people, as_json=as_json)
+            return
+        try:
+            while True:
+                await _show_more(found, people, as_json=as_json)
+                await asyncio.sleep(POLL)
+                found = [line for line in await coming.more() if line.fits(app_name, entry_type)]
+        finally:
+            coming.close()
+
+
+class People:
+    """Whose grant a line speaks of: the log knows keyed names only, the store knows the grants there are."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+        self._known: dict[str, tuple[str, str]] = {}
+
+    async def learn(self, lines: Iterable[AuditLine]) -> None:
+        """Reads the grants if a line names one that we have not met. One that is gone stays unknown."""
+        named = {line.fields.get("grant") for line in lines} - self._known.keys() - {None}
+        if named:
+            name = self._vault.audit.name
+            self._known |= {str(gone): ("", "") for gone in named}
+            async for grant in self._vault.grants.list():
+                self._known[name("grant", grant.grantId)] = (grant.grantId, grant.subject)
+
+    def of(self, line: AuditLine) -> tuple[str, str]:
+        """(grantId, subject), empty where nobody knows."""
+        return self._known.get(str(line.fields.get("grant")), ("", ""))
+
+    def to_json(self, line: AuditLine) -> dict[str, Any]:
+        grant_id, subject = self.of(line)
+        return line.to_json() | {"grantId": grant_id or None, "subject": subject or None}
+
+
+async def _show(found: list[AuditLine], people: People, *, as_json: bool) -> None:
+    await people.learn(found)
+    if as_json:
+        answer([people.to_json(line) for line in found])
+    elif found:
+        table(TITLES, [_row(line, people) for line in found])
+    else:
+        typer.echo("There are no such lines.", err=True)
+
+
+async def _show_more(found: list[AuditLine], people: People, *, as_json: bool) -> None:
+    await people.learn(found)
+    for line in found:
+        if as_json:
+            one_of_many(people.to_json(line))
+        else:
+            no, time, entry, *rest = _row(line, people)
+            typer.echo(shown(f"{no:>7}  {time}  {entry:<22}  " + "  ".join(word for word in rest if word)))
+
+
+def _row(line: AuditLine, people: People) -> tuple[str, ...]:
+    words = {name: value for name, value in line.fields.items() if name != "app" and value not in {None, False}}
+    grant_id, subject = people.of(line)
+    if grant_id:
+        words["grant"] = grant_id.removeprefix("sha256:")[:12]
+    mark = {True: "", False: "NOT GENUINE", None: "unchained"}[line.genuine]
+    details = " ".join([*([mark] if mark else []), *(f"{name}={_word(value)}" for name, value in words.items())])
+    number = "-" if line.seq is None else str(line.seq)
+    return (
+        number,
+        line.at.partition(".")[0].removesuffix("Z"),
+        line.type,
+        str(line.fields.get("app", "-")),
+        subject,
+        details,
+    )
+
+
+def _word(value: object) -> str:
+    return "yes" if value is True else str(value)
+
+
+def _head(noted: str | None) -> Head | None:
+    from oauthbroker.audit_chain import Head
+
+    if noted is None:
+        return None
+    found = HEAD.fullmatch(noted)
+    if found is None:
+        raise Refused("--head is written NUMBER:MAC, as `audit verify` prints it.")
+    return Head(int(found[1]), found[2].encode())
+
+
+def _range(verdict: Verdict) -> str:
+    return f", numbers {verdict.first} to {verdict.head.seq}" if verdict.verified else ""
+
+
+def _show_breaks(verdict: Verdict) -> None:
+    from oauthbroker.audit_verify import WHAT
+
+    rows = [
+        (
+            each.file,
+            str(each.line),
+            each.kind + (f" ({each.told})" if each.told else ""),
+            WHAT[each.kind] + _which(each.lines),
+        )
+        for each in verdict.breaks
+    ]
+    table(("file", "line", "break", "what that is"), rows)
+    more = verdict.broken - len(rows)
+    also = f" {more} more are not listed." if more else ""
+    typer.echo(
+        f"BROKEN: {counted(verdict.broken, 'break')}.{also} {counted(verdict.verified, 'line')} are genuine.", err=True
+    )
+
+
+def _which(lines: tuple[int, int] | None) -> str:
+    if lines is None:
+        return ""
+    return f": {lines[0]}" if lines[0] == lines[1] else f": {lines[0]} to {lines[1]}"
+
+
+def _notes(verdict: Verdict) -> Iterable[str]:
+    """What is no break, and what somebody who judges the log has to know."""
+    if verdict.moved_away:
+        yield f"Lines before number {verdict.first} are in files that are not here."
+    if verdict.unchained:
+        yield f"{counted(verdict.unchained, 'line')} of a version without a chain, as they were when it began."
+    if verdict.torn:
+        yield f"{counted(verdict.torn, 'line')} were cut off while being written (a crash); the next line says so."
+    if verdict.unfinished:
+        yield f"{counted(verdict.unfinished, 'byte')} after the last line: a crash, or an entry being written."
+    if verdict.gaps:
+        yield f"{counted(verdict.gaps, 'entry')} could not be written at the time (audit.onFailure: continue).".replace(
+            "entrys", "entries"
+        )
+    if verdict.verified:
+        last = f"{verdict.head.seq}:{verdict.head.mac.decode()}"
+        yield f"The last line is {last}. Noted elsewhere, --head shows later that it is still there."

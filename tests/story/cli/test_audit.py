@@ -1,0 +1,120 @@
+"""`oauthbroker audit`: the log judged and read by whoever has the keys, and told without a secret."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.testing import IdentityProvider
+from tests.cli_kit import MAIN, Desk, environment
+
+ALICE = "idp:user:U234567"
+
+
+@pytest.fixture
+def used(desk: Desk, idp: IdentityProvider) -> Desk:
+    """Alice has agreed, and got a token."""
+    desk.ready_to_serve(idp)
+    desk.connect("alice", idp)
+    return desk
+
+
+def log_of(desk: Desk) -> Path:
+    return desk.folder / "store" / "data" / "audit.jsonl"
+
+
+def lines(desk: Desk, *words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(desk.type("audit", "tail", "--json", *words).out)
+    return found
+
+
+def test_a_sound_log_is_called_sound(used: Desk):
+    done = used.type("audit", "verify")
+    assert (0, True) == (done.code, done.out.startswith("Sound: "))
+    found = json.loads(used.type("audit", "verify", "--json").out)
+    assert (True, 1, found["last"], []) == (found["sound"], found["first"], found["anchored"], found["breaks"])
+    assert found["verified"] == found["last"] > 4
+    noted = f"{found['last']}:{found['mac']}"
+    assert noted in done.err
+    assert 0 == used.type("audit", "verify", "--head", noted).code
+    assert 1 == used.type("audit", "verify", "--head", f"{found['last']}:{'0' * 32}").code
+    assert 2 == used.type("audit", "verify", "--head", "last").code
+
+
+def test_a_changed_line_is_named_with_its_place_and_nothing_of_what_it_says(used: Desk):
+    text = log_of(used).read_text("utf-8")
+    log_of(used).write_text(text.replace('"agent":"planner"', '"agent":"mallory"', 1), "utf-8")
+    number = next(at for at, line in enumerate(text.splitlines(), 1) if '"agent":"planner"' in line)
+    done = used.type("audit", "verify")
+    assert 1 == done.code
+    assert ["audit.jsonl", str(number), "changed"] == done.out.splitlines()[1].split()[:3]
+    assert "mallory" not in done.out + done.err
+    [broken] = json.loads(used.type("audit", "verify", "--json").out)["breaks"]
+    assert {"file": "audit.jsonl", "line": number, "kind": "changed"} == broken
+
+
+def test_looking_writes_nothing_and_a_store_without_a_log_is_not_called_sound(desk: Desk, idp: IdentityProvider):
+    desk.serve_app_of(idp)
+    assert 0 == desk.type("init").code
+    desk.canaries.add(desk.key_file.read_text("ascii").strip(), "key")
+    assert 1 == desk.type("audit", "verify").code
+    assert [] == lines(desk)
+    assert "There are no such lines." in desk.type("audit", "tail").err
+    assert not log_of(desk).exists()
+
+
+def test_the_tail_joins_a_line_with_the_grant_that_only_the_store_knows(used: Desk):
+    found = lines(used, "--type", "TokenIssued", "--app", "mail")
+    assert [("TokenIssued", "planner", ALICE, True)] == [
+        (it["type"], it["agent"], it["subject"], it["genuine"]) for it in found
+    ]
+    [grant] = json.loads(used.type("grants", "list", "--json").out)
+    assert grant["grantId"] == found[0]["grantId"]
+    text = log_of(used).read_text("utf-8")
+    assert not [word for word in (ALICE, "U234567", grant["grantId"], "1700000000.000100") if word in text]
+    assert 2 == len(lines(used, "-n", "2"))
+    assert [] == lines(used, "--app", "other")
+    rows = [line.split() for line in used.type("audit", "tail").out.splitlines()]
+    assert ["no", "time", "entry", "app", "who", "details"] == rows[0]
+    assert ALICE in rows[-1]
+
+
+def test_a_name_from_hell_does_not_speak_to_the_terminal(used: Desk):
+    with log_of(used).open("a", encoding="utf-8") as file:
+        file.write('{"seq":999,"at":"2026","type":"TokenIssued","agent":"\\u001b[31mred","mac":"' + "0" * 32 + '"}\n')
+    done = used.type("audit", "tail")
+    assert "NOT GENUINE" in done.out
+    assert "\\u001b[31mred" in done.out
+    assert "\x1b" not in done.out + used.type("audit", "tail", "--json").out
+    assert [False] == [it["genuine"] for it in lines(used, "-n", "1")]
+
+
+@pytest.mark.slow
+def test_following_goes_on_with_what_others_write(used: Desk):
+    """A process of its own; a secret that is set meanwhile is a line, and Ctrl-C ends it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "audit", "tail", "-n", "1", "--follow", "--json"],
+        env=environment(), cwd=used.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    guard = threading.Timer(30, process.kill)
+    guard.start()
+    try:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert 0 == used.type("secrets", "set", "other", "key", stdin="a-value-of-no-worth").code
+        second = json.loads(process.stdout.readline())
+        process.send_signal(2)
+        rest, complaint = process.communicate(timeout=20)
+    finally:
+        guard.cancel()
+        process.kill()
+        process.wait(10)
+    assert ["TokenIssued", "SecretChanged"] == [first["type"], second["type"]]
+    assert first["seq"] + 1 == second["seq"]
+    assert (130, b"") == (process.returncode, rest), complaint
