@@ -1,0 +1,23 @@
+"""The house of the API's stories: two apps in user mode, one in global mode, and tools that declared some of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.house import House, global_app, running, user_app
+from tests.story.api.kit import TOOLS, Callers
+
+
+@pytest.fixture
+async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
+    async with running(identity_provider, apps, clock=test_clock, tools=TOOLS) as house:
+        yield house
+
+
+@pytest.fixture
+async def api(house: House) -> Callers:
+    return await Callers.of(house)

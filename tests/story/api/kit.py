@@ -1,0 +1,211 @@
+"""A caller of the API without a network: raw ASGI, so that it can send what no client would, and leave when it likes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from oauthbroker.apps import ToolAuth
+from oauthbroker.secret import Secret
+from oauthbroker.testing import Canaries
+from tests.house import ALICE, TEAM, House
+
+TOOLS: dict[str, tuple[ToolAuth, ...]] = {
+    "Tool/mail": (ToolAuth("mail", ("read", "write")),),
+    "Tool/both": (ToolAuth("mail"), ToolAuth("team")),
+    "Tool/idle": (),
+}
+LOOPBACK = ("127.0.0.1", 40000)
+Json = Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Json:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """Of a problem, or of a result that is an error."""
+        said = self.json()
+        return str(said["error"]["code"] if "error" in said else said.get("code"))
+
+
+@dataclass
+class Exchange:
+    """A request under way: what came so far, and a way to leave."""
+
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    parts: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    task: asyncio.Task[None] | None = None
+
+    async def part(self) -> bytes:
+        """The next part of the body, soon."""
+        return await asyncio.wait_for(self.parts.get(), 5)
+
+    async def leave(self) -> None:
+        """The caller goes away; returns when the server has done with it."""
+        self.left.set()
+        assert self.task is not None
+        await asyncio.wait_for(self.task, 5)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody with a bearer token, or without one."""
+
+    house: House
+    bearer: str | None = field(default=None, repr=False)
+    client: tuple[str, int] | None = LOOPBACK
+    extensions: Mapping[str, Any] = field(default_factory=dict)
+
+    async def get(self, path: str, **more: Any) -> Answer:
+        return await self.send("GET", path, **more)
+
+    async def delete(self, path: str, **more: Any) -> Answer:
+        return await self.send("DELETE", path, **more)
+
+    async def post(self, path: str, body: Json = None, **more: Any) -> Answer:
+        return await self.send("POST", path, body=json.dumps(body).encode(), **more)
+
+    async def send(self, method: str, path: str, *, allow: Iterable[str] = (), **more: Any) -> Answer:
+        """One request and its whole answer, which is swept for secrets; `allow` names kinds that may be there."""
+        exchange, parts = Exchange(), list[bytes]()
+        await asyncio.wait_for(self._run(exchange, method, path, **more), 20)
+        while not exchange.parts.empty():
+            parts.append(exchange.parts.get_nowait())
+        answer = Answer(exchange.status, exchange.headers, b"".join(parts))
+        where = f"the answer to {method} {path.partition('?')[0]}"
+        Canaries.active().look(answer.body, where, allow=allow)
+        Canaries.active().look(repr(answer.headers), where)
+        return answer
+
+    @asynccontextmanager
+    async def open(self, method: str, path: str, **more: Any) -> AsyncIterator[Exchange]:
+        """A request that stays open until the block ends, or the server ends it."""
+        exchange = Exchange()
+        exchange.task = asyncio.create_task(self._run(exchange, method, path, **more))
+        try:
+            yield exchange
+        finally:
+            await exchange.leave()
+
+    async def _run(
+        self,
+        exchange: Exchange,
+        method: str,
+        path: str,
+        *,
+        body: bytes | list[bytes] = b"",
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        kind: str | None = "application/json",
+        host: str | None = None,
+    ) -> None:
+        chunks = body if isinstance(body, list) else [body]
+        said = [("host", host or urlsplit(self.house.origin).netloc)]
+        said += [("authorization", f"Bearer {self.bearer}")] if self.bearer is not None else []
+        said += [("content-type", kind)] if kind is not None and method == "POST" else []
+        said += list(headers.items() if isinstance(headers, Mapping) else headers)
+        target, _, query = path.partition("?")
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+            "path": target, "raw_path": quote(target).encode(), "query_string": query.encode(), "root_path": "",
+            "headers": [(name.lower().encode(), value.encode("utf-8", "surrogateescape")) for name, value in said],
+            "client": self.client, "server": ("127.0.0.1", 8420), "extensions": dict(self.extensions), "state": {},
+        }  # fmt: skip
+        pending = list(chunks)
+
+        async def receive() -> dict[str, Any]:
+            if pending:
+                return {"type": "http.request", "body": pending.pop(0), "more_body": bool(pending)}
+            await exchange.left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                exchange.status = message["status"]
+                exchange.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
+                exchange.started.set()
+            elif message.get("body"):
+                exchange.parts.put_nowait(message["body"])
+
+        await self.house.broker.web(scope, receive, send)
+
+
+@dataclass(frozen=True)
+class Callers:
+    """Everybody who may call a house."""
+
+    house: House
+    runtime: Caller
+    operator: Caller
+
+    @classmethod
+    async def of(cls, house: House) -> Callers:
+        keys = house.broker.api_keys
+        runtime, operator = await keys.create("runtime", ["runtime"]), await keys.create("operator", ["operator"])
+        for _, secret in (runtime, operator):
+            Canaries.active().add(secret, "API key")
+        return cls(house, Caller(house, runtime[1].reveal()), Caller(house, operator[1].reveal()))
+
+    @property
+    def stranger(self) -> Caller:
+        return Caller(self.house)
+
+    def holding(self, token: str | Secret) -> Caller:
+        text = token.reveal() if isinstance(token, Secret) else token
+        return Caller(self.house, text)
+
+    async def begin(self, body: Json | None = None, **more: Any) -> dict[str, Any]:
+        """A turn of Alice's with tokens for all tools, or as said."""
+        answer = await self.runtime.post("/v1/turns", a_turn(**more) if body is None else body, allow=["turn token"])
+        assert 201 == answer.status, answer.text
+        begun: dict[str, Any] = answer.json()
+        for token in (begun["turnToken"], *begun["toolTokens"].values()):
+            Canaries.active().add(token, "turn token")
+        return begun
+
+    async def turn(self, **more: Any) -> Caller:
+        """Whoever holds the turn's own token."""
+        return self.holding((await self.begin(**more))["turnToken"])
+
+    async def tool(self, name: str = "Tool/mail", **more: Any) -> Caller:
+        return self.holding((await self.begin(**more))["toolTokens"][name])
+
+
+def a_turn(
+    user: str | None = ALICE,
+    team: str | None = TEAM,
+    instance: str = "1700000000.000100",
+    tools: Json = None,
+    agent: str = "planner",
+    **more: Any,
+) -> dict[str, Any]:
+    """What a runtime sends for the same turn as `tests.house.turn()`."""
+    subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject is not None}
+    turn = {
+        "agentName": agent,
+        "instanceKey": instance,
+        "swarmRef": "Swarm/default",
+        "origin": {"connector": "chat-main", "channel": "C123"},
+        "auth": {"actor": {"type": "user", "id": "chat:U234567"}, "subjects": subjects},
+    }
+    return {"turn": turn, "tools": dict.fromkeys(TOOLS) if tools is None else tools, **more}

@@ -1,0 +1,323 @@
+"""What nobody should send: subjects, junk, too much of it, to the wrong host, and the same thing twice."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from oauthbroker.audit import CallRefused
+from oauthbroker.settings import Limits, Settings
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.web.api.examples import BODIES
+from oauthbroker.web.api.operations import OPERATIONS, Operation
+from tests.house import BASE, BOB, House, running, user_app
+from tests.story.api.kit import TOOLS, Answer, Caller, Callers
+
+FOR_TURNS = [operation for operation in OPERATIONS if {"turn", "wholeTurn"} & set(operation.who)]
+WRITABLE = [operation for operation in FOR_TURNS if "turn" in operation.bodies]
+SUBJECT_NAMES = ["subject", "subjects", "user", "userId", "tenant", "actor", "auth", "turn", "agentName", "onBehalfOf"]
+WITH_BODY = [operation for operation in OPERATIONS if operation.bodies]
+
+
+def path_of(operation: Operation) -> str:
+    return operation.path.replace("{id}", f"as-{'A' * 22}").format(agent="planner", eventId="evt-1")
+
+
+def refusals(house: House) -> list[CallRefused]:
+    return [entry for entry in house.audit.entries if isinstance(entry, CallRefused)]
+
+
+@pytest.mark.case("81")
+@pytest.mark.parametrize("name", SUBJECT_NAMES)
+@pytest.mark.parametrize("operation", WRITABLE, ids=lambda operation: operation.id)
+async def test_a_tool_that_names_a_subject_is_refused_and_written_down(
+    house: House, api: Callers, operation: Operation, name: str
+) -> None:
+    tool = await api.tool()
+    for value in (BOB, {"user": BOB}, None):
+        answer = await tool.post(path_of(operation), {**BODIES[operation.id]["turn"], name: value})
+        assert (400, "requestInvalid") == (answer.status, answer.code)
+        assert [{"pointer": "", "problem": "unknown"}] == answer.json()["errors"]
+        assert BOB not in answer.text
+    told = refusals(house)
+    assert 3 * [(f"POST {operation.path}", "requestInvalid", "planner", "Tool/mail")] == [
+        (entry.route, entry.code, entry.agent, entry.tool) for entry in told
+    ]
+    assert BOB not in repr(told)
+
+
+@pytest.mark.case("81")
+@pytest.mark.parametrize("where", ["oauthAppRef", "apps"])
+async def test_no_depth_hides_a_subject(house: House, api: Callers, where: str) -> None:
+    tool = await api.tool()
+    if where == "oauthAppRef":
+        body: Any = {"oauthAppRef": {"kind": "OAuthApp", "name": "mail", "subject": BOB}}
+        answer = await tool.post("/v1/tokens", body)
+        assert "/oauthAppRef" in {each["pointer"] for each in answer.json()["errors"]}
+    else:
+        answer = await tool.post("/v1/turn/narrow", {"apps": [{"oauthAppRef": "mail", "subject": BOB}]})
+        assert [{"pointer": "/apps/0", "problem": "unknown"}] == answer.json()["errors"]
+    assert (400, "requestInvalid", 1) == (answer.status, answer.code, len(refusals(house)))
+
+
+@pytest.mark.case("81")
+@pytest.mark.parametrize("operation", FOR_TURNS, ids=lambda operation: operation.id)
+async def test_a_subject_in_the_query_or_a_header_names_nobody(
+    house: House, api: Callers, operation: Operation
+) -> None:
+    turn = await api.turn()
+    body = json.dumps(BODIES.get(operation.id, {}).get("turn")).encode()
+    answer = await turn.send(operation.method, f"{path_of(operation)}?subject=x", body=body)
+    assert (400, "requestInvalid") == (answer.status, answer.code)
+    assert 1 == len(refusals(house))
+
+
+@pytest.mark.case("81")
+async def test_headers_and_cookies_choose_no_subject(house: House, api: Callers) -> None:
+    await house.connected()
+    bob = await api.tool(user=BOB)
+    headers = {"x-subject": "idp:user:U234567", "x-forwarded-user": "idp:user:U234567", "cookie": "subject=alice"}
+    answer = await bob.post("/v1/tokens", {"oauthAppRef": "mail"}, headers=headers, allow=["ticket"])
+    assert "authorization_required" == answer.json()["status"]
+
+
+@pytest.mark.case("81")
+@examples(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(extra=st.dictionaries(st.text(min_size=1), st.none() | st.booleans() | st.text(), min_size=1, max_size=3))
+async def test_no_extra_field_is_ever_taken(house: House, api: Callers, extra: dict[str, Any]) -> None:
+    known = {"oauthAppRef", "scopes", "minTtlSeconds", "switchAccount"}
+    extra = {name: value for name, value in extra.items() if name not in known} or {"x": None}
+    answer = await (await api.tool()).post("/v1/tokens", {"oauthAppRef": "mail", **extra})
+    assert (400, "requestInvalid") == (answer.status, answer.code)
+
+
+MALFORMED: dict[str, bytes] = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "a list": b"[]",
+    "a text": b'"text"',
+    "null": b"null",
+    "twice the same name": b'{"oauthAppRef":"mail","oauthAppRef":"team"}',
+    "NaN": b'{"oauthAppRef":"mail","minTtlSeconds":NaN}',
+    "infinite": b'{"oauthAppRef":"mail","minTtlSeconds":1e999}',
+    "60 thousand brackets": b"[" * 60_000,
+    "nested objects": b'{"a":' * 10_000,
+    "not UTF-8": b'{"oauthAppRef":"\xff"}',
+    "UTF-16": '{"oauthAppRef":"mail"}'.encode("utf-16"),
+    "a byte order mark": b'\xef\xbb\xbf{"oauthAppRef":"mail"}',
+    "half an emoji": b'{"oauthAppRef":"\\ud83d"}',
+    "a number as the app": b'{"oauthAppRef":1}',
+    "a number for a boolean": b'{"oauthAppRef":"mail","switchAccount":1}',
+    "a boolean for a number": b'{"oauthAppRef":"mail","minTtlSeconds":true}',
+    "a text for a number": b'{"oauthAppRef":"mail","minTtlSeconds":"60"}',
+    "a fraction": b'{"oauthAppRef":"mail","minTtlSeconds":0.5}',
+    "less than nothing": b'{"oauthAppRef":"mail","minTtlSeconds":-1}',
+    "a number of 60 thousand digits": b'{"oauthAppRef":"mail","minTtlSeconds":' + b"9" * 60_000 + b"}",
+    "a text for a list": b'{"oauthAppRef":"mail","scopes":"read"}',
+    "a number for a scope": b'{"oauthAppRef":"mail","scopes":[1]}',
+    "another kind": b'{"oauthAppRef":{"kind":"Secret","name":"mail"}}',
+    "another kind in text": b'{"oauthAppRef":"Secret/mail"}',
+    "no name": b'{"oauthAppRef":""}',
+    "no app": b"{}",
+    "two texts": b'{"oauthAppRef":"mail"}{"oauthAppRef":"mail"}',
+}
+
+
+@pytest.mark.case("82")
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
+async def test_what_is_not_the_request_is_refused_without_a_word_of_it(
+    house: House, api: Callers, body: bytes
+) -> None:
+    tool = await api.tool()
+    begun = time.perf_counter()
+    answer = await tool.send("POST", "/v1/tokens", body=body)
+    assert time.perf_counter() - begun < 1
+    assert (400, "requestInvalid") == (answer.status, answer.code)
+    assert "application/problem+json" == answer.headers["content-type"]
+    for each in answer.json().get("errors", ()):
+        assert {"pointer", "problem"} == set(each)
+
+
+@pytest.mark.case("82")
+async def test_a_pointer_leads_to_the_field_and_repeats_nothing(house: House, api: Callers) -> None:
+    """A secret that somebody wrote into the wrong place, or used as a name, is not sent back or logged."""
+    secret = "hunter2-hunter2-hunter2"
+    body = {"turn": {"agentName": 1, "auth": {"subjects": {"user": "", secret: secret}}}, "tools": {secret: 1}}
+    answer = await api.runtime.post("/v1/turns", body)
+    found = {(each["pointer"], each["problem"]) for each in answer.json()["errors"]}
+    assert {
+        ("/turn/agentName", "type"),
+        ("/turn/instanceKey", "missing"),
+        ("/turn/auth/subjects/user", "value"),
+        ("/turn/auth/subjects", "unknown"),
+    } <= found
+    assert secret not in answer.text
+    assert secret not in house.log.getvalue()
+
+
+@pytest.mark.case("82")
+@pytest.mark.parametrize(
+    "kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp", "application/json; charset=utf-16"]
+)  # fmt: skip
+@pytest.mark.parametrize("operation", WITH_BODY, ids=lambda operation: operation.id)
+async def test_a_body_is_labelled_as_json(api: Callers, operation: Operation, kind: str | None) -> None:
+    caller = api.runtime if "runtime" in operation.bodies else await api.turn()
+    answer = await caller.send("POST", path_of(operation), body=b"{}", kind=kind)
+    assert (415, "unsupportedMediaType") == (answer.status, answer.code)
+
+
+@pytest.mark.case("82")
+async def test_a_body_with_a_charset_or_capitals_is_still_json(api: Callers) -> None:
+    tool = await api.tool("Tool/idle")
+    for kind in ("application/json; charset=utf-8", "Application/JSON;charset=UTF-8", "application/json;"):
+        answer = await tool.send("POST", "/v1/tokens", body=b'{"oauthAppRef":"mail"}', kind=kind)
+        assert (200, "appForbidden") == (answer.status, answer.code)
+
+
+@pytest.mark.case("82")
+@pytest.mark.parametrize("announced", [True, False])
+async def test_too_much_is_refused_while_it_comes_in(api: Callers, announced: bool) -> None:
+    tool, chunk = await api.tool(), b"x" * 16 * 1024
+    headers = {"content-length": str(len(chunk) * 100)} if announced else {"transfer-encoding": "chunked"}
+    answer = await tool.send("POST", "/v1/tokens", body=[chunk] * 100, headers=headers)
+    assert (413, "requestTooLarge") == (answer.status, answer.code)
+
+
+@pytest.mark.case("79", "82")
+async def test_nothing_of_a_strangers_body_is_read(house: House, api: Callers) -> None:
+    """Authentication comes first, and so do the caller's rights: what follows costs nothing."""
+    unread = [b"x"] * 1000
+    for caller, status in ((api.stranger, 401), (await api.turn(), 403)):
+        body = list(unread)
+        answer = await Watched(caller.house, caller.bearer).send("POST", "/v1/turns", body=body)
+        assert status == answer.status
+        assert 0 == Watched.read
+
+
+class Watched(Caller):
+    """Counts how often the body was asked for."""
+
+    read = 0
+
+    async def _run(self, exchange: Any, method: str, path: str, **more: Any) -> None:
+        web = self.house.broker.web
+
+        async def watching(scope: Any, receive: Any, send: Any) -> None:
+            async def counted() -> Any:
+                type(self).read += 1
+                return await receive()
+
+            type(self).read = 0
+            await web(scope, counted, send)
+
+        object.__setattr__(self, "house", _House(self.house, watching))
+        await super()._run(exchange, method, path, **more)
+
+
+class _House:
+    """The house with another front door."""
+
+    def __init__(self, house: House, web: Any) -> None:
+        self.origin = house.origin
+        self.broker = type("Broker", (), {"web": staticmethod(web)})
+
+
+@pytest.mark.case("85")
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:8421", "127.0.0.1:8420.evil.example", ""])
+async def test_a_foreign_host_gets_nothing_and_no_address_is_made_of_it(api: Callers, host: str) -> None:
+    tool = await api.tool()
+    answer = await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, host=host or " ")
+    assert (421, "hostNotAllowed") == (answer.status, answer.code)
+    assert "evil" not in answer.text
+    document = await api.stranger.get("/v1/openapi.json")
+    assert "evil" not in document.text
+
+
+@pytest.mark.case("85")
+async def test_links_are_built_from_the_public_address_whatever_is_said(api: Callers) -> None:
+    tool = await api.tool()
+    headers = {"x-forwarded-host": "evil.example", "forwarded": "host=evil.example", "x-forwarded-proto": "gopher"}
+    answer = await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, headers=headers, allow=["ticket"])
+    assert answer.json()["authorizationUrl"].startswith(f"{BASE}/connect/")
+
+
+@pytest.mark.parametrize("method, path, allowed", [
+    ("PUT", "/v1/tokens", {"POST"}), ("HEAD", "/v1/apps", {"GET"}), ("GET", "/v1/turns", {"POST"}),
+    ("POST", f"/v1/auth-sessions/as-{'A' * 22}", {"GET", "DELETE"}), ("TRACE", "/v1/openapi.json", {"GET"}),
+])  # fmt: skip
+async def test_a_method_that_is_none_is_told_which_there_are(
+    api: Callers, method: str, path: str, allowed: set[str]
+) -> None:
+    answer = await api.runtime.send(method, path)
+    assert 405 == answer.status
+    assert allowed == set(answer.headers["allow"].replace(" ", "").split(","))
+
+
+async def test_a_problem_speaks_the_callers_language_and_is_json_for_browsers_too(api: Callers) -> None:
+    headers = {"accept-language": "ko-KR,ko;q=0.9", "accept": "text/html"}
+    answer = await api.stranger.get("/v1/apps", headers=headers)
+    assert ("ko", "application/problem+json") == (answer.headers["content-language"], answer.headers["content-type"])
+    assert "호출자" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "query", ["wait=-1", "wait=61", "wait=x", "wait=1.5", "wait=1&wait=2", "wait=", "unknown=1", "wait=9e9"]
+)
+async def test_a_query_is_read_as_strictly(api: Callers, query: str) -> None:
+    answer = await api.runtime.get(f"/v1/agents/planner/events?{query}")
+    assert (400, "requestInvalid") == (answer.status, answer.code)
+
+
+@pytest.fixture
+async def busy(identity_provider: IdentityProvider, test_clock: TestClock) -> Any:
+    settings = Settings(
+        public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=Limits(requests_per_minute=60)
+    )
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, tools=TOOLS, settings=settings) as house:
+        yield house
+
+
+@pytest.mark.case("99")
+async def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_served(busy: House) -> None:
+    api = await Callers.of(busy)
+    tool, other = await api.tool("Tool/idle"), await api.tool("Tool/idle")
+    answers: list[Answer] = [await tool.get("/v1/apps") for _ in range(12)]
+    assert [200] * 10 + [429] * 2 == [answer.status for answer in answers]
+    assert ("rateLimited", True, "1") == (
+        answers[-1].code, answers[-1].json()["retryable"], answers[-1].headers["retry-after"],
+    )  # fmt: skip
+    assert 200 == (await other.get("/v1/apps")).status
+    busy.clock.advance(1)
+    assert 200 == (await tool.get("/v1/apps")).status
+
+
+@pytest.mark.case("99")
+async def test_a_strangers_failures_keep_nobody_out_who_is_known(busy: House) -> None:
+    api = await Callers.of(busy)
+    statuses = [(await api.stranger.get("/v1/apps")).status for _ in range(30)]
+    assert {401, 429} == set(statuses)
+    assert [429] * 5 == statuses[-5:]
+    assert 200 == (await api.runtime.get("/v1/apps")).status, "from the same address"
+    elsewhere = Caller(busy, None, client=("10.0.0.9", 1))
+    assert 401 == (await elsewhere.get("/v1/apps")).status
+    busy.clock.advance(60)
+    assert 401 == (await api.stranger.get("/v1/apps")).status
+
+
+async def test_what_was_settled_or_ended_once_is_not_settled_again(house: House, api: Callers) -> None:
+    await house.connect(await house.ask_link())
+    leased = (await api.runtime.get("/v1/agents/planner/events?wait=5")).json()
+    path = f"/v1/agents/planner/events/{leased['event']['eventId']}"
+    body = {"lease": leased["lease"]}
+    assert [204, 409] == [(await api.runtime.post(f"{path}/ack", body)).status for _ in range(2)]
+    for action in ("ack", "nack"):
+        again = await api.runtime.post(f"{path}/{action}", body)
+        assert (409, "leaseLost") == (again.status, again.code)
+    unknown = await api.runtime.post("/v1/agents/nobody/events/evt-x/ack", {"lease": "x"})
+    assert again.body == unknown.body or "leaseLost" == unknown.code

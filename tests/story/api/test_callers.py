@@ -1,0 +1,248 @@
+"""Who may call what: every operation of the table with every kind of caller; and tokens that are none of ours."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from oauthbroker.audit import CallRefused
+from oauthbroker.secret import Secret
+from oauthbroker.settings import ApiSocket, Settings, SocketCaller
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.turn_token import narrow
+from oauthbroker.web.api.examples import BODIES, PARAMETERS
+from oauthbroker.web.api.operations import OPERATIONS, Operation
+from oauthbroker.web.headers import PEER
+from tests.house import BASE, House, running, user_app
+from tests.story.api.kit import TOOLS, Answer, Caller, Callers
+
+MAY_SHOW = ("turn token", "access token", "ticket")
+KINDS = ("stranger", "runtime", "operator", "turn", "tool")
+
+
+def path_of(operation: Operation) -> str:
+    return operation.path.format(**PARAMETERS.get(operation.id, {}))
+
+
+async def call(operation: Operation, caller: Caller, kind: str = "runtime") -> Answer:
+    bodies = BODIES.get(operation.id, {})
+    body = bodies.get("turn" if kind in {"turn", "tool"} else kind, next(iter(bodies.values()), None))
+    if operation.method == "POST":
+        return await caller.post(path_of(operation), body, allow=MAY_SHOW)
+    return await caller.send(operation.method, path_of(operation), allow=MAY_SHOW)
+
+
+async def everybody(api: Callers) -> dict[str, Caller]:
+    begun = await api.begin()
+    turn, tool = api.holding(begun["turnToken"]), api.holding(begun["toolTokens"]["Tool/mail"])
+    return {"stranger": api.stranger, "runtime": api.runtime, "operator": api.operator, "turn": turn, "tool": tool}
+
+
+def is_for(operation: Operation, kind: str) -> bool:
+    whole = {"turn": {"turn", "wholeTurn"}, "tool": {"turn"}}.get(kind, {kind})
+    return not whole.isdisjoint(operation.who)
+
+
+@pytest.mark.case("79")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
+async def test_a_call_is_for_whom_the_table_says_and_for_nobody_else(
+    house: House, api: Callers, operation: Operation, kind: str
+) -> None:
+    answer = await call(operation, (await everybody(api))[kind], kind)
+    if kind == "stranger":
+        assert (401, "unauthenticated") == (answer.status, answer.code)
+        assert "Bearer" == answer.headers["www-authenticate"]
+    elif is_for(operation, kind):
+        assert answer.status in {*operation.answers, 400, 403, 404, 409}
+        assert answer.status < 300 or answer.code not in {"notAllowed", "unauthenticated", "turnEnded"}
+    else:
+        assert (403, "notAllowed") == (answer.status, answer.code)
+        refused = [entry for entry in house.audit.entries if isinstance(entry, CallRefused)]
+        assert [f"{operation.method} {operation.path}"] == [entry.route for entry in refused]
+        assert ("Tool/mail" if kind == "tool" else None) == refused[0].tool
+        assert refused[0].caller is not None
+
+
+async def _nothing(api: Callers) -> str:
+    return ""
+
+
+async def _forged(api: Callers) -> str:
+    return f"oabt.{'A' * 22}.{'B' * 43}"
+
+
+async def _signature_of_another(api: Callers) -> str:
+    one, two = (await api.begin())["turnToken"], (await api.begin())["turnToken"]
+    return ".".join((*one.split(".")[:-1], two.split(".")[-1]))
+
+
+async def _truncated(api: Callers) -> str:
+    return str((await api.begin())["turnToken"])[:-1]
+
+
+async def _caveat_taken_away(api: Callers) -> str:
+    parts = (await api.begin())["toolTokens"]["Tool/mail"].split(".")
+    return ".".join([*parts[:2], parts[-1]])
+
+
+async def _caveat_changed(api: Callers) -> str:
+    parts = (await api.begin())["toolTokens"]["Tool/mail"].split(".")
+    other = base64.urlsafe_b64encode(b'{"tool":"Tool/both"}').decode().rstrip("=")
+    return ".".join([*parts[:2], other, parts[-1]])
+
+
+async def _key_forged(api: Callers) -> str:
+    return f"oabk.{'A' * 22}.{'B' * 43}"
+
+
+async def _key_with_another_secret(api: Callers) -> str:
+    key, secret = await api.house.broker.api_keys.create("other", ["runtime"])
+    return f"{secret.reveal()[:-2]}xx"
+
+
+async def _key_removed(api: Callers) -> str:
+    key, secret = await api.house.broker.api_keys.create("other", ["runtime"])
+    await api.house.broker.api_keys.remove(key.id)
+    return secret.reveal()
+
+
+async def _key_expired(api: Callers) -> str:
+    _, secret = await api.house.broker.api_keys.create("other", ["runtime"], lives_seconds=1)
+    api.house.clock.advance(2)
+    return secret.reveal()
+
+
+async def _junk(api: Callers) -> str:
+    return "\x7f" * 5000
+
+
+NOT_OURS: list[Callable[[Callers], Awaitable[str]]] = [
+    _nothing, _forged, _signature_of_another, _truncated, _caveat_taken_away, _caveat_changed, _key_forged,
+    _key_with_another_secret, _key_removed, _key_expired, _junk,
+]  # fmt: skip
+
+
+@pytest.mark.case("79")
+@pytest.mark.parametrize("made", NOT_OURS, ids=lambda made: made.__name__)
+async def test_whatever_is_no_token_of_ours_is_told_one_and_the_same(
+    house: House, api: Callers, made: Callable[[Callers], Awaitable[str]]
+) -> None:
+    answer = await api.holding(await made(api)).post("/v1/tokens", {"oauthAppRef": "mail"})
+    plain = await api.stranger.post("/v1/tokens", {"oauthAppRef": "mail"})
+    assert (401, plain.body) == (answer.status, answer.body)
+    unsaid = {"x-request-id"}
+    assert {name: value for name, value in plain.headers.items() if name not in unsaid} == {
+        name: value for name, value in answer.headers.items() if name not in unsaid
+    }
+
+
+@pytest.mark.case("79")
+async def test_another_brokers_token_is_no_token_here(
+    house: House, api: Callers, identity_provider: IdentityProvider
+) -> None:
+    async with running(identity_provider, [user_app(identity_provider)], tools=TOOLS) as other:
+        token = (await (await Callers.of(other)).begin())["turnToken"]
+    answer = await api.holding(token).post("/v1/tokens", {"oauthAppRef": "mail"})
+    assert (401, "unauthenticated") == (answer.status, answer.code)
+
+
+@pytest.mark.case("79")
+async def test_a_token_ends_with_its_turn_and_with_time_and_says_so_only_to_who_holds_it(
+    house: House, api: Callers
+) -> None:
+    begun = await api.begin(ttlSeconds=60)
+    tool = api.holding(begun["toolTokens"]["Tool/mail"])
+    short = narrow(Secret(begun["turnToken"]), expires_at=house.clock.now().replace(microsecond=0))
+    assert (401, "turnEnded") == ((ended := await api.holding(short).get("/v1/apps")).status, ended.code)
+    assert 200 == (await tool.get("/v1/apps")).status
+    house.clock.advance(61)
+    assert (401, "turnEnded") == ((late := await tool.get("/v1/apps")).status, late.code)
+    begun = await api.begin()
+    assert [204, 204] == [(await api.runtime.delete(f"/v1/turns/{begun['turnId']}")).status for _ in range(2)]
+    for token in (begun["turnToken"], *begun["toolTokens"].values()):
+        assert "turnEnded" == (await api.holding(token).get("/v1/turn/pending")).code
+    refused = [entry.code for entry in house.audit.entries if isinstance(entry, CallRefused)]
+    assert {"turnEnded"} == set(refused)
+
+
+@pytest.mark.case("79")
+async def test_a_token_of_another_tool_gets_what_that_tool_may_and_no_more(house: House, api: Callers) -> None:
+    begun = await api.begin()
+    idle, mail = (api.holding(begun["toolTokens"][tool]) for tool in ("Tool/idle", "Tool/mail"))
+    assert ("appForbidden", 200) == ((no := await idle.post("/v1/tokens", {"oauthAppRef": "mail"})).code, no.status)
+    assert "appForbidden" == (await mail.post("/v1/tokens", {"oauthAppRef": "team"})).code
+    assert "scopeNotAllowed" == (await mail.post("/v1/tokens", {"oauthAppRef": "mail", "scopes": ["admin"]})).code
+    told = [(entry.code, entry.tool) for entry in house.audit.entries if isinstance(entry, CallRefused)]
+    assert [("appForbidden", "Tool/idle"), ("appForbidden", "Tool/mail"), ("scopeNotAllowed", "Tool/mail")] == told
+    unknown = api.holding(narrow(Secret(begun["turnToken"]), tool="Tool/nobody-knows"))
+    assert [] == (await unknown.get("/v1/apps")).json()["apps"]
+
+
+@pytest.mark.parametrize(
+    "scheme, status", [("Bearer", 200), ("bearer", 200), ("BEARER", 200), ("Basic", 401), ("", 401)]
+)
+async def test_a_bearer_is_sent_once_and_as_a_bearer(house: House, api: Callers, scheme: str, status: int) -> None:
+    header = ("authorization", f"{scheme} {api.runtime.bearer}".strip())
+    assert status == (await api.stranger.get("/v1/apps", headers=[header])).status
+    assert 401 == (await api.stranger.get("/v1/apps", headers=[header, header])).status
+
+
+async def test_users_of_this_machine_are_known_by_the_socket_and_by_nothing_they_say(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    socket = ApiSocket("/nowhere", callers=(SocketCaller(1000, frozenset({"runtime"})),))
+    settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), api_socket=socket)
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings) as house:
+
+        def behind(uid: int, bearer: str | None = None) -> Caller:
+            return Caller(house, bearer, client=None, extensions={PEER: {"uid": uid}})
+
+        assert 200 == (await behind(1000).get("/v1/apps")).status
+        assert (403, "notAllowed") == ((no := await behind(1000).get("/v1/grants")).status, no.code)
+        assert 401 == (await behind(1001).get("/v1/apps")).status
+        assert 401 == (await behind(1000, f"oabt.{'A' * 22}.{'B' * 43}").get("/v1/apps")).status, "a bearer wins"
+        _, operator = await house.broker.api_keys.create("operator", ["operator"])
+        Canaries.active().add(operator, "API key")
+        assert 200 == (await behind(1000, operator.reveal()).get("/v1/grants")).status
+        said = {"x-oauthbroker-peer": "1000", "oauthbroker.peer": "1000"}
+        assert 401 == (await Caller(house).get("/v1/apps", headers=said)).status
+
+
+async def test_a_tool_sees_the_apps_and_scopes_it_may_ask_for(house: House, api: Callers) -> None:
+    def told(answer: Answer) -> dict[str, Any]:
+        return {app["name"]: app["scopes"] for app in answer.json()["apps"]}
+
+    everything = {name: ["read", "write", "admin"] for name in ("files", "mail", "team")}
+    assert everything == told(await api.runtime.get("/v1/apps")) == told(await (await api.turn()).get("/v1/apps"))
+    assert {"mail": ["read", "write"]} == told(await (await api.tool("Tool/mail")).get("/v1/apps"))
+    assert set() == set(told(await (await api.tool("Tool/idle")).get("/v1/apps")))
+    secret = house.broker.bundle.apps["mail"].client.client_secret
+    assert secret is not None
+    assert secret.reveal() not in (await api.runtime.get("/v1/apps")).text
+
+
+async def test_a_token_is_narrowed_for_who_cannot_do_it_and_never_widened(house: House, api: Callers) -> None:
+    turn = await api.turn()
+    body = {"tool": "Tool/both", "apps": [{"oauthAppRef": "mail", "scopes": ["read"]}], "ttlSeconds": 60}
+    narrowed = (await turn.post("/v1/turn/narrow", body, allow=MAY_SHOW)).json()
+    Canaries.active().add(narrowed["turnToken"], "turn token")
+    tool = api.holding(narrowed["turnToken"])
+    assert [("mail", ["read"])] == [(app["name"], app["scopes"]) for app in (await tool.get("/v1/apps")).json()["apps"]]
+    wider = {"apps": [{"oauthAppRef": "team"}, {"oauthAppRef": "mail"}], "ttlSeconds": 3600}
+    again = (await tool.post("/v1/turn/narrow", wider, allow=MAY_SHOW)).json()
+    Canaries.active().add(again["turnToken"], "turn token")
+    apps = (await api.holding(again["turnToken"]).get("/v1/apps")).json()["apps"]
+    assert [("mail", ["read"])] == [(app["name"], app["scopes"]) for app in apps]
+    assert narrowed["expiresAt"] == again["expiresAt"]
+    house.clock.advance(61)
+    assert "turnEnded" == (await tool.get("/v1/apps")).code
+    many = turn
+    for _ in range(16):
+        one = await many.post("/v1/turn/narrow", {"ttlSeconds": 600}, allow=MAY_SHOW)
+        Canaries.active().add(one.json()["turnToken"], "turn token")
+        many = api.holding(one.json()["turnToken"])
+    assert (400, "requestInvalid") == ((no := await many.post("/v1/turn/narrow", {"ttlSeconds": 1})).status, no.code)

@@ -1,0 +1,248 @@
+"""One story, told by an embedded tool, by the async client and by the sync client: nobody can tell them apart."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from oauthbroker.client import (
+    AuthorizationRequired,
+    BrokerError,
+    Code,
+    Failed,
+    OAuth,
+    Options,
+    Ready,
+    Runtime,
+    SessionOutcome,
+    SyncOAuth,
+)
+from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests.house import ALICE, BASE, House, global_app, running, turn, user_app
+from tests.story.api.clients import TOOLS, WAYS, Face, Way, listening, reached
+
+
+class Stage:
+    """A house whose API is served over TCP, and a key for it."""
+
+    def __init__(self, house: House, url: str, key: Secret) -> None:
+        self.house = house
+        self.url = url
+        self.key = key
+
+
+@pytest.fixture
+async def stage(identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries) -> AsyncIterator[Stage]:
+    apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        host = f"127.0.0.1:{door.getsockname()[1]}"
+        settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
+        async with (
+            running(identity_provider, apps, clock=test_clock, tools=TOOLS, settings=settings) as house,
+            listening(house.broker.doors.api, door) as url,
+        ):
+            _, key = await house.broker.api_keys.create("runtime", ["runtime", "operator"])
+            canaries.add(key, "API key")
+            yield Stage(house, url, key)
+
+
+@pytest.fixture(params=WAYS)
+async def face(request: pytest.FixtureRequest, stage: Stage) -> AsyncIterator[Face]:
+    way: Way = request.param
+    async with reached(way, stage.house.broker, stage.url, stage.key, turn()) as face:
+        yield face
+
+
+async def test_the_whole_story_from_a_link_to_a_token_that_was_refused(stage: Stage, face: Face) -> None:
+    assert await face.pending() is None
+    asked = await face.ask("OAuthApp/mail", ["read"])
+    assert isinstance(asked, AuthorizationRequired)
+    assert ("noGrant", None) == (asked.reason, asked.device_code)
+    block = await face.pending()
+    assert block is not None
+    assert "auth.pending" == block["type"]
+    [item] = block["items"]
+    assert (asked.auth_session_id, asked.authorization_url) == (item["authSessionId"], item["authorizationUrl"])
+    assert {"kind": "OAuthApp", "name": "mail"} == item["oauthAppRef"]
+    assert SessionOutcome("pending") == await face.wait(asked.auth_session_id, 0)
+    page = await stage.house.connect(asked)
+    assert 200 == page.status
+    assert SessionOutcome("completed") == await face.wait(asked.auth_session_id, 5)
+    delivery = await face.lease()
+    assert (f"evt-{asked.auth_session_id}-auth.granted", "auth.granted", 1) == (
+        delivery.id,
+        delivery.type,
+        delivery.attempt,
+    )
+    event = delivery.to_json()
+    assert (["read"], ALICE) == (event["payload"]["scopesGranted"], event["payload"]["subject"])
+    assert turn().resume_target == delivery.event.target
+    assert await face.ack(delivery)
+    assert not await face.ack(delivery)
+    assert await face.lease() is None
+    assert await face.pending() is None
+    ready = await face.ask("mail", ["read"])
+    assert isinstance(ready, Ready)
+    assert stage.house.idp.is_alive(ready.access_token)
+    assert (("read",), "bearer", False) == (ready.scopes, ready.token_type.lower(), ready.degraded)
+    assert ready.expires_at is not None
+    newer = await face.reject("mail", ready.access_token)
+    assert isinstance(newer, AuthorizationRequired | Ready)
+    printed = await face.ask_as_specified({"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}, "scopes": ["read"]})
+    assert "ready" == printed["status"]
+    assert {"status", "accessToken", "tokenType", "expiresAt", "scopes"} == printed.keys()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], Code]] = {
+    "no such app": ({"app": "nothing", "tool": None}, Code.OAUTH_APP_NOT_FOUND),
+    "not this tool's app": ({"app": "files"}, Code.APP_FORBIDDEN),
+    "beyond the tool's scopes": ({"app": "mail", "scopes": ["admin"]}, Code.SCOPE_NOT_ALLOWED),
+    "beyond the app's scopes": ({"app": "mail", "scopes": ["root"], "tool": None}, Code.SCOPE_NOT_ALLOWED),
+    "not the name of an app": ({"app": "Tool/mail"}, Code.REQUEST_INVALID),
+    "scopes that are a text": ({"app": "mail", "scopes": "read"}, Code.SCOPE_NOT_ALLOWED),
+}
+
+
+@pytest.mark.parametrize("request_, code", REFUSED.values(), ids=REFUSED)
+async def test_what_is_refused_has_the_same_code_everywhere(face: Face, request_: dict[str, Any], code: Code) -> None:
+    failed = await face.ask(**request_)
+    assert isinstance(failed, Failed), failed
+    assert (code, False) == (failed.code, failed.retryable)
+    assert failed.message
+
+
+async def test_a_request_of_another_form_is_refused_alike(face: Face) -> None:
+    for request in ({}, {"oauthAppRef": "OAuthApp/mail", "subject": ALICE}, {"oauthAppRef": 1}):
+        assert "requestInvalid" == (await face.ask_as_specified(request))["error"]["code"]
+
+
+async def test_taking_a_request_back_ends_it_everywhere(face: Face) -> None:
+    asked = await face.ask("mail")
+    assert isinstance(asked, AuthorizationRequired)
+    assert await face.cancel(asked.auth_session_id)
+    assert not await face.cancel(asked.auth_session_id)
+    assert (await face.wait(asked.auth_session_id, 1)).status in {"expired", "failed"}
+
+
+async def test_an_event_that_is_given_back_comes_again(stage: Stage, face: Face) -> None:
+    asked = await face.ask("mail")
+    assert isinstance(asked, AuthorizationRequired)
+    await stage.house.connect(asked)
+    assert (await face.wait(asked.auth_session_id, 5)).status == "completed"
+    first = await face.lease()
+    assert await face.nack(first)
+    stage.house.clock.advance(60)
+    second = await face.lease()
+    assert (first.id, 2) == (second.id, second.attempt)
+    assert await face.ack(second)
+
+
+async def test_a_token_of_a_turn_that_is_over_is_told_so_and_nothing_more(stage: Stage) -> None:
+    async with Runtime(stage.url, stage.key) as runtime:
+        async with runtime.turn(turn(), tools=["Tool/mail"]) as begun:
+            oauth = begun.oauth("Tool/mail")
+            assert isinstance(await oauth.get_access_token("mail"), AuthorizationRequired)
+        failed = await oauth.get_access_token("mail")
+        assert isinstance(failed, Failed)
+        assert (Code.TURN_ENDED, False) == (failed.code, failed.retryable)
+        with pytest.raises(BrokerError, match="turnEnded"):
+            await oauth.pending()
+
+
+async def test_a_sub_tool_gets_less_and_nobody_had_to_be_asked(stage: Stage) -> None:
+    async with Runtime(stage.url, stage.key) as runtime, runtime.turn(turn(), tools=TOOLS) as begun:
+        tool = begun.oauth("Tool/mail")
+        reader = tool.narrow(apps={"mail": ["read"]}, expires_at=stage.house.clock.now() + timedelta(seconds=30))
+        assert isinstance(await reader.get_access_token("mail", ["read"]), AuthorizationRequired)
+        refused = await reader.get_access_token("mail", ["write"])
+        assert isinstance(refused, Failed)
+        assert Code.SCOPE_NOT_ALLOWED is refused.code
+        other = await tool.narrow(apps={"files": None}).get_access_token("files")
+        assert isinstance(other, Failed)
+        assert Code.APP_FORBIDDEN is other.code
+        assert [["read"]] == [list(app.scopes) for app in await reader.apps()]
+        stage.house.clock.advance(31)
+        late = await reader.get_access_token("mail", ["read"])
+        assert isinstance(late, Failed)
+        assert Code.TURN_ENDED is late.code
+        assert isinstance(await tool.get_access_token("mail", ["write"]), AuthorizationRequired)
+
+
+async def test_links_that_leave_the_transcript_are_for_the_runtime_alone(stage: Stage) -> None:
+    async with Runtime(stage.url, stage.key) as runtime, runtime.turn(turn(), tools=TOOLS, private_links=True) as begun:
+        asked = await begun.oauth().get_access_token("mail")
+        assert isinstance(asked, AuthorizationRequired)
+        block = await begun.pending()
+        assert block is not None
+        assert "authorizationUrl" not in block["items"][0]
+        [link] = await begun.links()
+        assert (asked.auth_session_id, ALICE) == (link["authSessionId"], link["subject"])
+        assert (await stage.house.connect(replace(asked, authorization_url=link["authorizationUrl"]))).status == 200
+
+
+async def test_what_operators_do_is_the_same_over_the_api(stage: Stage) -> None:
+    await stage.house.connected()
+    async with Runtime(stage.url, stage.key) as runtime:
+        assert {"mail", "files", "team"} == {app.name for app in await runtime.apps()}
+        [grant] = [grant async for grant in runtime.grants(app="mail")]
+        [same] = [grant async for grant in stage.house.broker.grants.list(app="mail")]
+        assert same == grant
+        assert "done" == await runtime.revoke(grant.grantId)
+        assert await runtime.revoke(grant.grantId) is None
+        assert [] == [grant async for grant in runtime.grants(state="live")]
+        url, until = await runtime.connections_link({"user": ALICE})
+        assert url.startswith(BASE)
+        assert until > stage.house.clock.now()
+
+
+async def test_a_key_is_no_turn_and_a_turn_no_key(stage: Stage) -> None:
+    async with OAuth(stage.url, stage.key) as oauth:
+        failed = await oauth.get_access_token("mail")
+        assert isinstance(failed, Failed)
+        assert Code.NOT_ALLOWED is failed.code
+    async with (
+        Runtime(stage.url, stage.key) as runtime,
+        runtime.turn(turn()) as begun,
+        Runtime(stage.url, begun.token) as pretender,
+    ):
+        with pytest.raises(BrokerError, match="notAllowed"):
+            await pretender.begin(turn())
+
+
+async def test_events_are_iterated_until_somebody_stops(stage: Stage) -> None:
+    async with Runtime(stage.url, stage.key) as runtime:
+        waiting = asyncio.create_task(anext(runtime.events("planner", wait=1)))
+        await stage.house.connected()
+        delivery = await asyncio.wait_for(waiting, 10)
+        assert "auth.granted" == delivery.type
+        assert await delivery.ack()
+
+
+@pytest.mark.slow
+async def test_a_server_that_restarts_between_two_calls_is_no_trouble(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """Same port, same store, another server; the sync client, as a blocking tool has it."""
+    apps = [user_app(identity_provider)]
+    door = socket.create_server(("127.0.0.1", 0))
+    address = door.getsockname()
+    settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(f"127.0.0.1:{address[1]}",))
+    async with running(identity_provider, apps, clock=test_clock, settings=settings) as house:
+        begun = await house.broker.turns.begin(turn())
+        oauth: SyncOAuth
+        async with listening(house.broker.doors.api, door) as url:
+            oauth = SyncOAuth(url, begun.token, Options(timeout=10))
+            assert isinstance(await asyncio.to_thread(oauth.get_access_token, "mail"), AuthorizationRequired)
+        gone = asyncio.create_task(asyncio.to_thread(oauth.get_access_token, "mail"))
+        await asyncio.sleep(0.05)
+        async with listening(house.broker.doors.api, socket.create_server(address)):
+            assert isinstance(await gone, AuthorizationRequired)
+        await asyncio.to_thread(oauth.close)

@@ -1,0 +1,289 @@
+"""Events over HTTP: long polling and streams, and that no event is lost with whoever asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from oauthbroker.clock import from_iso
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.queues import Queues
+from oauthbroker.settings import Limits
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.web.api import streaming
+from oauthbroker.web.api.models import LeasedEvent
+from tests.house import House, running, turn, user_app
+from tests.story.api.kit import TOOLS, Callers, Exchange
+
+EVENTS = "/v1/agents/planner/events"
+STREAM = {"accept": "text/event-stream"}
+
+
+async def granted(house: House, count: int = 1, first: int = 0) -> None:
+    """So many conversations wait, somebody agrees, and all of them are to be woken."""
+    asked = [await house.ask_link(of=turn(instance=f"thread {number}")) for number in range(first, first + count)]
+    await house.connect(asked[0])
+    for _ in range(200):
+        await asyncio.sleep(0.01)
+        index, _ = await house.broker.events._queues._read("planner")
+        if len(index.waiting) >= count:
+            return
+    raise AssertionError("no event came")
+
+
+async def waiting(house: House) -> list[tuple[int, bool]]:
+    """(attempts, leased) of every event."""
+    index, _ = await house.broker.events._queues._read("planner")
+    return [(item.attempts, item.lease is not None) for item in index.waiting]
+
+
+async def until(said: Any, *, tries: int = 300) -> None:
+    for _ in range(tries):
+        if await said():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to that")
+
+
+async def test_an_event_comes_with_its_lease_and_goes_when_it_is_settled(house: House, api: Callers) -> None:
+    await granted(house)
+    answer = await api.runtime.get(EVENTS)
+    leased = LeasedEvent.model_validate_json(answer.body)
+    assert (1, "auth.granted", "thread 0") == (leased.attempt, leased.event.type, leased.event.instanceKey)
+    assert 60 == (from_iso(answer.json()["leaseExpiresAt"]) - house.clock.now()).total_seconds()
+    assert 204 == (await api.runtime.get(EVENTS)).status, "it is leased"
+    path = f"{EVENTS}/{leased.event.eventId}"
+    body = {"lease": leased.lease}
+    assert 204 == (await api.runtime.post(f"{path}/nack", body)).status
+    assert (409, "leaseLost") == ((lost := await api.runtime.post(f"{path}/ack", body)).status, lost.code)
+    house.clock.advance(10)
+    again = (await api.runtime.get(EVENTS)).json()
+    assert (2, leased.event.eventId) == (again["attempt"], again["event"]["eventId"])
+    assert 204 == (await api.runtime.post(f"{path}/ack", {"lease": again["lease"]})).status
+    assert [] == await waiting(house)
+
+
+async def test_who_waits_is_answered_as_soon_as_there_is_an_event(house: House, api: Callers) -> None:
+    async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
+        await asyncio.sleep(0.05)
+        assert not exchange.started.is_set()
+        await house.connect(await house.ask_link())
+        leased = json.loads(await exchange.part())
+        assert "auth.granted" == leased["event"]["type"]
+
+
+async def test_who_has_waited_long_enough_gets_nothing(house: House, api: Callers) -> None:
+    async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
+        await asyncio.sleep(0.05)
+        house.clock.advance(61)
+        await asyncio.wait_for(exchange.started.wait(), 2)
+        assert 204 == exchange.status
+
+
+@pytest.mark.case("93")
+async def test_a_caller_who_left_takes_no_event_along(house: House, api: Callers) -> None:
+    async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
+        await asyncio.sleep(0.05)
+        await exchange.leave()
+    await granted(house)
+    assert [(0, False)] == await waiting(house)
+    assert 1 == (await api.runtime.get(EVENTS)).json()["attempt"]
+
+
+@pytest.mark.case("93")
+async def test_a_caller_who_leaves_while_the_event_is_being_leased_gives_it_back_uncounted(
+    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await granted(house)
+    leasing, left, whole = asyncio.Event(), asyncio.Event(), Queues.lease
+
+    async def slowly(self: Queues, agent: str) -> Any:
+        delivery = await whole(self, agent)
+        leasing.set()
+        await left.wait()
+        return delivery
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queues, "lease", slowly)
+        async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
+            await asyncio.wait_for(leasing.wait(), 2)
+            assert [(1, True)] == await waiting(house)
+            exchange.left.set()
+            await asyncio.sleep(0.02)
+            left.set()
+    assert [(0, False)] == await waiting(house)
+
+
+@pytest.mark.case("93")
+@pytest.mark.parametrize("headers", [{}, STREAM])
+async def test_a_request_that_is_cancelled_gives_its_event_back(
+    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+) -> None:
+    await granted(house)
+    leasing, whole = asyncio.Event(), Queues.lease
+
+    async def slowly(self: Queues, agent: str) -> Any:
+        delivery = await whole(self, agent)
+        leasing.set()
+        await asyncio.sleep(0.05)
+        return delivery
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queues, "lease", slowly)
+        exchange = Exchange()
+        task = asyncio.create_task(api.runtime._run(exchange, "GET", f"{EVENTS}?wait=60", headers=headers))
+        await asyncio.wait_for(leasing.wait(), 2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert [(0, False)] == await waiting(house)
+
+
+@pytest.mark.parametrize("headers", [{}, STREAM])
+async def test_whoever_waits_is_let_go_when_the_broker_ends(
+    house: House, api: Callers, headers: dict[str, str]
+) -> None:
+    async with api.runtime.open("GET", f"{EVENTS}?wait=60", headers=headers) as exchange:
+        await asyncio.sleep(0.05)
+        house.broker.life.stop()
+        assert exchange.task is not None
+        await asyncio.wait_for(asyncio.shield(exchange.task), 2)
+        assert exchange.status == (200 if headers else 204)
+
+
+def messages(text: str) -> list[dict[str, Any]]:
+    """The events of a stream, by the rules of server-sent events."""
+    found = []
+    for block in text.split("\n\n"):
+        lines = [line.partition(": ") for line in block.splitlines() if line and not line.startswith(":")]
+        fields = {name: value for name, _, value in lines}
+        if fields:
+            assert {"id", "event", "data"} == set(fields)
+            said = json.loads(fields["data"])
+            LeasedEvent.model_validate(said)
+            assert (fields["id"], fields["event"]) == (said["event"]["eventId"], said["event"]["type"])
+            found.append(said)
+    return found
+
+
+async def read(exchange: Exchange, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        found += messages((await exchange.part()).decode())
+    return found
+
+
+async def test_a_stream_says_at_once_that_it_is_there_and_then_every_event(house: House, api: Callers) -> None:
+    async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
+        assert b":\n\n" == await exchange.part()
+        assert 200 == exchange.status
+        assert exchange.headers["content-type"].startswith("text/event-stream")
+        assert ("no-store", "no") == (exchange.headers["cache-control"], exchange.headers["x-accel-buffering"])
+        assert "content-length" not in exchange.headers
+        await granted(house, count=3)
+        found = await read(exchange, 3)
+        assert {"thread 0", "thread 1", "thread 2"} == {each["event"]["instanceKey"] for each in found}
+        for each in found:
+            path = f"{EVENTS}/{each['event']['eventId']}/ack"
+            assert 204 == (await api.runtime.post(path, {"lease": each["lease"]})).status
+    assert [] == await waiting(house)
+
+
+async def test_a_stream_that_has_nothing_to_say_says_so_every_quarter_of_a_minute(house: House, api: Callers) -> None:
+    async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
+        assert b":\n\n" == await exchange.part()
+        for _ in range(3):
+            await asyncio.sleep(0.05)
+            assert exchange.parts.empty()
+            house.clock.advance(streaming.HEARTBEAT_SECONDS)
+            assert b":\n\n" == await exchange.part()
+
+
+async def test_a_conversation_gets_its_next_event_when_the_one_before_is_settled(house: House, api: Callers) -> None:
+    first = await house.ask_link()
+    await house.connect(first)
+    second = await house.ask_link("files")
+    await house.connect(second)
+
+    async def both_are_there() -> bool:
+        return 2 == len(await waiting(house))
+
+    await until(both_are_there)
+    async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
+        [one] = await read(exchange, 1)
+        await asyncio.sleep(0.3)
+        assert exchange.parts.empty()
+        path = f"{EVENTS}/{one['event']['eventId']}/ack"
+        assert 204 == (await api.runtime.post(path, {"lease": one["lease"]})).status
+        [two] = await read(exchange, 1)
+        assert {"mail", "files"} == {each["event"]["payload"]["oauthAppRef"]["name"] for each in (one, two)}
+
+
+async def test_a_stream_holds_so_many_unsettled_events_and_no_more(
+    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "MOST_UNSETTLED", 2)
+    await granted(house, count=4)
+    async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
+        found = await read(exchange, 2)
+        await asyncio.sleep(0.3)
+        assert exchange.parts.empty()
+        assert 2 == sum(leased for _, leased in await waiting(house))
+        path = f"{EVENTS}/{found[0]['event']['eventId']}/ack"
+        assert 204 == (await api.runtime.post(path, {"lease": found[0]["lease"]})).status
+        assert 1 == len(await read(exchange, 1))
+        house.clock.advance(61)  # what was never settled is nobody's any more, and comes again
+        assert {2} <= {each["attempt"] for each in await read(exchange, 2)}
+
+
+@pytest.mark.case("93")
+async def test_what_was_written_to_a_stream_keeps_its_lease_when_the_caller_leaves(house: House, api: Callers) -> None:
+    """Nobody knows whether it was read; two who handle it at once would be worse than a minute's wait."""
+    await granted(house, count=2)
+    async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
+        found = await read(exchange, 2)
+    assert [(1, True)] * 2 == await waiting(house)
+    path = f"{EVENTS}/{found[0]['event']['eventId']}/ack"
+    assert 204 == (await api.runtime.post(path, {"lease": found[0]["lease"]})).status
+    house.clock.advance(61)
+    assert 2 == (await api.runtime.get(EVENTS)).json()["attempt"]
+
+
+@pytest.mark.case("94")
+async def test_an_event_that_nobody_can_handle_ends_as_a_dead_letter_over_http_too(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    limits = Limits(queue_attempts=2)
+    async with running(
+        identity_provider, [user_app(identity_provider)], clock=test_clock, tools=TOOLS, limits=limits
+    ) as house:
+        api = await Callers.of(house)
+        await granted(house)
+        for _ in range(2):
+            leased = (await api.runtime.get(EVENTS)).json()
+            path = f"{EVENTS}/{leased['event']['eventId']}/nack"
+            assert 204 == (await api.runtime.post(path, {"lease": leased["lease"]})).status
+            test_clock.advance(700)
+        assert 204 == (await api.runtime.get(EVENTS)).status
+        assert 1 == len(await house.broker.events.dead("planner"))
+
+
+@pytest.mark.parametrize("agent", ["planner", "no one", "플래너", "a:b@c", "..x"])
+async def test_an_agent_of_any_name_has_a_queue(house: House, api: Callers, agent: str) -> None:
+    assert 204 == (await api.runtime.get(f"/v1/agents/{agent}/events")).status
+
+
+async def test_a_stream_over_a_store_that_does_not_work_ends_and_says_why_in_the_log(
+    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: Queues, agent: str) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
+        assert b":\n\n" == await exchange.part()
+        monkeypatch.setattr(Queues, "lease", fail)
+        assert exchange.task is not None
+        await asyncio.wait_for(asyncio.shield(exchange.task), 2)
+    assert '"code": "storeUnavailable"' in house.log.getvalue()

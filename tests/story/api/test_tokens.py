@@ -1,0 +1,139 @@
+"""The token call over HTTP: what it answers is, letter by letter, what the same call answers in the process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pydantic import TypeAdapter
+
+from oauthbroker.context import OAuthContext
+from oauthbroker.testing import connect_through
+from oauthbroker.web.api.models import TokenResultBody
+from tests.house import House, turn
+from tests.story.api.kit import Callers
+
+RESULT: TypeAdapter[Any] = TypeAdapter(TokenResultBody)
+MAY_SHOW = ("access token", "ticket")
+
+
+def spelt(result: dict[str, Any]) -> str:
+    return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+
+
+def embedded(house: House, tool: str = "Tool/both", of: Any = None) -> OAuthContext:
+    return house.broker.oauth(of or turn(), tool)
+
+
+async def both(house: House, api: Callers, request: dict[str, Any], tool: str = "Tool/both", **more: Any) -> str:
+    """The answer over HTTP, which is the same as the one in the process."""
+    caller = await api.tool(tool, **more)
+    over_http = await caller.post("/v1/tokens", request, allow=MAY_SHOW)
+    assert (200, "application/json") == (over_http.status, over_http.headers["content-type"])
+    subjects = {name: value for name, value in more.items() if name in {"user", "team"}}
+    in_process = await embedded(house, tool, turn(**subjects)).getAccessToken(request)
+    assert spelt(in_process).encode() == over_http.body
+    RESULT.validate_json(over_http.body)
+    return str(in_process["status"])
+
+
+async def test_all_three_results_are_the_same_over_http_and_in_the_process(house: House, api: Callers) -> None:
+    request = {"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}, "scopes": ["read"], "minTtlSeconds": 60}
+    assert "authorization_required" == await both(house, api, request)
+    await house.connected()
+    assert "ready" == await both(house, api, request)
+    assert "error" == await both(house, api, {"oauthAppRef": "nothing"})
+
+
+@pytest.mark.parametrize(
+    "code, request_body, tool, more",
+    [
+        ("oauthAppNotFound", {"oauthAppRef": "OAuthApp/nothing"}, "Tool/both", {}),
+        ("appForbidden", {"oauthAppRef": "files"}, "Tool/both", {}),
+        ("appForbidden", {"oauthAppRef": "mail"}, "Tool/idle", {}),
+        ("scopeNotAllowed", {"oauthAppRef": "mail", "scopes": ["admin"]}, "Tool/mail", {}),
+        ("scopeNotAllowed", {"oauthAppRef": "mail", "scopes": ["read", "read"]}, "Tool/mail", {}),
+        ("scopeNotAllowed", {"oauthAppRef": "mail", "scopes": [""]}, "Tool/mail", {}),
+        ("subjectUnavailable", {"oauthAppRef": "mail"}, "Tool/mail", {"user": None}),
+        ("subjectUnavailable", {"oauthAppRef": "team"}, "Tool/both", {"team": None}),
+    ],
+)
+@pytest.mark.case("37", "43")
+async def test_an_error_is_a_result_and_the_same_everywhere(
+    house: House, api: Callers, code: str, request_body: dict[str, Any], tool: str, more: dict[str, Any]
+) -> None:
+    assert "error" == await both(house, api, request_body, tool, **more)
+    answer = await (await api.tool(tool, **more)).post("/v1/tokens", request_body)
+    assert code == answer.code
+
+
+@pytest.mark.parametrize(
+    "code, trouble",
+    [
+        ("providerRateLimited", lambda refresh: refresh.busy(30, 429, times=None)),
+        ("providerUnreachable", lambda refresh: refresh.busy(None, 503, times=None)),
+        ("appMisconfigured", lambda refresh: refresh.refuse("invalid_client", 401, times=None)),
+    ],
+)
+async def test_a_providers_trouble_is_the_same_everywhere(
+    house: House, api: Callers, code: str, trouble: Callable[[Any], None]
+) -> None:
+    await house.connected()
+    house.clock.advance(24 * 3600)
+    trouble(house.idp.script.client("client-mail").refresh)
+    request = {"oauthAppRef": "mail"}
+    await embedded(house).getAccessToken(request)  # from now on the circuit answers, with the same seconds to wait
+    assert "error" == await both(house, api, request)
+    answer = await (await api.tool("Tool/both")).post("/v1/tokens", request)
+    assert (200, code) == (answer.status, answer.code)
+
+
+async def test_a_time_to_live_that_nobody_has_is_the_same_everywhere(house: House, api: Callers) -> None:
+    await house.connected()
+    request = {"oauthAppRef": "mail", "minTtlSeconds": 10 * 24 * 3600}
+    assert "error" == await both(house, api, request)
+    assert "minTtlUnsatisfiable" == (await (await api.tool("Tool/both")).post("/v1/tokens", request)).code
+
+
+async def test_a_rejected_token_is_renewed_and_the_answer_is_a_result(house: House, api: Callers) -> None:
+    old = await house.connected()
+    tool = await api.tool("Tool/both")
+    body = {"oauthAppRef": "mail", "accessToken": old.access_token.reveal()}
+    answer = await tool.post("/v1/tokens/rejected", body, allow=MAY_SHOW)
+    assert (200, "ready") == (answer.status, answer.json()["status"])
+    assert old.access_token.reveal() != answer.json()["accessToken"]
+    RESULT.validate_json(answer.body)
+    refused = await tool.post("/v1/tokens/rejected", {"oauthAppRef": "files", "accessToken": "x"})
+    assert (200, "appForbidden") == (refused.status, refused.code)
+
+
+async def test_another_account_can_be_asked_for(house: House, api: Callers) -> None:
+    await house.connected()
+    tool = await api.tool("Tool/both")
+    answer = await tool.post("/v1/tokens", {"oauthAppRef": "mail", "switchAccount": True}, allow=MAY_SHOW)
+    assert ("authorization_required", "noGrant") == (answer.json()["status"], answer.json()["reason"])
+
+
+async def test_the_whole_story_over_http(house: House, api: Callers) -> None:
+    """A tool asks, a person agrees, the agent is woken up, the tool asks again."""
+    begun = await api.begin()
+    tool = api.holding(begun["toolTokens"]["Tool/mail"])
+    asked = (await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, allow=MAY_SHOW)).json()
+    assert "authorization_required" == asked["status"]
+    pending = (await tool.get("/v1/turn/pending", allow=MAY_SHOW)).json()
+    assert [asked["authorizationUrl"]] == [item["authorizationUrl"] for item in pending["items"]]
+    assert 204 == (await api.runtime.get("/v1/agents/planner/events")).status
+    assert 200 == (await connect_through(house.browser(), house.idp, asked["authorizationUrl"], "alice")).status
+    leased = (await api.runtime.get("/v1/agents/planner/events?wait=5")).json()
+    assert ("auth.granted", 1) == (leased["event"]["type"], leased["attempt"])
+    event = leased["event"]["eventId"]
+    assert 204 == (await api.runtime.post(f"/v1/agents/planner/events/{event}/ack", {"lease": leased["lease"]})).status
+    ready = (await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, allow=MAY_SHOW)).json()
+    assert ["read", "write"] == ready["scopes"]
+    assert house.idp.is_alive(ready["accessToken"])
+    assert [] == (await tool.get("/v1/turn/pending")).json()["items"]
+    assert 204 == (await api.runtime.delete(f"/v1/turns/{begun['turnId']}")).status
+    assert (401, "turnEnded") == ((over := await tool.post("/v1/tokens", {"oauthAppRef": "mail"})).status, over.code)
