@@ -1,6 +1,7 @@
 """The anchor of the audit log: how far the chain was known to reach, so that a cut end is noticed.
 
-`audit.anchor` holds two slots, written in turn, so that one is whole whenever the machine stops.
+`audit.anchor` is written in place, in one piece that a disk's sector holds: no older anchor is left on the disk for somebody
+without the key to put back.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oauthbroker.audit_chain import AuditKeys, Head, members
+from oauthbroker.audit_folder import lock
 
 NAME = "audit.anchor"
-SLOT = 256
+SIZE = 256
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -28,13 +30,16 @@ class Anchor:
 
 
 def read_anchor(folder: Path, keys: AuditKeys) -> Anchor | None:
-    """The newest anchor; None where there is none of this store. Raises OSError."""
+    """The anchor; None where there is none of this store. Raises OSError."""
     try:
         descriptor = os.open(folder / NAME, os.O_RDONLY | _SAFE)
     except FileNotFoundError:
         return None
     try:
-        return _newest(_slots(descriptor, keys))
+        found = _read(descriptor, keys)
+        if found is None and lock(descriptor):  # somebody may have been at it just now
+            found = _read(descriptor, keys)
+        return found
     finally:
         os.close(descriptor)
 
@@ -47,20 +52,18 @@ def write_anchor(folder: Path, keys: AuditKeys, anchor: Anchor) -> bool:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        slots = _slots(descriptor, keys)
-        newest = _newest(slots)
-        if newest is None or newest.head.seq < anchor.head.seq:
-            number = 1 if newest is not None and newest == slots[0] else 0
-            _put(descriptor, number * SLOT, _text(keys, anchor))
-            if newest is None or newest.file != anchor.file:
+        kept = _read(descriptor, keys)
+        if kept is None or kept.head.seq < anchor.head.seq:
+            _put(descriptor, _text(keys, anchor))
+            if kept is None or kept.file != anchor.file:
                 _sync_names(folder)
         return True
     finally:
         os.close(descriptor)
 
 
-def _put(descriptor: int, offset: int, text: bytes) -> None:
-    if os.pwrite(descriptor, text, offset) != len(text):
+def _put(descriptor: int, text: bytes) -> None:
+    if os.pwrite(descriptor, text, 0) != len(text):
         raise OSError("the anchor was not written whole")
     os.fsync(descriptor)
 
@@ -76,21 +79,12 @@ def _sync_names(folder: Path) -> None:
 
 def _text(keys: AuditKeys, anchor: Anchor) -> bytes:
     body = json.dumps({"seq": anchor.head.seq, "mac": anchor.head.mac.decode(), "file": anchor.file}).encode()
-    return (b"%b %b" % (keys.seal_anchor(body), body)).ljust(SLOT - 1) + b"\n"
+    return (b"%b %b" % (keys.seal_anchor(body), body)).ljust(SIZE - 1) + b"\n"
 
 
-def _slots(descriptor: int, keys: AuditKeys) -> tuple[Anchor | None, Anchor | None]:
-    text = os.pread(descriptor, 2 * SLOT, 0)
-    return _slot(keys, text[:SLOT]), _slot(keys, text[SLOT:])
-
-
-def _slot(keys: AuditKeys, text: bytes) -> Anchor | None:
-    seal, _, body = text.rstrip().partition(b" ")
+def _read(descriptor: int, keys: AuditKeys) -> Anchor | None:
+    seal, _, body = os.pread(descriptor, SIZE, 0).rstrip().partition(b" ")
     if not hmac.compare_digest(seal, keys.seal_anchor(body)):
         return None
     found = members(body)
     return Anchor(Head(found["seq"], found["mac"].encode()), found["file"])
-
-
-def _newest(slots: tuple[Anchor | None, Anchor | None]) -> Anchor | None:
-    return max((slot for slot in slots if slot is not None), key=lambda slot: slot.head.seq, default=None)
