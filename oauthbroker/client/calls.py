@@ -61,7 +61,7 @@ def token(
     """Repeatable: the second time finds the token or the session that the first one made."""
     body: dict[str, Any] = {"oauthAppRef": _ref(app)}
     if scopes is not None:
-        body["scopes"] = _list(scopes)
+        body["scopes"] = list(scopes)
     if min_ttl_seconds is not None:
         body["minTtlSeconds"] = min_ttl_seconds
     if switch_account:
@@ -73,7 +73,7 @@ def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> Ca
     """Repeatable: a token that was reported is renewed once."""
     body: dict[str, Any] = {"oauthAppRef": _ref(app), "accessToken": access_token}
     if scopes is not None:
-        body["scopes"] = _list(scopes)
+        body["scopes"] = list(scopes)
     return Call("POST", "/v1/tokens/rejected", _result, body)
 
 
@@ -268,11 +268,6 @@ def _auths(auths: Sequence[ToolAuth] | None) -> list[dict[str, Any]] | None:
         {"oauthAppRef": _ref(auth.app), **({"scopes": list(auth.scopes)} if auth.scopes is not None else {})}
         for auth in auths
     ]
-
-
-def _list(scopes: Sequence[str]) -> Any:
-    """A text is a sequence of letters: it is sent as it is, so that the broker refuses it."""
-    return scopes if isinstance(scopes, str) else list(scopes)
 
 
 def _part(text: str) -> str:
