@@ -31,6 +31,7 @@ from oauthbroker.consent import Consent
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.gauges import Gauges
 from oauthbroker.in_use import Health, InUse
+from oauthbroker.inspection import Inspection
 from oauthbroker.inventory import GrantList, Grants, Secrets, Vault
 from oauthbroker.letters import Letters
 from oauthbroker.lifecycle import Life
@@ -52,6 +53,7 @@ from oauthbroker.store.file import FileStore
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.read_only import look_at
 from oauthbroker.survey import Survey
 from oauthbroker.tending import House
 from oauthbroker.turns import Turns
@@ -141,6 +143,23 @@ async def open_vault(
         trail = FileTrail(audit.folder, audit.keys)
         secrets, keys = Secrets(repository, clock, audit), _api_keys(repository, clock, audit)
         yield Vault(secrets, GrantList(repository), keys, trail)
+
+
+def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[FileStore, Inspection] | None:
+    """The store for a checkup, while a broker may work on it: nothing is written and no lock is taken. None for one
+    that no broker has opened yet. Raises store codes."""
+    damaged: list[str] = []
+
+    def report(place: str, _: Code) -> None:
+        damaged.append(place)
+
+    opened = look_at(Path(settings.store_root), keyring, kinds=KINDS, clock=clock, on_damage=report)
+    if opened is None:
+        return None
+    store, kinds = opened
+    repository = Repository(store, report)
+    keys = _api_keys(repository, clock, AuditList())
+    return store, Inspection(repository, keys, kinds, clock, settings.limits, damaged)
 
 
 def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger) -> FileStore:

@@ -104,6 +104,24 @@ def load(path: Path | str) -> Loaded:
     return Loaded(settings, keys_place, drafts, tools, connectors)
 
 
+def load_settings(path: Path | str) -> Settings:
+    """What the Broker resource says, whatever is wrong with the rest: for a look at a house whose apps are refused.
+
+    Raises ConfigRefused with what is wrong with that one.
+    """
+    bundle, ignored, problems = Path(path), Problems(), Problems()
+    documents = [
+        it for it in read_bundle(bundle, ignored) if isinstance(it.data, dict) and it.data.get("kind") == "Broker"
+    ]
+    resources = [it for document in documents if (it := written(document, problems)) is not None]
+    broker: Written[BrokerSpec] | None = next(iter(_of(resources, "Broker")), None)
+    settings = settings_of(broker, bundle)
+    if broker is not None:
+        check_broker(broker, settings)
+    problems.raise_if_any()
+    return settings
+
+
 def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
     return [it for it in resources if it.kind == kind]
 

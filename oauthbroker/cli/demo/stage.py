@@ -35,14 +35,15 @@ PERSON = "alice"
 ARRIVAL_SECONDS = 5
 
 
-async def play(*, auto: bool, port: int) -> Ending:
-    """The whole demo. Raises Refused where it cannot be put on, CancelledError when somebody stops it."""
-    performance = asyncio.create_task(_perform(auto=auto, port=port))
+async def play(*, auto: bool, port: int, aside: bool = False) -> Ending:
+    """The whole demo, told on stdout or, `aside`, on stderr. Raises Refused where it cannot be put on, CancelledError
+    when somebody stops it."""
+    performance = asyncio.create_task(_perform(auto=auto, port=port, aside=aside))
     with on_signals(performance.cancel):
         return await performance
 
 
-async def _perform(*, auto: bool, port: int) -> Ending:
+async def _perform(*, auto: bool, port: int, aside: bool) -> Ending:
     with fresh(FOLDER) as (folder, key_file), listen("127.0.0.1", port) as door:
         async with AsyncExitStack() as stack:
             base_url = f"http://127.0.0.1:{door.getsockname()[1]}"
@@ -59,7 +60,7 @@ async def _perform(*, auto: bool, port: int) -> Ending:
             broker = await stack.enter_async_context(open_broker(config, env={}, log=log))
             pages = Arrival(broker.web)
             await stack.enter_async_context(served(pages, door, Terms(log)))
-            telling = Telling()
+            telling = Telling(aside=aside)
             telling.opening(provider=provider.base_url, broker=base_url, folder=str(FOLDER))
             ending = await _tell(broker, provider, telling, auto=auto)
             await pages.wait(ARRIVAL_SECONDS)

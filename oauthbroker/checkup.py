@@ -1,0 +1,172 @@
+"""What an operator's checkup finds: lights, sentences, and what to do next. Pure judgements over what was seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from oauthbroker.forecast import AppFacts, Forecast, GrantState
+from oauthbroker.queues import Depth
+from oauthbroker.records.api_key import ApiKey
+
+Light = Literal["ok", "warning", "failure"]
+Check = Literal[
+    "configuration", "keys", "permissions", "disk", "locks", "clock", "address", "providers", "audit", "apiKeys",
+    "secrets", "work", "grants", "forecast",
+]  # fmt: skip
+LIGHTS: tuple[Light, ...] = ("ok", "warning", "failure")
+MOST_SKEW_SECONDS = 30
+KEY_WARNING = timedelta(days=14)
+OLD_EVENT = timedelta(hours=1)
+SOON_DAYS = 14
+NAMED = 3  # grants that a sentence names; --json and `grants list` have all
+
+_ENDED = {
+    "dead": "the provider refuses to renew",
+    "uncertain": "could not be renewed after an answer was lost",
+    "quarantined": "are used no more, because a renewal came back for somebody else",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `about` an app or a file, if it is about one; `todo` is what to do next, if any."""
+
+    check: Check
+    light: Light
+    text: str
+    todo: str = ""
+    about: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return {
+            "check": self.check,
+            "light": self.light,
+            "about": self.about,
+            "text": self.text,
+            "todo": self.todo,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """How many authorizations wait for a person, and how many were claimed and left there."""
+
+    waiting: int = 0
+    stuck: int = 0
+
+
+def worst(findings: Iterable[Finding]) -> Light:
+    return max((finding.light for finding in findings), key=LIGHTS.index, default="ok")
+
+
+def of_clock(skews: Sequence[float]) -> Finding:
+    """`skews`: seconds by which providers' clocks are ahead of ours. The middle one counts: one may be wrong itself."""
+    if not skews:
+        return Finding("clock", "ok", "Not compared: no provider said what time it is.")
+    middle = sorted(skews)[len(skews) // 2]
+    if abs(middle) <= MOST_SKEW_SECONDS:
+        return Finding("clock", "ok", f"Fits the clocks of {len(skews)} answers.")
+    late = "behind" if middle > 0 else "ahead"
+    text = f"This machine's clock is {abs(round(middle))} s {late}."
+    return Finding("clock", "warning", text, "Set it by NTP: tokens seem to end at the wrong time.")
+
+
+def of_api_keys(keys: Iterable[ApiKey], now: datetime) -> list[Finding]:
+    keys, found = list(keys), list[Finding]()
+    names = {key.name for key in keys}
+    for name in sorted(names):
+        mine = [key for key in keys if key.name == name]
+        found += [_expired(key) for key in mine if not key.alive_at(now)]
+        ends = [key.expires_at for key in mine if key.alive_at(now)]
+        last = None if None in ends or not ends else max(end for end in ends if end is not None)
+        if last is not None and last - now <= KEY_WARNING:
+            text = f"The last living key ends on {last:%Y-%m-%d at %H:%M} UTC."
+            found.append(Finding("apiKeys", "warning", text, f"Run `oauthbroker api-keys rotate {name}`.", name))
+    living = sum(key.alive_at(now) for key in keys)
+    return found or [Finding("apiKeys", "ok", f"{living} living, none about to end.")]
+
+
+def _expired(key: ApiKey) -> Finding:
+    todo = f"Run `oauthbroker api-keys remove {key.id}`, or rotate it if somebody still uses it."
+    return Finding("apiKeys", "warning", f"{key.id} has expired.", todo, key.name)
+
+
+def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[Finding]:
+    """Authorizations, events, and what is marked as left to do."""
+    found = []
+    if depth.dead:
+        todo = "See why the consumer does not take them: `broker.events.dead(agent)`."
+        found.append(Finding("work", "warning", f"{depth.dead} dead letters: events that no consumer settled.", todo))
+    if depth.oldest is not None and now - depth.oldest > OLD_EVENT:
+        hours = int((now - depth.oldest).total_seconds() // 3600)
+        text = f"{depth.waiting} events wait, the oldest for {hours} h."
+        found.append(Finding("work", "warning", text, "Start the consumer of the agent's events."))
+    if sessions.stuck:
+        text = f"{sessions.stuck} authorizations were begun and not ended."
+        found.append(Finding("work", "warning", text, "A running broker ends them: start it."))
+    rest = f"{sessions.waiting} authorizations wait for a person, {depth.waiting} events for a consumer"
+    found.append(Finding("work", "ok", f"{rest}, {due} records have something left to do."))
+    return found
+
+
+def of_grants(grants: Sequence[GrantState], apps: Mapping[str, AppFacts]) -> list[Finding]:
+    """What is wrong with grants, one finding a kind."""
+    found: list[Finding] = []
+    living = [grant for grant in grants if not grant.revoked]
+    for ended, words in _ENDED.items():
+        todo = "The people are asked at the next call." if ended != "quarantined" else "Ask the provider what happened."
+        found += _if_any("warning", f"that {words}", [it for it in living if it.ended == ended], todo)
+    found += _if_any(
+        "warning",
+        "whose renewals fail, and are tried again",
+        [grant for grant in living if not grant.ended and (grant.lost or grant.refused_at)],
+        "Look at `renewals` in the broker's log, and at the provider.",
+    )
+    found += _if_any(
+        "warning",
+        "that ended here and whose provider does not know yet",
+        [grant for grant in grants if grant.to_be_told],
+        "A running broker tells it; `oauthbroker grants revoke --all` does so at once.",
+    )
+    found += _if_any(
+        "warning",
+        "of apps that are not configured",
+        [grant for grant in living if grant.app not in apps],
+        "Configure them again, or end them with `oauthbroker grants revoke --all --app NAME`.",
+    )
+    return [*found, Finding("grants", "ok", f"{len(living)} alive, {len(grants) - len(living)} revoked.")]
+
+
+def _if_any(light: Light, which: str, grants: Collection[GrantState], todo: str) -> list[Finding]:
+    if not grants:
+        return []
+    apps = ", ".join(f"{count} of {app}" for app, count in sorted(Counter(it.app for it in grants).items()))
+    first = ", ".join(f"{it.grant_id.removeprefix('sha256:')[:12]}" for it in sorted(grants, key=_by_age)[:NAMED])
+    more = f" and {len(grants) - NAMED} more" if len(grants) > NAMED else ""
+    plural = "grant" if len(grants) == 1 else "grants"
+    return [Finding("grants", light, f"{len(grants)} {plural} {which} ({apps}): {first}{more}.", todo)]
+
+
+def _by_age(grant: GrantState) -> tuple[datetime, str]:
+    return grant.updated_at, grant.grant_id
+
+
+def of_forecast(told: Forecast, now: datetime) -> list[Finding]:
+    soon = told.within(now, SOON_DAYS)
+    todo = "`oauthbroker doctor --forecast` says who, when and why."
+    if soon:
+        people = len({it.subject for it in soon})
+        text = f"{people} subjects have to agree again within {SOON_DAYS} days, for {len(soon)} grants."
+        found = [Finding("forecast", "warning", text, todo)]
+    else:
+        text = f"Nobody has to agree again for certain within {SOON_DAYS} days."
+        found = [Finding("forecast", "ok", text, todo if told.outlooks else "")]
+    if told.unknown:
+        apps = ", ".join(f"{count} of {app}" for app, count in told.unknown.items())
+        text = f"How long a refresh token lives is not known of {sum(told.unknown.values())} grants ({apps})."
+        found.append(Finding("forecast", "ok", text))
+    return found

@@ -1,0 +1,288 @@
+"""What `oauthbroker doctor` looks at on this machine: the configuration, the key, the disk, the store, the audit log.
+
+Every check stands on its own: where one breaks, the others are made all the same. Nothing is written, and no lock of
+the store is taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from oauthbroker import checkup
+from oauthbroker.apps import OAuthApp
+from oauthbroker.audit_chain import AuditKeys
+from oauthbroker.audit_folder import NAME as AUDIT_LOG
+from oauthbroker.audit_trail import FileTrail
+from oauthbroker.checkup import Check, Finding
+from oauthbroker.cli.refusals import HINTS, described
+from oauthbroker.cli.text import counted, shown
+from oauthbroker.clock import Clock
+from oauthbroker.config import ConfigRefused, Loaded, Problem, load, load_settings, resolve
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.forecast import AppFacts, Forecast, GrantState, forecast
+from oauthbroker.inspection import Inspection
+from oauthbroker.probing import probing
+from oauthbroker.providers import presets
+from oauthbroker.settings import Settings
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.keys import Keyring
+from oauthbroker.store.place import NETWORK, file_system, flaws, locks_exclude, room_at
+from oauthbroker.wiring import KEY_ENV, key_provider, look_into, with_keys
+
+MOST_NAMED = 10
+MEBIBYTE = 1024 * 1024
+LITTLE, TOO_LITTLE = 200 * MEBIBYTE, 20 * MEBIBYTE
+FEW_FILES, TOO_FEW_FILES = 10_000, 500
+
+
+@dataclass(slots=True)
+class Doctor:
+    """One checkup. What a check learns is there for the next ones; what it could not learn is None."""
+
+    config: Path
+    env: Mapping[str, str]
+    clock: Clock
+    log: FilteringBoundLogger
+    loaded: Loaded | None = None
+    settings: Settings | None = None
+    keyring: Keyring | None = None
+    store: FileStore | None = None
+    seen: Inspection | None = None
+    grants: list[GrantState] = field(default_factory=list)
+    apps: dict[str, OAuthApp] = field(default_factory=dict)
+    forecast: Forecast = field(default_factory=lambda: Forecast((), {}))
+
+    async def here(self) -> list[Finding]:
+        """Everything that needs no network."""
+        steps: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [
+            ("configuration", self._configuration),
+            ("keys", self._keys),
+            ("permissions", self._permissions),
+            ("disk", self._disk),
+            ("locks", self._locks),
+            ("secrets", self._values),
+            ("audit", self._audit),
+            ("apiKeys", self._api_keys),
+            ("work", self._work),
+            ("grants", self._grants),
+            ("forecast", self._forecast),
+        ]
+        return [finding for check, step in steps for finding in await guarded(check, step)]
+
+    async def away(self) -> list[Finding]:
+        """What takes the network: every provider, our own public address, and the clocks of those that answered."""
+        if self.settings is None:
+            return []
+        async with probing(self.settings, self.clock) as probe:
+            found = await guarded("providers", lambda: probe.providers(self.apps.values()))
+            clock = checkup.of_clock(probe.skews)
+            public = await guarded("address", lambda: probe.address(self._settings.public_base_url))
+            return [*found, clock, *public]
+
+    async def close(self) -> None:
+        if self.store is not None:
+            await self.store.close()
+
+    @property
+    def data(self) -> Path:
+        return Path(self._settings.store_root) / "data"
+
+    @property
+    def _settings(self) -> Settings:
+        if self.settings is None:
+            raise BrokerError(Code.CONFIG_INVALID, note="the Broker resource cannot be read")
+        return self.settings
+
+    async def _configuration(self) -> list[Finding]:
+        """As `check`, with the doubts: an unverified fact counts until somebody has connected with it."""
+        problems: tuple[Problem, ...] = ()
+        try:
+            self.loaded = load(self.config)
+            self.settings = with_keys(self.loaded.settings, self.env)
+        except ConfigRefused as refused:
+            problems = refused.problems
+        found = [
+            Finding("configuration", "failure", f"{problem.what}.", f"{problem.todo.capitalize()}.", str(problem.place))
+            for problem in problems[:MOST_NAMED]
+        ]
+        if len(problems) > MOST_NAMED:
+            found.append(
+                Finding(
+                    "configuration", "failure", f"{len(problems) - MOST_NAMED} more.", "`oauthbroker check` has all."
+                )
+            )
+        if self.loaded is None:
+            with suppress(ConfigRefused):
+                self.settings = with_keys(load_settings(self.config), self.env)
+            return found
+        todo = "Turn it on for real accounts."
+        weaken = sorted(self.loaded.settings.weaken)
+        found += [Finding("configuration", "warning", f"A check is off: {name}.", todo) for name in weaken]
+        apps, tools = len(self.loaded.apps), len(self.loaded.tools)
+        return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]
+
+    async def _keys(self) -> list[Finding]:
+        """The key is there, ours alone, outside the store, and opens the keyring."""
+        settings = self._settings
+        kek = key_provider(settings, self.env, self.log)
+        self.keyring = Keyring.load(self.data / "keyring", kek)
+        if self.env.get(KEY_ENV):
+            todo = "Use a key file: a process's environment stays readable."
+            return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo)]
+        return [Finding("keys", "ok", "The key opens the keyring, and only you can read it.", "", settings.key_file)]
+
+    async def _permissions(self) -> list[Finding]:
+        root = self._settings.store_root
+        found = list(flaws(Path(root)))
+        todo = "Look who did that, then mend owner and mode: docs/operations.md, Permissions."
+        findings = [
+            Finding("permissions", "failure", f"{it.what}.".capitalize(), todo, shown(it.path))
+            for it in found[:MOST_NAMED]
+        ]
+        if len(found) > MOST_NAMED:
+            findings.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo))
+        return findings or [
+            Finding("permissions", "ok", "Everything below is a plain file of ours that nobody else reads.", "", root)
+        ]
+
+    async def _disk(self) -> list[Finding]:
+        room = room_at(Path(self._settings.store_root))
+        files = room.files_free if room.files_free is not None else FEW_FILES
+        text = f"{room.bytes_free // MEBIBYTE} MiB" + (
+            f" and {room.files_free} files" if room.files_free is not None else ""
+        )
+        todo = "Make room: without it no renewed token can be kept."
+        if room.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
+            return [Finding("disk", "failure", f"Only {text} are free.", todo)]
+        if room.bytes_free < LITTLE or files < FEW_FILES:
+            return [Finding("disk", "warning", f"Only {text} are free.", todo)]
+        return [Finding("disk", "ok", f"{text} are free.")]
+
+    async def _locks(self) -> list[Finding]:
+        kind, todo = file_system(self.data), "Use a local disk."
+        if locks_exclude(self.data) is False:
+            return [Finding("locks", "failure", "File locks do not exclude each other here.", todo, kind)]
+        if kind in NETWORK:
+            return [
+                Finding(
+                    "locks",
+                    "warning",
+                    "A network file system: two machines would not see each other's locks.",
+                    todo,
+                    kind,
+                )
+            ]
+        return [Finding("locks", "ok", "File locks work.", "", kind)]
+
+    async def _values(self) -> list[Finding]:
+        """Every value that the configuration names; the apps that have all of theirs."""
+        self._look()
+        if self.loaded is None:
+            return []
+        secrets = await self.seen.secrets() if self.seen is not None else {}
+        found, doubts = list[Finding](), list[Finding]()
+        for name, draft in self.loaded.apps.items():
+            self.apps[name] = draft.app
+            try:
+                self.apps[name] = resolve(self.loaded, self.env, secrets, only={name}).apps[name]
+            except ConfigRefused as refused:
+                found += [self._missing(name, problem.what, problem.todo) for problem in refused.problems]
+            doubts += self._doubts(name)
+        return [*(found or [Finding("secrets", "ok", "Every value that the apps need is at hand.")]), *doubts]
+
+    def _missing(self, app: str, what: str, todo: str) -> Finding:
+        """A variable may be set where the broker runs; a secret of the store may not."""
+        light: checkup.Light = "warning" if "environment" in what else "failure"
+        return Finding("secrets", light, f"{what[0].upper()}{what[1:]}.", f"{todo[0].upper()}{todo[1:]}.", app)
+
+    def _doubts(self, name: str) -> list[Finding]:
+        draft = self.loaded.apps[name] if self.loaded is not None else None
+        if draft is None or not (draft.doubts or draft.unusual_flow):
+            return []
+        what = f"Relies on {counted(len(draft.doubts), 'unverified fact')} of its preset: {', '.join(draft.doubts)}."
+        if draft.unusual_flow:
+            what = f"Its preset does not know whether {draft.app.flow} works there."
+        todo = f"Connect once and see; `oauthbroker providers show {draft.app.provider}` says more."
+        return [Finding("configuration", "ok", what, todo, name)]
+
+    def _look(self) -> None:
+        """Opens the store to read, if it can be."""
+        if self.keyring is None or self.store is not None:
+            return
+        opened = look_into(self._settings, self.keyring, self.clock)
+        if opened is not None:
+            self.store, self.seen = opened
+
+    async def _audit(self) -> list[Finding]:
+        """Whether a broker could write its next line, and whether the lines are as they were written."""
+        if self.store is None:
+            return []
+        path = self.data / AUDIT_LOG
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
+        except FileNotFoundError:
+            return [Finding("audit", "ok", "No line was written yet.", "", str(path))]
+        verdict = await FileTrail(self.data, AuditKeys(self.store.mac)).verify()
+        if not verdict.sound:
+            todo = "`oauthbroker audit verify` says where."
+            return [
+                Finding(
+                    "audit", "failure", f"The log was changed: {counted(verdict.broken, 'break')}.", todo, str(path)
+                )
+            ]
+        return [
+            Finding("audit", "ok", f"Can be written; {counted(verdict.verified, 'line')} are genuine.", "", str(path))
+        ]
+
+    async def _api_keys(self) -> list[Finding]:
+        return checkup.of_api_keys(await self.seen.api_keys(), self.clock.now()) if self.seen is not None else []
+
+    async def _work(self) -> list[Finding]:
+        if self.seen is None:
+            return []
+        sessions, depth, due = await self.seen.sessions(), await self.seen.depth(), await self.seen.due()
+        return checkup.of_work(sessions, depth, self.clock.now(), due)
+
+    async def _grants(self) -> list[Finding]:
+        if self.seen is None:
+            return []
+        self.grants = await self.seen.grants()
+        found = checkup.of_grants(self.grants, self._facts())
+        if damaged := len(self.seen.damaged):
+            text = f"{counted(damaged, 'record')} cannot be read: {', '.join(self.seen.damaged[: checkup.NAMED])}."
+            found.append(Finding("grants", "failure", text, "Restore them from a backup; the others go on working."))
+        return found
+
+    async def _forecast(self) -> list[Finding]:
+        if self.seen is None:
+            return []
+        self.forecast = forecast(self.grants, self._facts(), self.clock.now())
+        return checkup.of_forecast(self.forecast, self.clock.now())
+
+    def _facts(self) -> dict[str, AppFacts]:
+        known = presets()
+        return {name: AppFacts.of(app, known.get(app.provider)) for name, app in self.apps.items()}
+
+
+async def guarded(check: Check, step: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+    """What the step finds or, where it breaks, why, in words of ours."""
+    try:
+        return await step()
+    except BrokerError as error:
+        why, code = str(error), error.code
+        todo = HINTS.get(code, "")
+    except OSError as error:
+        why, todo = (
+            f"The system says {errno.errorcode.get(error.errno or 0, 'OSError')}.",
+            "Look at that path and its owner.",
+        )
+    except Exception as crash:  # noqa: BLE001  (a crash's own words may quote what was being worked on)
+        why, todo = f"This check broke: {described(crash)}.", "Please report this."
+    return [Finding(check, "failure", why, todo)]

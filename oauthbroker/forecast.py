@@ -1,0 +1,169 @@
+"""Who will have to agree again, when, and why: told ahead from what the grants and the presets say. Pure.
+
+What nobody knows is said too: how long most providers' refresh tokens live is not written down anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.clock import to_iso
+from oauthbroker.providers import Preset
+from oauthbroker.records import Grant
+from oauthbroker.records.renewal import Ended
+
+Why = Literal["registration", "ended", "noRefreshToken", "age", "disuse", "scopes"]
+REASONS: dict[Why, str] = {
+    "registration": "the app has another client id or token endpoint than the grant was made with",
+    "ended": "the provider refuses to renew it",
+    "noRefreshToken": "the token ends and there is nothing to renew it with",
+    "age": "the refresh token ends that long after the person agreed, at the earliest",
+    "disuse": "the refresh token ends if it is not used until then",
+    "scopes": "the app has scopes that this grant lacks: whoever asks for them asks the person",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GrantState:
+    """What a checkup looks at in one grant; no token. `lost`: answers to renewals that did not come."""
+
+    app: str
+    subject: str
+    grant_id: str
+    alone: bool
+    revoked: bool
+    to_be_told: bool
+    registration: str
+    scopes: tuple[str, ...]
+    expires_at: datetime | None
+    refreshable: bool
+    ended: Ended
+    lost: int
+    refused_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, grant: Grant) -> GrantState:
+        token, renewal = grant.token, grant.renewal
+        return cls(
+            app=grant.app,
+            subject=grant.subject,
+            grant_id=grant.id,
+            alone=grant.flow == "client_credentials",
+            revoked=grant.revoked,
+            to_be_told=grant.to_be_told,
+            registration=grant.registration,
+            scopes=grant.scopes,
+            expires_at=token.expires_at if token is not None else None,
+            refreshable=bool(grant.refresh_tokens),
+            ended=renewal.ended,
+            lost=renewal.intent.lost if renewal.intent is not None else 0,
+            refused_at=renewal.refused_at,
+            created_at=grant.created_at,
+            updated_at=grant.updated_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AppFacts:
+    """What a forecast has to know of an app. `registration` is empty where its client id is not at hand; the days are
+    those that a refresh token lives unused, and at all, None where nobody knows."""
+
+    scopes: tuple[str, ...]
+    registration: str = ""
+    unused_days: int | None = None
+    most_days: int | None = None
+
+    @classmethod
+    def of(cls, app: OAuthApp, preset: Preset | None) -> AppFacts:
+        known = app.registration if app.client.client_id else ""
+        unused, most = (preset.refresh_token_idle_days, preset.refresh_token_days) if preset else (None, None)
+        return cls(app.scopes, known, unused, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """One grant whose person will have to agree again. `when` None: as soon as somebody asks for what it lacks.
+    `certain`: nothing that the broker does can put it off."""
+
+    app: str
+    subject: str
+    grant_id: str
+    when: datetime | None
+    why: Why
+    certain: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "app": self.app,
+            "subject": self.subject,
+            "grantId": self.grant_id,
+            "when": to_iso(self.when) if self.when is not None else None,
+            "why": self.why,
+            "certain": self.certain,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Sorted by when. `unknown` counts, by app, the grants that can be renewed nobody knows how long."""
+
+    outlooks: tuple[Outlook, ...]
+    unknown: Mapping[str, int]
+
+    def within(self, now: datetime, days: int) -> tuple[Outlook, ...]:
+        """Those that come for certain in that time."""
+        until = now + timedelta(days=days)
+        return tuple(it for it in self.outlooks if it.certain and it.when is not None and it.when <= until)
+
+
+def forecast(grants: Iterable[GrantState], apps: Mapping[str, AppFacts], now: datetime) -> Forecast:
+    """Living grants of configured apps, except those of a client that asks for itself."""
+    found: list[Outlook] = []
+    unknown: Counter[str] = Counter()
+    for grant in grants:
+        app = apps.get(grant.app)
+        if app is None or grant.revoked or grant.alone:
+            continue
+        outlook = _outlook(grant, app, now)
+        if outlook is not None:
+            found.append(outlook)
+        if grant.refreshable and app.unused_days is None and app.most_days is None:
+            unknown[grant.app] += 1
+    found.sort(key=lambda it: (it.when is None, it.when or now, it.app, it.subject))
+    return Forecast(tuple(found), dict(sorted(unknown.items())))
+
+
+def _outlook(grant: GrantState, app: AppFacts, now: datetime) -> Outlook | None:
+    """The first that comes."""
+
+    def at(when: datetime | None, why: Why, *, certain: bool = True) -> Outlook:
+        return Outlook(grant.app, grant.subject, grant.grant_id, when, why, certain)
+
+    if app.registration and grant.registration != app.registration:
+        return at(now, "registration")
+    if grant.ended == "quarantined":
+        return at(now, "ended")
+    if not grant.refreshable and grant.expires_at is not None:
+        return at(max(grant.expires_at, now), "ended" if grant.ended else "noRefreshToken")
+    if grant.refreshable and (first := _end_of_refresh_token(grant, app)):
+        when, why = first
+        return at(max(when, now), why, certain=False)
+    if not set(app.scopes) <= set(grant.scopes):
+        return at(None, "scopes", certain=False)
+    return None
+
+
+def _end_of_refresh_token(grant: GrantState, app: AppFacts) -> tuple[datetime, Why] | None:
+    ends: list[tuple[datetime, Why]] = []
+    if app.unused_days is not None:
+        ends.append((grant.updated_at + timedelta(days=app.unused_days), "disuse"))
+    if app.most_days is not None:
+        ends.append((grant.created_at + timedelta(days=app.most_days), "age"))
+    return min(ends, default=None)

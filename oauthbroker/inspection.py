@@ -1,0 +1,55 @@
+"""The store as a checkup sees it: counts and states, read without a lock while a broker works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from oauthbroker.api_keys import ApiKeys
+from oauthbroker.checkup import Sessions
+from oauthbroker.clock import Clock
+from oauthbroker.forecast import GrantState
+from oauthbroker.metrics import Metrics
+from oauthbroker.queues import Depth, Queues
+from oauthbroker.records.api_key import ApiKey
+from oauthbroker.repository import Repository
+from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """`kinds` are those that the store keeps: one that an older broker made lacks some. `damaged` are the places of
+    what could not be read so far. Every method may raise `BrokerError` with a store code."""
+
+    repository: Repository
+    keys: ApiKeys
+    kinds: Collection[str]
+    clock: Clock
+    limits: Limits
+    damaged: list[str] = field(default_factory=list)
+
+    async def grants(self) -> list[GrantState]:
+        return [GrantState.of(held.record) async for held in self.repository.grants()]
+
+    async def sessions(self) -> Sessions:
+        now, waiting, stuck = self.clock.now(), 0, 0
+        async for held in self.repository.sessions():
+            session = held.record
+            if session.open:
+                waiting += session.expires_at > now
+                stuck += session.claim is not None and session.claim.until <= now
+        return Sessions(waiting, stuck)
+
+    async def depth(self) -> Depth:
+        return await Queues(self.repository, self.clock, self.limits, Metrics()).depth()
+
+    async def due(self) -> int:
+        return len(await self.repository.due())
+
+    async def api_keys(self) -> list[ApiKey]:
+        return await self.keys.list() if "apikeys" in self.kinds else []
+
+    async def secrets(self) -> dict[tuple[str, str], Secret]:
+        """Values too: whether a configuration could be resolved is judged with them."""
+        return await self.repository.secrets()

@@ -1,0 +1,198 @@
+"""Whether providers answer: each app's addresses are asked once, without a secret, and without following anybody.
+
+Any HTTP answer will do, because it takes a name, a route, TLS and a server. What an issuer publishes of itself is
+held against what the app relies on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.checkup import Finding, Light
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError
+from oauthbroker.protocol.discovery import relies_on_discovery
+from oauthbroker.protocol.messages import Answer, Request
+from oauthbroker.protocol.metadata import Metadata, metadata_addresses, metadata_response
+from oauthbroker.protocol.signing_keys import keys_response
+from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.settings import Limits, Settings
+
+AT_ONCE = 8
+TOO_LARGE = "the answer is too large"  # the transport's words for an answer all the same
+SLOTS = {
+    "authorization_url": "authorization",
+    "token_url": "token",
+    "refresh_url": "refresh",
+    "device_authorization_url": "device authorization",
+    "pushed_authorization_url": "pushed authorization",
+    "user_info_url": "userinfo",
+    "revoke_url": "revocation",
+    "jwks_url": "key set",
+}
+COMPARED = ("authorization_url", "token_url", "jwks_url")
+OUR_SIDE = "Look at DNS, the firewall and the way out of this machine; or the provider is down."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How one address answered: an answer, or why there is none."""
+
+    answer: Answer | None = None
+    status: int | None = None
+    trouble: str = ""
+
+
+@asynccontextmanager
+async def probing(settings: Settings, clock: Clock) -> AsyncIterator[Probe]:
+    """A probe with a transport of its own, which goes with the block. Plain http is asked where the settings allow it,
+    and at a public address that is our own loopback."""
+    plain = "plainHttpProvider" in settings.weaken or settings.public_base_url.startswith("http:")
+    transport = Transport(plain_http_loopback=plain)
+    try:
+        yield Probe(transport, clock, settings.limits)
+    finally:
+        await transport.close()
+
+
+@dataclass(slots=True)
+class Probe:
+    """One round of questions; every address is asked once. `skews`: by how many seconds providers' clocks are ahead."""
+
+    transport: Transport
+    clock: Clock
+    limits: Limits
+    skews: list[float] = field(default_factory=list)
+    _asked: dict[str, asyncio.Task[Asked]] = field(default_factory=dict)
+    _row: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    async def providers(self, apps: Iterable[OAuthApp]) -> list[Finding]:
+        """What is to be said of each app's provider, app by app; raises nothing."""
+        found = await asyncio.gather(*(self._provider(app) for app in apps))
+        return [finding for findings in found for finding in findings]
+
+    async def address(self, public_base_url: str) -> list[Finding]:
+        """Whether a broker answers at its public address, as seen from here."""
+        asked = await self._ask(f"{public_base_url.rstrip('/')}/healthz")
+        if asked.status == 200:
+            return [Finding("address", "ok", f"A broker answers at {public_base_url}.")]
+        why = asked.trouble or f"status {asked.status}"
+        todo = "Start it, or look at the proxy, TLS and DNS; from here it need not be reachable."
+        return [Finding("address", "warning", f"No broker answers at {public_base_url}: {why}.", todo)]
+
+    async def _provider(self, app: OAuthApp) -> list[Finding]:
+        learned, found = await self._issuer(app)
+        asked = {name: await self._ask(url) for name, url in _addresses(app.endpoints, learned).items()}
+        troubles = {it.trouble: [name for name in asked if asked[name].trouble == it.trouble] for it in asked.values()}
+        found += [_silent(app, names, trouble) for trouble, names in troubles.items() if trouble]
+        found += [_unwell(app, name, it) for name, it in asked.items() if it.status is not None and it.status >= 500]
+        keys = asked.get("key set")
+        if keys is not None and keys.answer is not None and (flaw := _flaw_of_keys(keys.answer)):
+            found.append(Finding("providers", "failure", f"Its key set is of no use: {flaw}.", _ADDRESS_TODO, app.name))
+        if found:
+            return found
+        hosts = sorted({urlsplit(url).netloc for url in _addresses(app.endpoints, learned).values()})
+        return [
+            Finding(
+                "providers",
+                "ok",
+                f"{', '.join(hosts) or 'nothing to ask'}: {len(asked)} addresses answer.",
+                "",
+                app.name,
+            )
+        ]
+
+    async def _issuer(self, app: OAuthApp) -> tuple[Endpoints, list[Finding]]:
+        """What the issuer publishes, and what is wrong with that. An app that has all it needs is only warned."""
+        if not app.endpoints.issuer:
+            return Endpoints(), []
+        metadata, why = await self._metadata(app)
+        relies = relies_on_discovery(app)
+        if metadata is None:
+            text = f"What its issuer publishes cannot be used: {why}."
+            light: Light = "failure" if relies else "warning"
+            return Endpoints(), [Finding("providers", light, text, "Check endpoints.issuer.", app.name)]
+        found = []
+        if app.has_callback and not metadata.s256:
+            text = "Its issuer does not list PKCE with S256."
+            found.append(Finding("providers", "failure" if relies else "warning", text, "Ask the provider.", app.name))
+        for slot in COMPARED:
+            ours, theirs = getattr(app.endpoints, slot), getattr(metadata.endpoints, slot)
+            if ours and theirs and ours != theirs:
+                text = f"Its issuer publishes another {SLOTS[slot]} address than the one in use."
+                found.append(Finding("providers", "warning", text, _ADDRESS_TODO, app.name))
+        return metadata.endpoints, found
+
+    async def _metadata(self, app: OAuthApp) -> tuple[Metadata | None, str]:
+        """The OpenID Connect address first, then RFC 8414's, as a broker does."""
+        why = ""
+        for url in metadata_addresses(app.endpoints.issuer):
+            asked = await self._ask(url)
+            if asked.answer is None:
+                return None, asked.trouble
+            try:
+                return metadata_response(app.endpoints.issuer, app.habits.issuer_template, asked.answer), ""
+            except BrokerError as error:
+                why = error.note or error.code.value
+        return None, why
+
+    async def _ask(self, url: str) -> Asked:
+        url = url.partition("?")[0]
+        if url not in self._asked:
+            self._asked[url] = asyncio.create_task(self._send(url))
+        return await self._asked[url]
+
+    async def _send(self, url: str) -> Asked:
+        limits = self.limits
+        try:
+            async with self._row:
+                request = Request("GET", url)
+                answer = await self.transport.send(
+                    request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes
+                )
+        except TransportFailed as failed:
+            return Asked(trouble="" if failed.note == TOO_LARGE else failed.note)
+        except BrokerError as error:
+            return Asked(trouble=error.note or error.code.value)
+        if answer.date is not None:
+            self.skews.append((answer.date - self.clock.now()).total_seconds())
+        return Asked(answer, answer.status)
+
+
+_ADDRESS_TODO = "Compare the app's endpoints with the provider's page."
+
+
+def _addresses(ours: Endpoints, learned: Endpoints) -> dict[str, str]:
+    """What the app would ask, by what it is; one with a placeholder in it is asked at its host's root."""
+    found = {}
+    for slot, name in SLOTS.items():
+        url = getattr(ours, slot) or getattr(learned, slot)
+        if "{" in url:
+            parts = urlsplit(url)
+            url = f"{parts.scheme}://{parts.netloc}/"
+        if url:
+            found[name] = url
+    return found
+
+
+def _silent(app: OAuthApp, names: list[str], trouble: str) -> Finding:
+    which = f"{', '.join(names)} {'endpoint' if len(names) == 1 else 'endpoints'}"
+    return Finding("providers", "failure", f"Its {which} cannot be asked: {trouble}.", OUR_SIDE, app.name)
+
+
+def _unwell(app: OAuthApp, name: str, asked: Asked) -> Finding:
+    text = f"Its {name} endpoint answers with status {asked.status}."
+    return Finding("providers", "warning", text, "Mostly it passes; if it stays, check the address.", app.name)
+
+
+def _flaw_of_keys(answer: Answer) -> str:
+    try:
+        keys = keys_response(answer)
+    except BrokerError as error:
+        return error.note or error.code.value
+    return "" if keys else "it holds no key that we know"

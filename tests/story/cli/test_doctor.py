@@ -1,0 +1,282 @@
+"""`oauthbroker doctor`: what is wrong is named, with what to do, and nothing is changed by looking."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.testing import IdentityProvider
+from oauthbroker.testing.provider import FOREVER
+from tests.cli_kit import APP, CLIENT_ID, Desk, serving
+from tests.house import tree
+
+ALICE = "idp:user:U234567"
+Told = dict[str, Any]
+
+
+@pytest.fixture
+def house(desk: Desk, idp: IdentityProvider) -> Desk:
+    """Alice has agreed; no broker runs."""
+    desk.ready_to_serve(idp)
+    desk.connect("alice", idp)
+    return desk
+
+
+def examined(desk: Desk, *words: str) -> Told:
+    done = desk.type("doctor", "--json", *words)
+    told: Told = json.loads(done.out)
+    assert {"ok": 0, "warning": 0, "failure": 2}[told["light"]] == done.code
+    assert told["ok"] is (told["light"] != "failure")
+    return told
+
+
+def findings(told: Told, light: str) -> list[tuple[str, str]]:
+    return [(it["check"], f"{it['about']}: {it['text']} {it['todo']}") for it in told["checks"] if it["light"] == light]
+
+
+def test_a_house_that_is_well_has_green_lights_and_is_left_as_it_was(house: Desk, idp: IdentityProvider):
+    before, asked = tree(house.folder), {name: idp.count(name) for name in ("token", "authorize", "revoke")}
+    told = examined(house)
+    assert [] == findings(told, "failure")
+    assert ["address", "configuration"] == sorted(check for check, _ in findings(told, "warning"))
+    checks = {it["check"] for it in told["checks"] if it["light"] == "ok"}
+    assert checks >= {
+        "keys",
+        "permissions",
+        "disk",
+        "locks",
+        "secrets",
+        "audit",
+        "apiKeys",
+        "work",
+        "grants",
+        "providers",
+        "clock",
+    }
+    assert before == tree(house.folder)
+    assert asked["token"] + 1 == idp.count("token"), "every address is asked once"
+    done = house.type("doctor")
+    assert 0 == done.code
+    assert "0 failures." in done.out
+    assert all(len(line.split()) > 1 for line in done.out.splitlines() if line.strip())
+
+
+def test_warnings_count_where_somebody_says_so(house: Desk):
+    assert 0 == house.type("doctor", "--offline").code
+    assert 1 == house.type("doctor", "--offline", "--strict").code, "a check is off in this configuration"
+
+
+def test_no_secret_is_sent_and_nobody_is_followed(house: Desk, idp: IdentityProvider):
+    idp.script.token.redirect(idp.url("/elsewhere"), times=FOREVER)
+    told = examined(house)
+    assert [] == findings(told, "failure")
+    probes = [noted for noted in idp.requests if noted.method == "GET" and noted.endpoint in {"token", "revoke"}]
+    assert {"token", "revoke"} == {noted.endpoint for noted in probes}
+    for noted in probes:
+        assert not {"authorization", "cookie"} & {name.lower() for name in noted.headers}
+        assert CLIENT_ID not in repr(noted)
+    assert not [noted for noted in idp.requests if "elsewhere" in noted.path]
+
+
+@pytest.mark.slow
+def test_it_works_beside_a_broker_and_waits_for_no_lock(house: Desk):
+    with serving(house):
+        held = []
+        for path in (house.folder / "store/data/locks").iterdir():
+            held.append(os.open(path, os.O_RDWR))
+            fcntl.flock(held[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+        try:
+            told = examined(house)
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+    assert [] == findings(told, "failure")
+    assert f"A broker answers at {house.base}." in [it["text"] for it in told["checks"]]
+
+
+def key_of_another_store(desk: Desk) -> None:
+    text = desk.key_file.read_text("ascii").strip()
+    desk.key_file.write_text(text[:-8] + ("A" * 8 if text[-8:] != "A" * 8 else "B" * 8) + "\n")
+
+
+def planted_link(desk: Desk) -> None:
+    (desk.folder / "store/data/grants/link").symlink_to("/etc/passwd")
+
+
+def open_record(desk: Desk) -> None:
+    next((desk.folder / "store/data/grants").iterdir()).chmod(0o644)
+
+
+def open_folder(desk: Desk) -> None:
+    (desk.folder / "store/data/sessions").chmod(0o755)
+
+
+def damage(desk: Desk) -> None:
+    path = next((desk.folder / "store/data/grants").iterdir())
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def rewrite_log(desk: Desk) -> None:
+    path = desk.folder / "store/data/audit.jsonl"
+    path.write_text(path.read_text().replace("Connected", "Connectec", 1))
+
+
+def lock_log(desk: Desk) -> None:
+    path = desk.folder / "store/data/audit.jsonl"
+    path.rename(path.with_name("there.jsonl"))
+    path.symlink_to("there.jsonl")
+
+
+BROKEN: dict[str, tuple[Callable[[Desk], object], str, str]] = {
+    "no key": (lambda desk: desk.key_file.unlink(), "keys", "oauthbroker init"),
+    "a key for everybody": (lambda desk: desk.key_file.chmod(0o644), "keys", "open to others"),
+    "another key": (key_of_another_store, "keys", "keyMismatch"),
+    "a planted link": (planted_link, "permissions", "data/grants/link: A link."),
+    "a record that others read": (open_record, "permissions", "Open to others."),
+    "a folder that others read": (open_folder, "permissions", "data/sessions: Open to others."),
+    "no secret": (
+        lambda desk: desk.type("secrets", "remove", "mail", "--yes"),
+        "secrets",
+        "oauthbroker secrets set mail client_secret",
+    ),
+    "an app that is refused": (
+        lambda desk: desk.write("mail", "apiVersion: v1\nkind: OAuthApp\n"), "configuration", "mail.yaml",
+    ),
+    "a record that is damaged": (damage, "grants", "1 record cannot be read: grants/"),
+    "a log that was changed": (rewrite_log, "audit", "oauthbroker audit verify"),
+    "a log that is a link": (lock_log, "audit", "ELOOP"),
+    "no store": (lambda desk: (desk.folder / "store").rename(desk.folder / "gone"), "permissions", "ENOENT"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("harm", "check", "says"), BROKEN.values(), ids=BROKEN)
+def test_what_is_broken_is_named_and_the_other_checks_are_made(
+    house: Desk, harm: Callable[[Desk], object], check: str, says: str
+):
+    harm(house)
+    told = examined(house, "--offline")
+    assert any(check == where and says in text for where, text in findings(told, "failure")), findings(told, "failure")
+    assert any(it["light"] == "ok" for it in told["checks"])
+    plain = house.type("doctor", "--offline")
+    assert (2, True) == (plain.code, "FAILURE" in plain.out)
+
+
+def test_without_any_configuration_it_says_so(desk: Desk):
+    told = examined(desk, "--config", "nowhere")
+    assert [("configuration", True)] == [
+        (check, "no such file or folder" in text) for check, text in findings(told, "failure")[:1]
+    ]
+
+
+def test_a_broken_app_keeps_nobody_from_looking_at_the_store(house: Desk):
+    house.write("mail", "apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {name: mail}\nspec: {}\n")
+    told = examined(house, "--offline")
+    assert {"keys", "permissions", "audit", "grants"} <= {it["check"] for it in told["checks"] if it["light"] == "ok"}
+
+
+def no_discovery(idp: IdentityProvider) -> None:
+    idp.script.discovery.answer(500, times=FOREVER)
+
+
+def another_issuer(idp: IdentityProvider) -> None:
+    idp.script.discovery.fields(issuer="http://127.0.0.1:1", times=FOREVER)
+
+
+def no_keys(idp: IdentityProvider) -> None:
+    idp.script.jwks.answer(200, {"keys": []}, times=FOREVER)
+
+
+def no_pkce(idp: IdentityProvider) -> None:
+    idp.script.discovery.fields(code_challenge_methods_supported=["plain"], times=FOREVER)
+
+
+def breaks_off(idp: IdentityProvider) -> None:
+    idp.script.token.close_after_accept(times=FOREVER)
+
+
+@pytest.mark.parametrize(
+    ("harm", "light", "says"),
+    [
+        (no_discovery, "failure", "What its issuer publishes cannot be used"),
+        (another_issuer, "failure", "the metadata names another issuer"),
+        (no_keys, "failure", "Its key set is of no use"),
+        (no_pkce, "failure", "Its issuer does not list PKCE with S256."),
+        (breaks_off, "failure", "Its token endpoint cannot be asked: the exchange broke off"),
+        (
+            lambda idp: idp.script.token.answer(503, times=FOREVER),
+            "warning",
+            "Its token endpoint answers with status 503.",
+        ),
+        (lambda idp: idp.script.token.answer(404, times=FOREVER), "ok", "addresses answer"),
+        (lambda idp: idp.script.token.endless(times=FOREVER), "ok", "addresses answer"),
+    ],
+)
+def test_what_a_provider_does_wrong(
+    house: Desk, idp: IdentityProvider, harm: Callable[[IdentityProvider], None], light: str, says: str
+):
+    harm(idp)
+    told = examined(house)
+    assert [True] == [says in text for check, text in findings(told, light) if check == "providers"]
+
+
+def test_a_provider_that_is_gone_is_named_once_however_many_addresses_it_has(house: Desk, idp: IdentityProvider):
+    other = APP.format(issuer="http://127.0.0.1:9").replace("name: mail", "name: other")
+    house.write("other", other.replace("client-mail", "client-other"))
+    told = examined(house)
+    assert [("providers", True)] == [(check, text.startswith("other: ")) for check, text in findings(told, "failure")]
+
+
+def test_the_forecast_says_who_when_and_why(house: Desk, idp: IdentityProvider):
+    """A client that was changed: everybody has to agree again now."""
+    house.write("mail", APP.format(issuer=idp.issuer).replace("client-mail", "client-new"))
+    told = examined(house, "--offline")
+    assert [("mail", ALICE, "registration", True)] == [
+        (it["app"], it["subject"], it["why"], it["certain"]) for it in told["forecast"]
+    ]
+    assert any("1 subjects have to agree again within 14 days" in text for _, text in findings(told, "warning"))
+    plain = house.type("doctor", "--forecast")
+    assert 0 == plain.code
+    assert re.search(rf"mail +{ALICE} +the app has another client id", plain.out)
+
+
+def test_what_nobody_knows_is_said_too(house: Desk):
+    told = examined(house, "--offline")
+    assert ([], {"mail": 1}) == (told["forecast"], told["unknownLifetimes"])
+    plain = house.type("doctor", "--forecast")
+    assert (0, "") == (plain.code, plain.out)
+    assert "Nobody, as far as it is known." in plain.err
+    assert "How long a refresh token lives is not known of 1 grants (1 of mail)." in plain.err
+
+
+def test_keys_of_the_api_that_end_are_told_ahead(house: Desk):
+    house.canaries.may_show("API key")
+    for name, expires in (("old", "1s"), ("soon", "5d"), ("later", "60d"), ("ever", None)):
+        done = house.type("api-keys", "create", name, *(("--expires", expires) if expires else ()))
+        house.canaries.add(done.out.strip(), "API key")
+    house.type("api-keys", "rotate", "old", "--overlap", "0s")
+    said = {
+        text.partition(":")[0]: text
+        for check, text in findings(examined(house, "--offline"), "warning")
+        if check == "apiKeys"
+    }
+    assert {"old", "soon"} == set(said)
+    assert "oauthbroker api-keys rotate soon" in said["soon"]
+
+
+def test_only_what_is_needed_is_read_of_a_new_store(desk: Desk, idp: IdentityProvider):
+    """Between `init` and the first broker there is a keyring and nothing else."""
+    desk.serve_app_of(idp)
+    desk.type("init")
+    before: dict[str, bytes] = tree(desk.folder)
+    told = examined(desk, "--offline")
+    assert [("secrets", True)] == [(check, "secrets set" in text) for check, text in findings(told, "failure")]
+    assert before == tree(desk.folder)
+    assert ["keyring"] == [path.name for path in Path("store/data").iterdir()]

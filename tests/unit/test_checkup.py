@@ -1,0 +1,120 @@
+"""What an operator is told: lights and sentences, as pure judgements over what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from oauthbroker import checkup
+from oauthbroker.checkup import Finding, Light, Sessions
+from oauthbroker.forecast import AppFacts, Forecast, GrantState, Outlook
+from oauthbroker.queues import Depth
+from oauthbroker.records.api_key import ApiKey
+from tests.unit.records_kit import grant
+
+NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
+DAY = timedelta(days=1)
+GRANT = GrantState.of(grant(scopes=("a",)))
+APPS = {"slack-bot": AppFacts(("a",))}
+
+
+@pytest.mark.parametrize(
+    ("skews", "light", "says"),
+    [
+        ([], "ok", "Not compared"),
+        ([0.4, -0.9], "ok", "Fits the clocks of 2 answers."),
+        ([30.0], "ok", "Fits"),
+        ([31.0], "warning", "This machine's clock is 31 s behind."),
+        ([-45.0, -44.0, -46.0], "warning", "is 45 s ahead."),
+        ([0.1, 0.2, 9000.0], "ok", "Fits the clocks of 3 answers."),
+    ],
+)
+def test_the_middle_one_of_the_providers_clocks_counts(skews: list[float], light: Light, says: str):
+    found = checkup.of_clock(skews)
+    assert light == found.light
+    assert says in found.text
+    assert bool(found.todo) is (light == "warning")
+
+
+def key(name: str, expires: datetime | None) -> ApiKey:
+    return ApiKey(f"{name}-{expires}", name, frozenset({"runtime"}), NOW - DAY, expires)
+
+
+@pytest.mark.parametrize(
+    ("keys", "lights"),
+    [
+        ([], ["ok"]),
+        ([key("a", None), key("b", NOW + 60 * DAY)], ["ok"]),
+        ([key("a", NOW - DAY)], ["warning"]),
+        ([key("a", NOW + 13 * DAY)], ["warning"]),
+        ([key("a", NOW + 13 * DAY), key("a", None)], ["ok"]),
+        ([key("a", NOW + 3 * DAY), key("a", NOW + 90 * DAY)], ["ok"]),
+        ([key("a", NOW - DAY), key("a", NOW + DAY), key("b", NOW + DAY)], ["warning"] * 3),
+    ],
+)
+def test_a_key_that_has_a_successor_is_no_cause_for_alarm(keys: list[ApiKey], lights: list[Light]):
+    assert lights == [it.light for it in checkup.of_api_keys(keys, NOW)]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "depth", "says"),
+    [
+        (Sessions(3, 0), Depth(2, 0, NOW - timedelta(minutes=59)), []),
+        (Sessions(), Depth(0, 4, None), ["4 dead letters"]),
+        (Sessions(), Depth(7, 0, NOW - timedelta(hours=5)), ["7 events wait, the oldest for 5 h."]),
+        (Sessions(1, 2), Depth(), ["2 authorizations were begun and not ended."]),
+    ],
+)
+def test_work_that_nobody_does_is_told(sessions: Sessions, depth: Depth, says: list[str]):
+    found = checkup.of_work(sessions, depth, NOW, 0)
+    warned = [it for it in found if it.light == "warning"]
+    assert len(says) == len(warned)
+    assert all(text in it.text and it.todo for text, it in zip(says, warned, strict=True))
+    assert "ok" == found[-1].light
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"ended": "dead"}, "the provider refuses to renew"),
+        ({"ended": "uncertain"}, "an answer was lost"),
+        ({"ended": "quarantined"}, "somebody else"),
+        ({"lost": 1}, "whose renewals fail"),
+        ({"refused_at": NOW}, "whose renewals fail"),
+        ({"revoked": True, "to_be_told": True}, "whose provider does not know yet"),
+        ({"app": "gone"}, "of apps that are not configured (1 of gone)"),
+    ],
+)
+def test_what_is_wrong_with_grants_is_one_finding_a_kind(changes, says: str):
+    [found, overview] = checkup.of_grants([replace(GRANT, **changes)], APPS)
+    assert ("warning", "ok") == (found.light, overview.light)
+    assert says in found.text
+    assert found.todo
+
+
+def test_many_of_a_kind_are_counted_and_few_are_named():
+    grants = [replace(GRANT, ended="dead", grant_id=f"sha256:{number:064}") for number in range(9)]
+    found = checkup.of_grants(grants, APPS)[0]
+    assert found.text.startswith("9 grants that the provider refuses to renew (9 of slack-bot): ")
+    assert found.text.endswith(" and 6 more.")
+
+
+def test_grants_that_are_well_are_counted():
+    assert ["1 alive, 1 revoked."] == [it.text for it in checkup.of_grants([GRANT, replace(GRANT, revoked=True)], APPS)]
+
+
+@pytest.mark.parametrize(("days", "certain", "light"), [(5, True, "warning"), (5, False, "ok"), (20, True, "ok")])
+def test_only_what_comes_soon_and_for_certain_is_a_warning(days: int, certain: bool, light: Light):
+    told = Forecast((Outlook("mail", "alice", "sha256:0", NOW + days * DAY, "age", certain),), {})
+    [found] = checkup.of_forecast(told, NOW)
+    assert light == found.light
+    assert "doctor --forecast" in found.todo
+
+
+def test_the_worst_light_is_the_houses():
+    ok, warning, failure = (Finding("disk", light, "x") for light in checkup.LIGHTS)
+    assert "ok" == checkup.worst([])
+    assert "warning" == checkup.worst([ok, warning, ok])
+    assert "failure" == checkup.worst([failure, warning])
