@@ -131,9 +131,7 @@ MALFORMED: dict[str, bytes] = {
 
 @pytest.mark.case("82")
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
-async def test_what_is_not_the_request_is_refused_without_a_word_of_it(
-    house: House, api: Callers, body: bytes
-) -> None:
+async def test_what_is_not_the_request_is_refused_without_a_word_of_it(house: House, api: Callers, body: bytes) -> None:
     tool = await api.tool()
     begun = time.perf_counter()
     answer = await tool.send("POST", "/v1/tokens", body=body)
@@ -279,7 +277,9 @@ async def busy(identity_provider: IdentityProvider, test_clock: TestClock) -> An
     settings = Settings(
         public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=Limits(requests_per_minute=60)
     )
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, tools=TOOLS, settings=settings) as house:
+    async with running(
+        identity_provider, [user_app(identity_provider)], clock=test_clock, tools=TOOLS, settings=settings
+    ) as house:
         yield house
 
 

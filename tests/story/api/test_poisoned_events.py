@@ -1,0 +1,103 @@
+"""Runtimes in other processes that cannot use their events (case 94): one bad event delays its own conversation, is set
+aside after a few tries, and everybody else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from oauthbroker.metrics import Metric
+from oauthbroker.settings import Limits
+from oauthbroker.testing import IdentityProvider
+from tests.house import House, running, turn, user_app
+from tests.story.api.kit import Callers
+
+EVENTS = "/v1/agents/planner/events"
+WAITING = 100
+
+
+async def settle(api: Callers, found: dict[str, Any], how: str) -> int:
+    path = f"{EVENTS}/{found['event']['eventId']}/{how}"
+    return (await api.runtime.post(path, {"lease": found["lease"]})).status
+
+
+async def consume(house: House, api: Callers, hours: float = 1.0, bad: str = "") -> tuple[list[str], Counter[str]]:
+    """A runtime that refuses every event of one instance: the instances whose events it took, and how often it was
+    handed each. An hour is longer than all pauses."""
+    taken, tries, until = list[str](), Counter[str](), house.clock.monotonic() + hours * 3600
+    while house.clock.monotonic() < until:
+        answer = await api.runtime.get(EVENTS)
+        if answer.status == 204:
+            house.clock.advance(30)
+            continue
+        found = answer.json()
+        instance = found["event"]["instanceKey"]
+        tries[instance] += 1
+        assert tries[instance] == found["attempt"]
+        assert 204 == await settle(api, found, "nack" if instance == bad else "ack")
+        taken += [] if instance == bad else [instance]
+    return taken, tries
+
+
+@pytest.mark.case("94")
+async def test_an_event_that_a_runtime_refuses_is_set_aside_and_the_others_flow(house: House, api: Callers) -> None:
+    """An unknown turn or instance is just that: the runtime cannot resume it. Its token is ready all the same."""
+    for instance in ("before", "gone", "after"):
+        await house.connect(
+            await house.ask_link("mail", ["read"], turn(user=f"idp:user:{instance}", instance=instance))
+        )
+    assert not await house.broker.events.dead("planner")
+    waiting = [turn(instance=instance) for instance in ("before", "gone", "after")]
+    links = [await house.ask_link("files", of=each) for each in waiting]
+    assert 200 == (await house.connect(links[0])).status
+    taken, tries = await consume(house, api, bad="gone")
+    assert {"before": 2, "after": 2} == Counter(taken)
+    most = Limits().queue_attempts
+    assert most + 1 <= tries["gone"]
+    dead = await house.broker.events.dead("planner")
+    assert {"gone"} == {str(event["instanceKey"]) for event in dead}
+    assert len(dead) == house.broker.metrics.value(Metric.EVENTS_DEAD)
+    late = await api.turn(instance="gone")
+    answer = await late.post("/v1/tokens", {"oauthAppRef": "OAuthApp/files"}, allow=["access token"])
+    assert "ready" == answer.json()["status"]
+
+
+@pytest.mark.case("94")
+async def test_a_poisoned_event_does_not_wait_in_front_of_another_conversation(house: House, api: Callers) -> None:
+    for instance in ("bad", "good"):
+        await house.ask_link("mail", of=turn(instance=instance))
+    await house.connect(await house.ask_link("mail"))
+    first = (await api.runtime.get(EVENTS)).json()
+    assert 204 == await settle(api, first, "nack")
+    others = [(await api.runtime.get(EVENTS)).json() for _ in range(2)]
+    assert first["event"]["eventId"] not in {each["event"]["eventId"] for each in others}
+    assert 204 == (await api.runtime.get(EVENTS)).status, "the refused one backs off"
+
+
+@pytest.mark.slow
+@pytest.mark.case("94")
+async def test_a_hundred_turns_that_wait_for_one_grant_are_each_resumed_once(
+    identity_provider: IdentityProvider,
+) -> None:
+    """By several consumers of one runtime at once; a turn that comes later finds the token ready."""
+    limits = Limits(sessions_per_subject=WAITING + 10)
+    async with running(identity_provider, [user_app(identity_provider)], limits=limits) as house:
+        api = await Callers.of(house)
+        waiting = [await house.ask_link(of=turn(instance=f"thread {number}")) for number in range(WAITING)]
+        await house.connect(waiting[WAITING // 3])
+        resumed = Counter[str]()
+
+        async def consumer() -> None:
+            while (answer := await api.runtime.get(f"{EVENTS}?wait=1")).status == 200:
+                found = answer.json()
+                assert 204 == await settle(api, found, "ack")
+                resumed[found["event"]["instanceKey"]] += 1
+
+        await asyncio.gather(*(consumer() for _ in range(8)))
+        assert {f"thread {number}": 1 for number in range(WAITING)} == resumed
+        late = await api.turn(instance="a late turn", tools={})
+        answer = await late.post("/v1/tokens", {"oauthAppRef": "OAuthApp/mail"}, allow=["access token"])
+        assert "ready" == answer.json()["status"]

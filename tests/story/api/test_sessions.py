@@ -1,0 +1,174 @@
+"""Authorizations over HTTP: how they stand, taken back, and confirmed; and links that never enter a transcript."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.web.api.models import PendingBlock, PrivateLinks, SessionOutcomeBody
+from tests.house import ALICE, BOB, House, turn
+from tests.story import binding_kit
+from tests.story.api.kit import TOOLS, Answer, Callers
+from tests.story.binding_kit import came_back, code_on, handle_on, of_alice, parking
+
+MAY_SHOW = ("ticket",)
+UNKNOWN = f"as-{'A' * 22}"
+
+
+def told(answer: Answer) -> tuple[int, str, str | None]:
+    said = SessionOutcomeBody.model_validate_json(answer.body)
+    return answer.status, said.status, said.code.value if said.code is not None else None
+
+
+async def test_a_runtime_sees_how_an_authorization_stands(house: House, api: Callers) -> None:
+    asked = await house.ask_link()
+    path = f"/v1/auth-sessions/{asked.auth_session_id}"
+    for caller in (api.runtime, api.operator, await api.turn(), await api.tool()):
+        assert (200, "pending", None) == told(await caller.get(path))
+    await house.connect(asked, deny=True)
+    assert (200, "failed", "providerDenied") == told(await api.runtime.get(path))
+    assert (200, "expired", None) == told(await api.runtime.get(f"/v1/auth-sessions/{UNKNOWN}"))
+    assert (400, "requestInvalid") == ((no := await api.runtime.get("/v1/auth-sessions/as-1")).status, no.code)
+
+
+@pytest.mark.parametrize(
+    "name, more",
+    [
+        ("another conversation", {"instance": "another"}),
+        ("another agent", {"agent": "another"}),
+        ("another person in the same conversation", {"user": BOB}),
+        ("nobody", {"user": None}),
+    ],
+)
+async def test_a_turn_sees_and_ends_only_what_its_own_conversation_asked_for_its_own_subjects(
+    house: House, api: Callers, name: str, more: dict[str, str]
+) -> None:
+    """Somebody else's looks like one that there never was."""
+    asked = await house.ask_link()
+    path = f"/v1/auth-sessions/{asked.auth_session_id}"
+    stranger = await api.turn(**more)
+    unknown = await stranger.get(f"/v1/auth-sessions/{UNKNOWN}")
+    seen = await stranger.get(path)
+    assert unknown.json() | {"authSessionId": ""} == seen.json() | {"authSessionId": ""}, name
+    assert {"cancelled": False} == (await stranger.delete(path)).json()
+    assert (200, "pending", None) == told(await api.runtime.get(path))
+    assert {"cancelled": True} == (await (await api.turn()).delete(path)).json()
+    assert {"cancelled": False} == (await api.runtime.delete(path)).json()
+    assert (200, "expired", None) == told(await api.runtime.get(path))
+
+
+async def test_a_tool_sees_nothing_of_apps_that_it_may_not_use(house: House, api: Callers) -> None:
+    asked = await house.ask_link("files")
+    mail = await house.ask_link("mail")
+    tool = await api.tool("Tool/mail")
+    path = f"/v1/auth-sessions/{asked.auth_session_id}"
+    assert (200, "expired", None) == told(await tool.get(path))
+    assert {"cancelled": False} == (await tool.delete(path)).json()
+    block = PendingBlock.model_validate_json((await tool.get("/v1/turn/pending", allow=MAY_SHOW)).body)
+    assert [mail.auth_session_id] == [item.authSessionId for item in block.items]
+    assert [] == (await (await api.tool("Tool/idle")).get("/v1/turn/pending")).json()["items"]
+    everything = (await (await api.turn()).get("/v1/turn/pending", allow=MAY_SHOW)).json()
+    assert (await house.broker.pending(turn())) == everything
+
+
+@pytest.mark.parametrize("private", [True, False])
+async def test_links_can_be_delivered_apart_from_the_block(house: House, api: Callers, private: bool) -> None:
+    asked = await house.ask_link()
+    Canaries.active().add(asked.authorization_url.rpartition("/")[2], "ticket")
+    begun = await api.begin(privateLinks=private)
+    whole, tool = api.holding(begun["turnToken"]), api.holding(begun["toolTokens"]["Tool/mail"])
+    for caller in (whole, tool):
+        path = "/v1/turn/pending" + ("" if private else "?links=apart")
+        block = (await caller.get(path)).json()  # the sweep would find the link
+        assert [asked.auth_session_id] == [item["authSessionId"] for item in block["items"]]
+        assert {"authorizationUrl", "deviceCode"}.isdisjoint(block["items"][0])
+    links = PrivateLinks.model_validate_json((await whole.get("/v1/turn/links", allow=MAY_SHOW)).body)
+    assert [(asked.authorization_url, ALICE)] == [(link.authorizationUrl, link.subject) for link in links.links]
+    assert (403, "notAllowed") == ((no := await tool.get("/v1/turn/links")).status, no.code)
+
+
+@pytest.fixture
+async def confirming(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    async with parking(identity_provider, test_clock, "runtimeConfirm", tools=TOOLS) as house:
+        yield house
+
+
+async def test_the_runtime_confirms_the_handle_that_a_browser_brought(confirming: House) -> None:
+    api = await Callers.of(confirming)
+    asked = await confirming.ask_link(of=of_alice())
+    handle = handle_on(await came_back(confirming, asked, confirming.browser()))
+    body = {"handle": handle, "subject": binding_kit.ALICE}
+    answer = await api.runtime.post("/v1/auth-sessions/confirm", body)
+    assert (200, "completed", None) == told(answer)
+    assert asked.auth_session_id == answer.json()["authSessionId"]
+    again = await api.runtime.post("/v1/auth-sessions/confirm", body)
+    unknown = await api.runtime.post("/v1/auth-sessions/confirm", {**body, "handle": "unknown"})
+    assert (400, "stateUnknown") == (again.status, again.code)
+    assert again.body == unknown.body
+
+
+@pytest.mark.case("14b", "15")
+async def test_another_subject_is_the_end_of_it_over_http_too(confirming: House) -> None:
+    api = await Callers.of(confirming)
+    asked = await confirming.ask_link(of=of_alice())
+    body = {
+        "handle": handle_on(await came_back(confirming, asked, confirming.browser())),
+        "subject": binding_kit.MALLORY,
+    }
+    answer = await api.runtime.post("/v1/auth-sessions/confirm", body)
+    assert (403, "ownerBindingFailed") == (answer.status, answer.code)
+    assert binding_kit.ALICE not in answer.text
+    path = f"/v1/auth-sessions/{asked.auth_session_id}"
+    assert (200, "failed", "ownerBindingFailed") == told(await api.runtime.get(path))
+
+
+@pytest.mark.case("14b")
+async def test_a_turn_cannot_confirm_a_handle_and_the_sessions_id_confirms_nothing(confirming: House) -> None:
+    api = await Callers.of(confirming)
+    asked = await confirming.ask_link(of=of_alice())
+    handle = handle_on(await came_back(confirming, asked, confirming.browser()))
+    mallory = await api.turn(user=binding_kit.ALICE, team=None)
+    body = {"handle": handle, "subject": binding_kit.ALICE}
+    assert (400, "requestInvalid") == ((no := await mallory.post("/v1/auth-sessions/confirm", body)).status, no.code)
+    for said in ({"channelCode": handle}, {"channelCode": asked.auth_session_id}):
+        assert "stateUnknown" == (await mallory.post("/v1/auth-sessions/confirm", said)).code
+    by_id = {"handle": asked.auth_session_id, "subject": binding_kit.ALICE}
+    assert "stateUnknown" == (await api.runtime.post("/v1/auth-sessions/confirm", by_id)).code
+    assert "requestInvalid" == (await api.runtime.post("/v1/auth-sessions/confirm", {"channelCode": handle})).code
+    assert (200, "completed", None) == told(await api.runtime.post("/v1/auth-sessions/confirm", body))
+
+
+async def test_a_turn_relays_the_code_that_was_said_in_its_conversation(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with parking(identity_provider, test_clock, "channelCode", tools=TOOLS) as house:
+        api = await Callers.of(house)
+        asked = await house.ask_link(of=of_alice())
+        body = {"channelCode": code_on(await came_back(house, asked, house.browser()))}
+        alice = {"user": binding_kit.ALICE, "team": None}
+        for wrong in (
+            await api.turn(user=binding_kit.MALLORY, team=None),
+            await api.turn(**alice, instance="another"),
+            await api.tool("Tool/idle", **alice),
+        ):
+            assert (400, "stateUnknown") == (
+                (no := await wrong.post("/v1/auth-sessions/confirm", body)).status, no.code,
+            )  # fmt: skip
+        tool = await api.tool("Tool/mail", **alice)
+        answer = await tool.post("/v1/auth-sessions/confirm", body)
+        assert (200, "completed", None) == told(answer)
+        assert asked.auth_session_id == answer.json()["authSessionId"]
+        assert "stateUnknown" == (await tool.post("/v1/auth-sessions/confirm", body)).code
+
+
+async def test_a_runtime_makes_a_link_to_the_page_of_what_is_connected(house: House, api: Callers) -> None:
+    answer = await api.runtime.post("/v1/connections", {"subjects": {"user": ALICE}})
+    assert 201 == answer.status
+    link = answer.json()
+    assert link["url"].startswith(f"{house.origin}/connections/open/")
+    assert 200 == (await house.browser().open(link["url"])).status
+    for subjects in ({}, {"user": None}, {"tenant": "x"}):
+        refused = await api.runtime.post("/v1/connections", {"subjects": subjects})
+        assert (400, "requestInvalid") == (refused.status, refused.code), subjects
