@@ -121,12 +121,15 @@ class Desk:
 
 
 @contextmanager
-def serving(desk: Desk, *, prelude: str = "", **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`oauthbroker serve` as a process of its own, until the block ends; its output is swept."""
+def serving(
+    desk: Desk, *words: str, prelude: str = "", lines: str = "wb", **env: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`oauthbroker serve` as a process of its own, until the block ends; its output is swept. `lines="ab"` keeps those
+    of the one before."""
     log = desk.folder / "serve.log"
-    with log.open("wb") as stream:
+    with log.open(lines) as stream:
         process = subprocess.Popen(
-            [sys.executable, "-c", prelude + MAIN, "serve"], env=environment(**env), cwd=desk.folder,
+            [sys.executable, "-c", prelude + MAIN, "serve", *words], env=environment(**env), cwd=desk.folder,
             stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
         )  # fmt: skip
         try:

@@ -1,0 +1,182 @@
+"""How `oauthbroker serve` ends: whoever waits is let go, whoever is served is answered, and nothing that a provider has
+given is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from oauthbroker.testing import Browser, IdentityProvider, leave
+from tests.cli_kit import MAIN, Desk, environment, log_lines, serving
+from tests.service_kit import Service, make_key, user_of
+
+pytestmark = pytest.mark.slow
+SLOWLY = 1.5
+
+
+@pytest.fixture
+def service(desk: Desk, idp: IdentityProvider) -> Service:
+    """Alice has connected; a runtime has a key."""
+    desk.ready_to_serve(idp)
+    desk.connect("alice", idp)
+    return Service(desk.port, make_key(desk))
+
+
+@pytest.fixture
+def aside() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def renewing(
+    service: Service, idp: IdentityProvider, aside: ThreadPoolExecutor, seconds: float = SLOWLY
+) -> tuple[str, Future[Any]]:
+    """A turn token, and a renewal that the provider has answered in its books and not yet over the wire."""
+    token = service.begin(user_of(idp))["turnToken"]
+    status, ready = service.token(token)
+    assert (200, "ready") == (status, ready["status"])
+    idp.script.refresh.delay(seconds)
+    asked = idp.count("refresh_token")
+    answer = aside.submit(service.reject, token, ready["accessToken"])
+    asyncio.run(idp.wait_for("refresh_token", asked + 1))
+    return token, answer
+
+
+def after(desk: Desk, service: Service, idp: IdentityProvider, token: str) -> None:
+    """A new process of the same store has the renewed token, asks nobody for it, and can renew it again."""
+    asked = idp.count("refresh_token")
+    with serving(desk):
+        _, ready = service.token(token)
+        assert "ready" == ready["status"]
+        assert idp.is_alive(ready["accessToken"])
+        assert asked == idp.count("refresh_token")
+        _, again = service.reject(token, ready["accessToken"])
+        assert "ready" == again["status"]
+        assert idp.is_alive(again["accessToken"])
+    assert [] == idp.refusals("refresh_token")
+
+
+@pytest.mark.case("46")
+def test_a_renewal_that_is_under_way_is_answered_and_stored(
+    desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
+):
+    with serving(desk) as process:
+        token, answer = renewing(service, idp, aside)
+        process.send_signal(signal.SIGTERM)
+        status, ready = answer.result(10)
+        assert (200, "ready") == (status, ready["status"])
+        assert idp.is_alive(ready["accessToken"])
+        assert 0 == process.wait(10)
+    assert ["stopping", "stopped"] == [line["event"] for line in log_lines(desk) if line["event"].startswith("stop")]
+    after(desk, service, idp, token)
+
+
+@pytest.mark.case("46")
+def test_a_second_signal_waits_for_no_caller_and_still_stores_what_the_provider_gave(
+    desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
+):
+    with serving(desk) as process:
+        token, answer = renewing(service, idp, aside, seconds=3)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        status, _ = answer.result(10)
+        assert 0 == process.wait(10)
+        assert time.monotonic() - began < 6
+    assert status in {0, 200}
+    after(desk, service, idp, token)
+
+
+def test_a_person_on_the_way_back_is_answered(
+    desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
+):
+    bob = user_of(idp, "bob")
+    with serving(desk) as process:
+        token = service.begin(bob)["turnToken"]
+        _, asked = service.token(token)
+        idp.script.token.delay(SLOWLY)
+        exchanged = idp.count("authorization_code")
+
+        def person() -> int:
+            browser = Browser(canaries=desk.canaries)
+            return asyncio.run(_come_back(browser, idp, asked["authorizationUrl"]))
+
+        page = aside.submit(person)
+        asyncio.run(idp.wait_for("authorization_code", exchanged + 1, timeout=10))
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(15)
+        assert 303 == page.result(15)
+    with serving(desk):
+        assert "ready" == service.token(token)[1]["status"]
+
+
+async def _come_back(browser: Browser, idp: IdentityProvider, url: str) -> int:
+    """To the answer of the callback: the page after it would be asked of a server that is gone."""
+    page = await leave(browser, url)
+    assert page.next_url is not None, page.text
+    callback = await idp.agree(page.next_url, "bob", browser=browser)
+    return (await browser.open(callback)).status
+
+
+def test_whoever_waits_for_events_is_let_go_at_once(desk: Desk, service: Service, aside: ThreadPoolExecutor):
+    with serving(desk) as process:
+        service.call("GET", "/v1/agents/planner/events?wait=0")
+        polls = [aside.submit(service.call, "GET", "/v1/agents/nobody/events?wait=60") for _ in range(3)]
+        stream = aside.submit(_stream, service)
+        time.sleep(0.5)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert [(204, None)] * 3 == [poll.result(5) for poll in polls]
+        assert stream.result(5).endswith(b"0\r\n\r\n"), "the stream has its proper end"
+        assert 0 == process.wait(5)
+        assert time.monotonic() - began < 3
+
+
+def _stream(service: Service) -> bytes:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as line:
+        line.sendall(
+            f"GET /v1/agents/nobody/events HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
+            f"Authorization: Bearer {service.key}\r\nAccept: text/event-stream\r\n\r\n".encode()
+        )
+        return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+def test_nobody_new_is_let_in_and_who_stays_connected_without_asking_holds_nothing_up(
+    desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
+):
+    with serving(desk) as process, socket.create_connection(("127.0.0.1", desk.port)) as idle:
+        _, answer = renewing(service, idp, aside)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.7)
+        assert process.poll() is None
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", desk.port))
+        assert b"" == idle.recv(1)
+        assert 200 == answer.result(10)[0]
+        assert 0 == process.wait(10)
+
+
+def test_a_signal_during_the_start_ends_it_too(desk: Desk, idp: IdentityProvider):
+    """From the first moment on: either it has not begun, or it ends in order."""
+    desk.ready_to_serve(idp)
+    for pause in (0.0, 0.3, 0.6, 0.9):
+        process = _start(desk)
+        time.sleep(pause)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) in {0, -signal.SIGTERM}
+
+
+def _start(desk: Desk) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN, "serve"], env=environment(), cwd=desk.folder, stderr=subprocess.DEVNULL
+    )
