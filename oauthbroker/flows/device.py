@@ -34,8 +34,9 @@ class DeviceCodes:
     async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
         """A new code, and when it expires: the provider's own time, counted from before we asked, at most half an
         hour. Raises what `device_response` raises; after failures at once, for as long as the circuit is open.
-        `deviceCodeUnsupported` for an app in which nothing would tell whose account comes back."""
-        if app.subject_mode == "user" and app.owner.user_identity is None:
+        `deviceCodeUnsupported` for an app in which nothing would tell whose account comes back, or whose binding needs
+        a browser."""
+        if app.owner.vouching is not None or (app.subject_mode == "user" and app.owner.user_identity is None):
             raise BrokerError(Code.DEVICE_CODE_UNSUPPORTED)
         circuit = f"device code {app.name}"
         self.circuits.check(circuit)

@@ -9,7 +9,19 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from oauthbroker.errors import Code
-from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, Device, EventType, Grant, Retired, Token
+from oauthbroker.records import (
+    AgentEvent,
+    Attempt,
+    AuthSession,
+    Claim,
+    Device,
+    EventType,
+    Grant,
+    Login,
+    Parked,
+    Retired,
+    Token,
+)
 from oauthbroker.results import Reason
 from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget, TurnAuth
@@ -90,6 +102,15 @@ devices = st.builds(
     unsure=st.booleans(),
     ticket_hash=texts,
 )
+parked_codes = st.builds(
+    Parked,
+    kind=st.sampled_from(["runtimeConfirm", "channelCode", "brokerLogin"]),
+    code=secrets,
+    proof=secrets,
+    until=moments,
+    tries=st.integers(0, 5),
+    login=st.none() | st.builds(Login, secrets, texts, secrets),
+)
 browser_sessions = st.builds(
     AuthSession,
     locator=st.from_regex(r"\A[A-Za-z0-9_-]{22}\Z"),
@@ -108,11 +129,12 @@ browser_sessions = st.builds(
     switch_account=st.booleans(),
     reason=st.sampled_from(get_args(Reason)),
     status=st.sampled_from(["pending", "completed", "failed", "expired"]),
-    claim=st.none() | st.builds(Claim, texts, moments),
+    claim=st.none() | st.builds(Claim, texts, moments, st.booleans()),
     failure=st.none() | st.sampled_from(list(Code)),
     finished_at=st.none() | moments,
     outbox=st.none() | events,
     presses=st.integers(0, 20),
+    parked=st.none() | parked_codes,
 )
 device_sessions = st.builds(replace, browser_sessions, attempt=st.just(Attempt.none()), device=devices)
 sessions = browser_sessions | device_sessions
@@ -129,6 +151,17 @@ def device(**changes: Any) -> Device:
         "next_poll_at": CREATED,
     }
     return Device(**(fields | changes))
+
+
+def parked(**changes: Any) -> Parked:
+    """A code that came back to the printed session and waits."""
+    fields: dict[str, Any] = {
+        "kind": "runtimeConfirm",
+        "code": Secret("printed-code"),
+        "proof": Secret("printed-proof"),
+        "until": datetime(2026, 1, 31, 9, 11, 1, tzinfo=UTC),
+    }
+    return Parked(**(fields | changes))
 
 
 def grant(**changes: Any) -> Grant:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.apps import Endpoints, IdentityRule, Owner
-from oauthbroker.binding import OwnerFacts, OwnerVerdict, check_pin, judge_owner
+from oauthbroker.apps import Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.binding import OwnerFacts, OwnerVerdict, check_pin, check_same_owner, judge_owner
 from oauthbroker.errors import BrokerError, Code
 from tests.nouns import app_with
 
@@ -151,3 +152,70 @@ def test_the_first_account_stays_until_somebody_says_switch(pinned, came, switch
 
 def test_what_a_provider_said_of_people_is_never_printed() -> None:
     assert "OwnerFacts(...)" == repr(OwnerFacts("idp:team:1", "idp:user:1", VERIFIED))
+
+
+VOUCHED = ("runtimeConfirm", "channelCode", "brokerLogin")
+each_vouching = pytest.mark.parametrize("binding", VOUCHED)
+
+
+def vouched(app: OAuthApp, binding: str) -> OAuthApp:
+    return replace(app, owner=replace(app.owner, binding=binding))  # type: ignore[arg-type]
+
+
+@pytest.mark.rule("12.5.6-5")
+@each_vouching
+@pytest.mark.parametrize(
+    "app, subject, facts, verdict",
+    [
+        (BLIND, "acme:7", OwnerFacts(), OwnerVerdict(None, None)),
+        (BLIND, "acme:7", OwnerFacts(account=VERIFIED), OwnerVerdict(VERIFIED, None)),
+        (USER, "acme:7", OwnerFacts(None, "idp:user:2"), OwnerVerdict((ISSUER, "idp:user:2"), "idp:user:2")),
+        (USER, "idp:user:1", OwnerFacts(None, "idp:user:1"), OwnerVerdict((ISSUER, "idp:user:1"), "idp:user:1")),
+        (OPEN, "idp:team:1", OwnerFacts("idp:team:1"), OwnerVerdict((ISSUER, "idp:team:1"), None)),
+    ],
+)
+def test_somebody_who_vouched_stands_in_for_what_cannot_be_compared(binding, app, subject, facts, verdict) -> None:
+    assert verdict == judge_owner(vouched(app, binding), subject, facts, confirmed=True)
+    with pytest.raises(BrokerError) as caught:
+        judge_owner(vouched(app, binding), subject, facts)
+    assert Code.SUBJECT_UNVERIFIABLE is caught.value.code, "whatever the provider says, nobody has vouched"
+
+
+@pytest.mark.rule("12.5.6-5")
+@pytest.mark.case("38", "42")
+@each_vouching
+@pytest.mark.parametrize(
+    "app, subject, facts, code",
+    [
+        (USER, "idp:user:1", OwnerFacts(None, "idp:user:2"), Code.SUBJECT_MISMATCH),
+        (USER, "idp:user:1", OwnerFacts(), Code.SUBJECT_UNVERIFIABLE),
+        (OPEN, "idp:team:1", OwnerFacts("idp:team:2"), Code.SUBJECT_MISMATCH),
+        (OPEN, "acme:team", OwnerFacts("idp:team:2"), Code.SUBJECT_MISMATCH),
+        (SHARED, "idp:team:1", OwnerFacts("idp:team:1", "idp:user:3"), Code.SUBJECT_FORBIDDEN),
+        (SHARED, "idp:team:1", OwnerFacts("idp:team:1"), Code.SUBJECT_UNVERIFIABLE),
+    ],
+)
+def test_what_can_be_compared_is_compared_whoever_vouched(binding, app, subject, facts, code) -> None:
+    with pytest.raises(BrokerError) as caught:
+        judge_owner(vouched(app, binding), subject, facts, confirmed=True)
+    assert code is caught.value.code
+
+
+@pytest.mark.case("62")
+@each_vouching
+def test_a_renewal_is_compared_with_the_account_that_came_first(binding) -> None:
+    """The subject is the runtime's own; the account is known all the same."""
+    app, first = vouched(USER, binding), OwnerFacts(None, "idp:user:1")
+    for facts in (first, OwnerFacts()):
+        check_same_owner(app, "acme:7", (ISSUER, "idp:user:1"), "idp:user:1", facts)
+    check_same_owner(app, "acme:7", None, None, first)
+    with pytest.raises(BrokerError) as caught:
+        check_same_owner(app, "acme:7", (ISSUER, "idp:user:1"), "idp:user:1", OwnerFacts(None, "idp:user:2"))
+    assert Code.SUBJECT_MISMATCH is caught.value.code
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=30))
+def test_a_confirmation_alone_helps_nobody_where_the_provider_is_asked(subject) -> None:
+    for app in (USER, BLIND):
+        with pytest.raises(BrokerError):
+            judge_owner(app, subject, OwnerFacts(None, f"{subject}x"), confirmed=True)

@@ -25,7 +25,7 @@ from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.errors import Code
 from oauthbroker.metrics import Gauge, Metric, Timing
 from oauthbroker.providers import presets
-from oauthbroker.records import Attempt, EventType, Renewal, Retired
+from oauthbroker.records import Attempt, Claim, EventType, Login, Renewal, Retired
 from oauthbroker.records.renewal import Ended, Intent
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import MESSAGES
@@ -269,7 +269,7 @@ def test_every_parameter_of_open_broker_is_on_the_embedding_page() -> None:
 
 
 def test_everything_a_broker_can_do_is_on_the_embedding_page() -> None:
-    inside = {"bundle", "manager", "consent", "outcomes", "waiting", "clock", "audit", "in_use", "reloading", "checkup", "doors"}
+    inside = {"bundle", "confirming", "manager", "consent", "outcomes", "waiting", "clock", "audit", "in_use", "reloading", "checkup", "doors"}
     names = {name for name in dir(oauthbroker.Broker) if not name.startswith("_")} - inside
     assert set() == {name for name in names if not re.search(rf"broker\.{name}\b", text("docs/embedding.md"))}
 
@@ -357,7 +357,9 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     renewal = Renewal(Intent("a", now), Secret("spare"), "dead", now, ("read",), (now,))
     remembered = Retired(now, (Secret("refresh"),), (Secret("access"),))
     full = kit.grant(renewal=renewal, retired=remembered, tell_after=now, token_binding="x")
-    records = (full, kit.session(presses=1), kit.session(device=kit.device(), attempt=Attempt.none()))
+    login = Login(Secret("verifier"), "challenge", Secret("nonce"))
+    parked = kit.session(presses=1, parked=kit.parked(login=login), claim=Claim("me", now, confirmed=True))
+    records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()))
     prose = re.sub(r"```.*?```", "", text("store/README.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
     printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5

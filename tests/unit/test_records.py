@@ -12,7 +12,8 @@ from hypothesis import given
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.callback import STATE
-from oauthbroker.records import AgentEvent, Attempt, AuthSession, ClaimedSession, Grant, codec, grant_id
+from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, ClaimedSession, Grant, Login, codec, grant_id
+from oauthbroker.records.parked import MAX_TRIES
 from oauthbroker.records.session import MAX_PRESSES
 from oauthbroker.secret import Secret
 from tests.unit import records_kit as kit
@@ -121,6 +122,9 @@ def test_a_record_shows_no_secret_of_its_own(session: AuthSession, grant: Grant)
     ticket, token = Secret("cnry-shown-ticket"), Secret("cnry-shown-token")
     attempt = replace(session.attempt, state=Secret("cnry-shown-state"), verifier=Secret("cnry-shown-verifier"))
     shown = repr(replace(session, ticket=ticket, attempt=attempt)) + repr(attempt)
+    login = Login(Secret("cnry-shown-verifier"), "cnry-shown-challenge", Secret("cnry-shown-nonce"))
+    parked = kit.parked(code=Secret("cnry-shown-code"), proof=Secret("cnry-shown-proof"), login=login)
+    shown += repr(replace(session, parked=parked)) + repr(parked) + repr(login)
     device = kit.device(code=Secret("cnry-shown-device"), user_code="cnry-shown-user-code")
     shown += repr(replace(session, device=device)) + repr(device) + repr(device.prompt)
     if grant.token is not None:
@@ -175,21 +179,64 @@ ENDINGS: dict[str, tuple[Callable[[AuthSession], AuthSession], str, Code | None]
     ),
     "lapsed": (lambda session: session.lapsed(LATER, kit.event()), "expired", None),
 }
+STAGES: dict[str, Callable[[AuthSession], AuthSession]] = {
+    "waiting": lambda session: session,
+    "claimed": lambda session: session.claimed("me", LATER),
+    "parked": lambda session: session.park(kit.parked()),
+    "confirmed": lambda session: session.park(kit.parked()).claimed("me", LATER, confirmed=True),
+    "ended": lambda session: session.lapsed(LATER),
+}
 EACH_ENDING = pytest.mark.parametrize(("end", "status", "code"), ENDINGS.values(), ids=ENDINGS)
 
 
 @pytest.mark.rule("12.5.5", "12.5.6-6")
 @EACH_ENDING
-@pytest.mark.parametrize("claimed", [False, True], ids=["unclaimed", "claimed"])
-def test_an_ended_session_keeps_nothing_that_could_be_used(end, status, code, claimed):
+@pytest.mark.parametrize("stage", ["waiting", "claimed", "parked", "confirmed"])
+def test_an_ended_session_keeps_nothing_that_could_be_used(end, status, code, stage):
     session: AuthSession = kit.session()
-    ended = end(session.claimed("me", LATER) if claimed else session)
+    ended = end(STAGES[stage](session))
     assert (status, code, LATER, kit.event()) == (ended.status, ended.failure, ended.finished_at, ended.outbox)
     assert not ended.open
-    assert ended.ticket is ended.attempt.verifier is ended.attempt.nonce is None
+    assert ended.ticket is ended.attempt.verifier is ended.attempt.nonce is ended.parked is None
     assert session.attempt.state == ended.attempt.state  # a replay is recognised
     body = ended.to_plaintext()
-    assert not [word for word in (b"printed-ticket", b"printed-verifier", b"printed-nonce") if word in body]
+    words = (b"printed-ticket", b"printed-verifier", b"printed-nonce", b"printed-code", b"printed-proof")
+    assert not [word for word in words if word in body]
+
+
+@pytest.mark.rule("12.5.5", "12.5.6-3")
+def test_a_parked_code_takes_the_session_and_is_not_printed_as_a_status():
+    session = kit.session()
+    parked = session.park(kit.parked())
+    assert (False, True, True) == (session.taken, parked.taken, parked.open)
+    assert "pending" == json.loads(parked.to_plaintext())["spec"]["status"]
+    assert (session.expires_at, kit.parked().until) == (session.ends_at, parked.ends_at)
+    assert "parked" not in json.loads(session.to_plaintext())["status"]
+
+
+@pytest.mark.parametrize("stage", ["claimed", "parked", "confirmed", "ended"])
+def test_only_a_session_that_waits_for_its_browser_takes_a_code(stage):
+    with pytest.raises(ValueError, match="waits for its browser"):
+        STAGES[stage](kit.session()).park(kit.parked())
+
+
+def test_the_claim_of_a_parked_code_uses_it_up_and_remembers_that_somebody_vouched():
+    claimed = kit.session().park(kit.parked()).claimed("me", LATER, confirmed=True)
+    assert claimed.parked is None
+    assert claimed.claim == Claim("me", LATER, confirmed=True)
+    assert claimed == AuthSession.from_plaintext(claimed.to_plaintext()).claimed("me", LATER, confirmed=True)
+    assert b"printed-code" not in claimed.to_plaintext()
+    assert b"confirmed" not in kit.session().claimed("me", LATER).to_plaintext()
+
+
+def test_five_tries_wear_a_parked_code_out():
+    session = kit.session().park(kit.parked(kind="channelCode"))
+    for _ in range(MAX_TRIES):
+        assert session.parked is not None
+        assert not session.parked.worn_out
+        session = session.tried()
+    assert session.parked is not None
+    assert session.parked.worn_out
 
 
 @pytest.mark.rule("12.5.5", "12.5.7")

@@ -23,6 +23,7 @@ def with_owner(text: str) -> str:
 def test_in_user_mode_somebody_who_vouches_stands_in_for_an_identity(owner: str, tmp_path: Path) -> None:
     app = load(write(tmp_path / "b", app=with_owner(owner))).apps["acme"].app
     assert app.owner.user_identity is None
+    assert app.owner.vouching is not None
     assert app.owner.vouching in owner
 
 

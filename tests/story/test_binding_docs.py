@@ -1,0 +1,73 @@
+"""The functions of docs/embedding.md about links that are sent privately and browsers that are vouched for, run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oauthbroker.results import Ready
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.house import BASE, House, running, turn, user_app
+from tests.story.binding_kit import ALICE, MALLORY, came_back, code_on, handle_on, of_alice, parked_app, settings_for
+from tests.unit.test_docs import blocks
+
+pytestmark = pytest.mark.case("14b")
+
+
+@pytest.fixture
+def page() -> dict[str, Any]:
+    """What the page defines, one block after the other, for apps of the test's own names."""
+    space: dict[str, Any] = {}
+    for block in blocks("docs/embedding.md"):
+        text = block.replace("slack-bot", "mail")
+        exec(compile(text, "docs/embedding.md", "exec"), space)  # noqa: S102 - that is what is tested
+    return space
+
+
+async def test_the_page_that_confirms(
+    identity_provider: IdentityProvider, test_clock: TestClock, page: dict[str, Any]
+) -> None:
+    app = parked_app(identity_provider, "runtimeConfirm")
+    async with running(identity_provider, [app], clock=test_clock, settings=settings_for()) as house:
+        for who, leads_to in ((MALLORY, "?code=ownerBindingFailed"), (ALICE, "/connected/mail")):
+            handle = handle_on(await came_back(house, await house.ask_link(of=of_alice()), house.browser()))
+            assert (await page["confirm_page"](house.broker, handle, who)).endswith(leads_to)
+        assert "/oauth-failed?code=stateUnknown" == await page["confirm_page"](house.broker, handle, ALICE)
+        assert 200 == (await house.browser().open(f"{BASE}/connected/mail")).status
+
+
+async def test_the_conversation_that_relays(
+    identity_provider: IdentityProvider, test_clock: TestClock, page: dict[str, Any]
+) -> None:
+    app = parked_app(identity_provider, "channelCode")
+    async with running(identity_provider, [app], clock=test_clock, settings=settings_for()) as house:
+        shown = await came_back(house, await house.ask_link(of=of_alice()), house.browser())
+        assert await page["on_message"](house.broker, of_alice(), "what is this?") is None
+        assert "completed" == await page["on_message"](house.broker, of_alice(), f" {code_on(shown).lower()} ")
+        assert isinstance(await house.ask(of=of_alice()), Ready)
+
+
+async def test_the_links_that_are_sent_privately(
+    identity_provider: IdentityProvider, test_clock: TestClock, page: dict[str, Any]
+) -> None:
+    tools = {"Tool/slack": ()}
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, tools=tools) as house:
+        refused = await page["call_a_tool"](house.broker, turn())
+        assert "appForbidden" == refused.code
+        await _asked(house)
+        sent: list[tuple[str, str, Any]] = []
+
+        async def send(subject: str, url: str, device_code: Any) -> None:
+            sent.append((subject, url, device_code))
+
+        (block,) = await page["tell_privately"](house.broker, turn(), send)
+        ((subject, url, device_code),) = sent
+        assert (turn().auth.subjects["user"], None) == (subject, device_code)  # type: ignore[union-attr]
+        assert url not in str(block)
+        assert 200 == (await house.browser().open(url)).status
+
+
+async def _asked(house: House) -> None:
+    result = await house.broker.oauth(turn(), private_links=True).get_access_token("mail")
+    assert f"{BASE}/connect" == result.to_json()["authorizationUrl"]

@@ -1,0 +1,394 @@
+"""Cases 5 and 14 to 17 in every mode of `owner.binding`: an attacker and a victim, each with a browser of their own.
+
+What every mode owes: only the browser that pressed the button brings a code back, nothing is sent to the provider's token
+endpoint for anybody else, and a public id opens nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from oauthbroker import Turn
+from oauthbroker.apps import Binding, OAuthApp
+from oauthbroker.audit import ConnectFailed
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records.parked import MAX_TRIES
+from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.testing.browser import Page
+from tests.house import ALICE as ACCOUNT
+from tests.house import MALLORY as EVIL_ACCOUNT
+from tests.house import House, at, file_store, public, running, tree, turn, user_app
+from tests.story.binding_kit import ALICE, CODE, MALLORY, RUNTIME, code_on, parked_app, settings_for, vouch
+from tests.story.test_callback import HOST, assert_says, assert_says_connected
+from tests.story.test_owner_binding import HTTPS, raw_callback
+from tests.unit.web import kit
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One binding: its app, and how people are called in it. `vouches`: somebody has to, before the exchange."""
+
+    binding: Binding
+    alice: str = ALICE
+    mallory: str = MALLORY
+    vouches: bool = True
+
+    def app(self, idp: IdentityProvider) -> OAuthApp:
+        if self.binding == "providerIdentity":
+            return user_app(idp)
+        return parked_app(idp, self.binding)
+
+    @property
+    def of_alice(self) -> Turn:
+        return turn(user=self.alice, team=None)
+
+    @property
+    def of_mallory(self) -> Turn:
+        return turn(user=self.mallory, team=None, agent="minion", instance="mallorys.1")
+
+    async def finish(self, house: House, page: Page, browser_of: str, conversation: Turn | None = None) -> None:
+        """The honest rest, after a callback whose page is `page` in the browser of `browser_of`."""
+        if self.vouches:
+            await vouch(house, page, browser_of, conversation)
+
+
+MODES = (
+    Mode("providerIdentity", ACCOUNT, EVIL_ACCOUNT, vouches=False),
+    Mode("runtimeConfirm"),
+    Mode("channelCode"),
+    Mode("localOperator", vouches=False),
+)
+every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.binding)
+VOUCHING = [mode for mode in MODES if mode.vouches]
+every_vouching_mode = pytest.mark.parametrize("mode", VOUCHING, ids=lambda mode: mode.binding)
+
+
+@pytest.fixture
+async def house(
+    identity_provider: IdentityProvider, test_clock: TestClock, mode: Mode, tmp_path: Path
+) -> AsyncIterator[House]:
+    store = file_store(tmp_path, test_clock)
+    apps = [mode.app(identity_provider)]
+    async with running(identity_provider, apps, clock=test_clock, store=store, settings=settings_for()) as house:
+        yield house
+
+
+async def no_grants(house: House) -> bool:
+    return 0 == len([held async for held in house.repository.grants()])
+
+
+def test_every_binding_is_in_the_table_or_refused() -> None:
+    assert set(get_args(Binding)) == {mode.binding for mode in MODES} | {"brokerLogin"}
+
+
+@every_mode
+async def test_the_honest_way_connects(house: House, mode: Mode) -> None:
+    asked = await house.ask_link(of=mode.of_alice)
+    await mode.finish(house, await house.connect(asked), mode.alice)
+    assert isinstance(await house.ask(of=mode.of_alice), Ready)
+    assert 1 == house.idp.count("token")
+
+
+@pytest.mark.case("5", "15")
+@every_mode
+async def test_a_callback_in_another_browser_is_refused_before_the_exchange(house: House, mode: Mode) -> None:
+    asked, person = await house.ask_link(of=mode.of_alice), house.browser()
+    url = await house.way_back(asked, person)
+    page = await house.browser().open(url)
+    assert_says(page, Code.OWNER_BINDING_FAILED)
+    assert page.location is None
+    assert [] == [cookie for cookie in page.headers if cookie[0].lower() == "set-cookie"]
+    assert 0 == house.idp.count("token")
+    session = await house.session(asked)
+    assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.parked)
+    (entry,) = [entry for entry in house.audit.entries if isinstance(entry, ConnectFailed)]
+    assert (asked.auth_session_id, "ownerBindingFailed") == (entry.session, entry.code)
+    assert_says(await person.follow(url), Code.STATE_USED)
+    assert 0 == house.idp.count("token")
+
+
+@pytest.mark.case("14b")
+@every_vouching_mode
+async def test_a_victim_who_opens_the_attackers_link_and_agrees_gives_nothing_away(house: House, mode: Mode) -> None:
+    """She even does what the page says: her runtime knows her, and she talks where she talks."""
+    asked, victim = await house.ask_link(of=mode.of_mallory), house.browser()
+    page = await house.connect(asked, "alice", victim)
+    with pytest.raises(BrokerError) as caught:
+        await mode.finish(house, page, mode.alice, mode.of_alice)
+    assert caught.value.code in {Code.OWNER_BINDING_FAILED, Code.STATE_UNKNOWN}
+    house.clock.advance(60)
+    assert 0 == house.idp.count("token")
+    assert await no_grants(house)
+    for name in (mode.alice, mode.mallory, "U234567", "people.example"):
+        assert name not in page.source
+
+
+@pytest.mark.case("14a")
+@pytest.mark.parametrize("mode", [MODES[0]], ids=["providerIdentity"])
+async def test_where_the_provider_vouches_it_is_refused_after_the_exchange(house: House, mode: Mode) -> None:
+    asked = await house.ask_link(of=mode.of_mallory)
+    assert_says(await house.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
+    assert await no_grants(house)
+
+
+@pytest.mark.case("15")
+@every_mode
+async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code_exchanged(
+    house: House, mode: Mode
+) -> None:
+    """Mallory passes leg 1 himself; the provider does not even ask Alice."""
+    asked = await house.ask_link(of=mode.of_mallory)
+    attacker, victim = house.browser(), house.browser()
+    provider_url = await house.to_provider(asked, attacker)
+    house.idp.auto_consent = "alice"
+    page = await victim.open(provider_url)
+    assert page.location is not None
+    assert "code=" in page.location
+    assert_says(await victim.follow(), Code.OWNER_BINDING_FAILED)
+    assert 0 == house.idp.count("token")
+    assert await no_grants(house)
+    session = await house.session(asked)
+    assert ("failed", None) == (session.status, session.parked)
+
+
+@pytest.mark.case("15")
+@every_mode
+async def test_a_victims_own_cookie_is_none_for_the_attackers_session(house: House, mode: Mode) -> None:
+    mallorys, hers = await house.ask_link(of=mode.of_mallory), await house.ask_link(of=mode.of_alice)
+    attacker, victim = house.browser(), house.browser()
+    provider_url = await house.to_provider(mallorys, attacker)
+    her_way_back = await house.way_back(hers, victim)
+    house.idp.auto_consent = "alice"
+    await victim.open(provider_url)
+    assert_says(await victim.follow(), Code.OWNER_BINDING_FAILED)
+    assert 0 == house.idp.count("token")
+    page = await victim.follow(her_way_back)
+    while page.location is not None:
+        page = await victim.follow()
+    await mode.finish(house, page, mode.alice)
+    assert isinstance(await house.ask(of=mode.of_alice), Ready)
+
+
+@pytest.fixture
+async def https(identity_provider: IdentityProvider, test_clock: TestClock, mode: Mode) -> AsyncIterator[House]:
+    app = at(identity_provider, HTTPS, mode.app(identity_provider))
+    async with running(
+        identity_provider, [app], clock=test_clock, settings=public(HTTPS, confirm_url=RUNTIME)
+    ) as house:
+        yield house
+
+
+TOSSED = [
+    ["oab-{locator}={value}"],
+    ["__Secure-oab-{locator}={value}"],
+    ["__Host-oab-{locator}={other}"],
+    ["__Host-oab-{other_locator}={value}"],
+    ["__Host-oab-{locator}={value}; __Host-oab-{locator}={other}"],
+    ["__Host-oab-{locator}={value}; __Host-oab-{locator}={value}"],
+    ["__Host-oab-{locator}={value}", "__Host-oab-{locator}={other}"],
+    ['__Host-oab-{locator}="{value}"'],
+    [],
+]
+
+
+async def cookies_of(house: House, mode: Mode) -> tuple[AuthorizationRequired, Browser, str, dict[str, str]]:
+    """A person who came all the way to the callback, and the cookies that others might toss in."""
+    asked = await house.ask_link(of=mode.of_alice, scopes=["read"])
+    other = await house.ask_link(of=mode.of_alice, scopes=["write"])
+    person = house.browser()
+    url = await house.way_back(asked, person)
+    await house.to_provider(other, person)
+    locator, other_locator = (each.auth_session_id.removeprefix("as-") for each in (asked, other))
+    given = {
+        "locator": locator,
+        "other_locator": other_locator,
+        "value": person.cookies[f"__Host-oab-{locator}"].value,
+        "other": person.cookies[f"__Host-oab-{other_locator}"].value,
+    }
+    return asked, person, url, given
+
+
+@pytest.mark.case("5", "16")
+@every_mode
+@pytest.mark.parametrize("tossed", TOSSED)
+async def test_a_tossed_cookie_is_no_cookie_at_the_callback(https: House, mode: Mode, tossed: list[str]) -> None:
+    asked, _, url, given = await cookies_of(https, mode)
+    answer = await raw_callback(https, url, *(cookie.format(**given) for cookie in tossed))
+    assert (403, "ownerBindingFailed") == (answer.status, answer.json["code"])
+    assert 0 == https.idp.count("token")
+    assert Code.OWNER_BINDING_FAILED is (await https.session(asked)).failure
+
+
+@pytest.mark.case("16")
+@every_vouching_mode
+@pytest.mark.parametrize("tossed", TOSSED)
+async def test_nor_does_it_open_the_page_after_it(https: House, mode: Mode, tossed: list[str]) -> None:
+    asked, person, url, given = await cookies_of(https, mode)
+    page = await person.follow(url)
+    assert page.location == f"{HTTPS}/next/{asked.auth_session_id}"
+    headers = [("cookie", cookie.format(**given)) for cookie in tossed]
+    answer = await kit.ask(https.broker.web, f"/next/{asked.auth_session_id}", host="broker.test", headers=headers)
+    assert (400, "stateUnknown") == (answer.status, answer.json["code"])
+    page = await person.follow()
+    assert 200 == page.status
+    await mode.finish(https, page, mode.alice)
+    assert isinstance(await https.ask(of=mode.of_alice, scopes=["read"]), Ready)
+
+
+@pytest.mark.case("17")
+@every_mode
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_fifty_link_previews_change_nothing(house: House, mode: Mode, tmp_path: Path, method: str) -> None:
+    asked, person = await house.ask_link(of=mode.of_alice), house.browser()
+    before = tree(tmp_path)
+    for number in range(25):
+        bot = house.browser()
+        await bot.open(asked.authorization_url, method=method, headers={"user-agent": f"LinkPreview/{number}"})
+        await bot.open(asked.authorization_url, method=method, headers={"sec-purpose": "prefetch"})
+        await person.open(asked.authorization_url, method=method)
+    assert before == tree(tmp_path)
+    await mode.finish(house, await house.connect(asked, browser=person), mode.alice)
+    assert isinstance(await house.ask(of=mode.of_alice), Ready)
+
+
+@pytest.mark.case("17")
+@every_vouching_mode
+async def test_nor_do_previews_of_the_page_after_the_callback(house: House, mode: Mode, tmp_path: Path) -> None:
+    asked, person = await house.ask_link(of=mode.of_alice), house.browser()
+    page = await house.connect(asked, browser=person)
+    before = tree(tmp_path)
+    for method in ("GET", "HEAD", "POST"):
+        for browser in (house.browser(), person):
+            await browser.open(page.url, method=method)
+    assert before == tree(tmp_path)
+    await mode.finish(house, page, mode.alice)
+    assert isinstance(await house.ask(of=mode.of_alice), Ready)
+
+
+@pytest.mark.case("14b", "15")
+@every_vouching_mode
+@pytest.mark.parametrize("when", ["at the provider", "parked"])
+async def test_the_requester_confirms_nothing_with_what_is_public(house: House, mode: Mode, when: str) -> None:
+    """Mallory asked, so he has the authSessionId, the link and its ticket; and Alice is under way with it."""
+    asked, victim = await house.ask_link(of=mode.of_mallory), house.browser()
+    back = await house.way_back(asked, victim)
+    page = None
+    if when == "parked":
+        await victim.follow(back)
+        page = await victim.follow()
+    session_id, ticket = asked.auth_session_id, asked.authorization_url.rpartition("/")[2]
+    locator = session_id.removeprefix("as-")
+    guesses = [
+        "",
+        session_id,
+        locator,
+        ticket,
+        locator + "A" * 43,
+        locator + ticket[22:],
+        "x" * 65,
+        ticket[22:] + locator,
+    ]
+    for guess in guesses:
+        for subject in (mode.mallory, mode.alice):
+            await assert_refused(house.broker.confirm(guess, subject))
+        await assert_refused(house.broker.relay_code(mode.of_mallory, guess))
+    mallory = house.browser()
+    assert_says(await mallory.open(f"{house.origin}/next/{session_id}"), Code.STATE_UNKNOWN)
+    assert 0 == house.idp.count("token")
+    assert (await house.session(asked)).open, "nor can he spoil it with what everybody knows"
+    if page is not None and CODE.search(page.text):
+        for _ in range(MAX_TRIES):
+            await assert_refused(house.broker.relay_code(mode.of_mallory, wrong_code(code_on(page))))
+        assert "failed" == (await house.session(asked)).status
+    assert await no_grants(house)
+
+
+def wrong_code(code: str) -> str:
+    return code[:-1] + ("3" if code[-1] == "2" else "2")
+
+
+async def assert_refused(said: Any) -> None:
+    with pytest.raises(BrokerError) as caught:
+        await said
+    assert Code.STATE_UNKNOWN is caught.value.code
+
+
+@pytest.mark.case("12", "15")
+@every_vouching_mode
+async def test_sixty_callbacks_at_once_park_once(house: House, mode: Mode) -> None:
+    asked, person = await house.ask_link(of=mode.of_alice), house.browser()
+    url = await house.way_back(asked, person)
+    name = f"oab-{asked.auth_session_id.removeprefix('as-')}"
+    headers = [("cookie", f"{name}={person.cookies[name].value}")]
+    query = url.partition("?")[2].encode()
+    ask = (
+        kit.ask(house.broker.web, "/oauth/callback/mail", query=query, host=HOST, headers=headers) for _ in range(60)
+    )
+    answers = await asyncio.gather(*ask)
+    assert [303] == [answer.status for answer in answers if answer.status != 409]
+    assert 0 == house.idp.count("token")
+    page = await person.open(f"{house.origin}/next/{asked.auth_session_id}")
+    await mode.finish(house, page, mode.alice)
+    assert_says_connected(await person.open(page.url))
+
+
+@every_vouching_mode
+async def test_a_revocation_while_a_code_is_parked_is_no_obstacle_and_no_way_round(house: House, mode: Mode) -> None:
+    """What is revoked is what was there; who agreed after that has agreed."""
+    asked = await house.ask_link(of=mode.of_alice, scopes=["read"])
+    await mode.finish(house, await house.connect(asked), mode.alice)
+    second = await house.ask_link(of=mode.of_alice, scopes=["write"])
+    page = await house.connect(second)
+    revoked, _ = await asyncio.gather(
+        house.broker.revoke("mail", subject=mode.alice), mode.finish(house, page, mode.alice)
+    )
+    assert revoked
+    grant = await house.grant(subject=mode.alice)
+    assert grant is not None
+    ready = await house.ask(of=mode.of_alice, scopes=["write"])
+    assert grant.revoked is not isinstance(ready, Ready)
+    assert "completed" == (await house.session(second)).status
+
+
+@every_vouching_mode
+async def test_another_grant_that_will_do_completes_what_is_parked(house: House, mode: Mode) -> None:
+    """And the person sees that it is connected."""
+    first = await house.ask_link(of=mode.of_alice, scopes=["read"])
+    browser = house.browser()
+    waits = await house.connect(first, browser=browser)
+    second = await house.ask_link(of=mode.of_alice, scopes=["read", "write"])
+    await mode.finish(house, await house.connect(second), mode.alice)
+    assert "completed" == (await house.session(first)).status
+    assert_says_connected(await browser.open(waits.url))
+    with pytest.raises(BrokerError):
+        await mode.finish(house, waits, mode.alice)
+    assert 1 == house.idp.count("token")
+
+
+@every_vouching_mode
+async def test_a_page_in_korean(house: House, mode: Mode) -> None:
+    browser = house.browser()
+    browser.language = "ko"
+    page = await house.connect(await house.ask_link(of=mode.of_alice), browser=browser)
+    assert "마지막 단계" in page.text
+    assert "Send this" not in page.text
+
+
+@every_vouching_mode
+async def test_no_device_code_is_asked_for_with_such_a_binding(
+    identity_provider: IdentityProvider, test_clock: TestClock, mode: Mode
+) -> None:
+    """The loader refuses it; an app built in code, with an identity even, fares no better."""
+    app = user_app(identity_provider, flow="deviceCode")
+    app = replace(app, owner=replace(app.owner, binding=mode.binding))
+    async with running(identity_provider, [app], clock=test_clock, settings=settings_for()) as house:
+        refused = await house.ask(of=mode.of_alice)
+        assert isinstance(refused, Failed)
+        assert (Code.DEVICE_CODE_UNSUPPORTED, 0) == (refused.code, house.idp.count("device"))
