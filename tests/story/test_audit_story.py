@@ -1,0 +1,237 @@
+"""The audit log of a whole broker on a disk: who got which token, what is not in it, and what happens without it."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from oauthbroker import open_broker
+from oauthbroker.apps import Bundle, ToolAuth
+from oauthbroker.audit import AuditGap, AuditList, Entry, TokenIssued, rest_of
+from oauthbroker.audit_chain import AuditKeys
+from oauthbroker.audit_file import AuditFile
+from oauthbroker.audit_gap import AuditAnyway
+from oauthbroker.audit_trail import AuditLine, FileTrail
+from oauthbroker.broker import Broker
+from oauthbroker.clock import to_iso
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.metrics import Metric
+from oauthbroker.records import grant_id
+from oauthbroker.results import Failed, Ready
+from oauthbroker.settings import Settings
+from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through
+from oauthbroker.web.access_log import json_log
+from tests.house import ALICE, BASE, file_store, running, turn, user_app
+
+TOOLS = {"Tool/mail": (ToolAuth("mail", ("read",)),)}
+Setting = Literal["refuse", "continue"]
+UNWELL = [errno.ENOSPC, errno.EIO, errno.EROFS]
+
+
+class Desk:
+    """A broker with its own audit log, and what it says in its own log."""
+
+    def __init__(self, idp: IdentityProvider, folder: Path, clock: TestClock) -> None:
+        self.idp, self.folder, self.clock, self.log = idp, folder, clock, io.StringIO()
+        self.broker: Broker
+
+    @asynccontextmanager
+    async def open(self, on_failure: Setting = "refuse", audit: AuditList | None = None) -> AsyncIterator[Broker]:
+        settings = Settings(
+            public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), store_root=str(self.folder / "store"),
+            audit_on_failure=on_failure,
+        )  # fmt: skip
+        bundle = Bundle(settings, {"mail": user_app(self.idp)}, TOOLS)
+        store, log = file_store(self.folder, self.clock), json_log(self.log, self.clock)
+        async with open_broker(bundle, env={}, clock=self.clock, store=store, audit=audit, log=log) as self.broker:
+            yield self.broker
+
+    async def connected(self) -> Ready:
+        asked: Any = await self.broker.oauth(turn()).get_access_token("mail")
+        browser = Browser(apps={BASE: self.broker.web})
+        assert 200 == (await connect_through(browser, self.idp, asked.authorization_url, "alice")).status
+        ready = await self.broker.oauth(turn()).get_access_token("mail")
+        assert isinstance(ready, Ready)
+        return ready
+
+    @contextmanager
+    def disk_without_room_for_the_log(self, number: int = errno.ENOSPC) -> Iterator[None]:
+        """Every write to the audit log fails; the store's go on."""
+        kept = self.broker.audit.kept if isinstance(self.broker.audit, AuditAnyway) else self.broker.audit
+        assert isinstance(kept, AuditFile)
+        real = os.write
+
+        def refuse(descriptor: int, data: bytes) -> int:
+            if descriptor == kept._descriptor:
+                raise OSError(number, os.strerror(number))
+            return real(descriptor, data)
+
+        os.write = refuse
+        try:
+            yield
+        finally:
+            os.write = real
+
+    async def lines(self, **which: Any) -> list[AuditLine]:
+        return await self.broker.audit_trail.tail(1000, **which)
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+
+@pytest.fixture
+def desk(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> Desk:
+    return Desk(identity_provider, tmp_path, test_clock)
+
+
+async def test_the_log_says_who_got_which_token_for_which_tool_and_turn(desk: Desk) -> None:
+    async with desk.open() as broker:
+        await desk.connected()
+        begun = await broker.turns.begin(turn(), tools={"Tool/mail": None})
+        guest = await broker.turns.admit(begun.tool_tokens["Tool/mail"].reveal())
+        assert isinstance(await broker.oauth_for(guest).get_access_token("mail", ["read"]), Ready)
+        await broker.turns.end(begun.turn_id)
+        embedded, remote = await desk.lines(app="mail", type="TokenIssued")
+        grant = broker.audit_trail.name("grant", grant_id("mail", ALICE))
+        instance = broker.audit_trail.name("instance", turn().instance_key)
+    assert [(grant, "planner", None, None, instance), (grant, "planner", "Tool/mail", begun.turn_id, instance)] == [
+        tuple(it.fields[name] for name in ("grant", "agent", "tool", "turn", "instance")) for it in (embedded, remote)
+    ]
+
+
+async def test_connected_renewed_rejected_revoked_and_refused_are_all_told(desk: Desk) -> None:
+    async with desk.open() as broker:
+        ready = await desk.connected()
+        tool = broker.oauth(turn(), tool="Tool/mail")
+        assert isinstance(await tool.report_rejected("mail", ready.access_token), Ready)
+        assert await broker.revoke("mail", subject=ALICE)
+        asked: Any = await tool.get_access_token("mail")
+        page = await connect_through(Browser(apps={BASE: broker.web}), desk.idp, asked.authorization_url, "mallory")
+        assert 200 != page.status
+        told = [line.type for line in await desk.lines()]
+    assert [
+        "LogBegan", "AuthorizationRequested", "ConnectStarted", "Connected", "TokenIssued", "TokenRejected", "TokenRenewed",
+        "TokenIssued", "GrantEnded", "GrantRevoked", "AuthorizationRequested", "ConnectStarted", "ConnectFailed", "TokensDropped",
+    ] == told  # fmt: skip
+
+
+@pytest.mark.case("89", "92")
+async def test_neither_a_secret_nor_a_person_is_in_the_log_on_disk(desk: Desk, canaries: Canaries) -> None:
+    async with desk.open() as broker:
+        ready = await desk.connected()
+        await broker.oauth(turn(), tool="Tool/mail").report_rejected("mail", ready.access_token)
+        begun = await broker.turns.begin(turn())
+        canaries.add(begun.token.reveal(), "turn token")
+        key, secret = await broker.api_keys.create("runtime", ["runtime"])
+        canaries.add(secret.reveal(), "API key")
+        await broker.api_keys.remove(key.id)
+        await broker.revoke("mail", subject=ALICE)
+    text = (desk.folder / "store" / "data" / "audit.jsonl").read_text()
+    canaries.look(text, "the audit log on disk")
+    assert text.count("\n") > 10
+    for word in ("idp:", "U234567", "alice", "sha256:", turn().instance_key, "C123", "T111"):
+        assert word not in text, word
+
+
+@pytest.mark.parametrize("number", UNWELL, ids=errno.errorcode.get)
+async def test_no_entry_no_token_unless_the_operator_wants_it_otherwise(desk: Desk, number: int) -> None:
+    async with desk.open("refuse") as broker:
+        await desk.connected()
+        with desk.disk_without_room_for_the_log(number):
+            refused = await broker.oauth(turn()).get_access_token("mail")
+            assert isinstance(refused, Failed)
+            assert (Code.STORE_UNAVAILABLE, True) == (refused.code, refused.retryable)
+            assert ("red", ("auditUnavailable",)) == (broker.health().status, broker.health().problems)
+        assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
+        assert "ok" == broker.health().status
+        assert 2 == len(await desk.lines(type="TokenIssued"))
+        assert [] == await desk.lines(type="AuditGap")
+
+
+@pytest.mark.parametrize("number", UNWELL, ids=errno.errorcode.get)
+async def test_with_continue_tokens_leave_and_the_log_says_afterwards_what_it_lacks(desk: Desk, number: int) -> None:
+    async with desk.open("continue") as broker:
+        await desk.connected()
+        since = to_iso(desk.clock.now())
+        with desk.disk_without_room_for_the_log(number):
+            for _ in range(5):
+                assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
+            assert ("red", ("auditUnavailable",)) == (broker.health().status, broker.health().problems)
+            assert 5 == broker.metrics.value(Metric.AUDIT_ENTRIES_MISSING)
+            assert [1] == [line["missing"] for line in desk.said("the audit log takes no entries")]
+            desk.clock.advance(61)
+            assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
+            assert [1, 6] == [line["missing"] for line in desk.said("the audit log takes no entries")]
+        assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
+        assert "ok" == broker.health().status
+        gap, issued = (await desk.lines())[-2:]
+        assert (("AuditGap", {"missing": 6, "since": since}), "TokenIssued") == ((gap.type, gap.fields), issued.type)
+        trail = broker.audit_trail
+        assert isinstance(trail, FileTrail)
+        found = await trail.verify()
+    assert (True, 6) == (found.sound, found.gaps)
+
+
+async def test_a_gap_at_the_end_is_told_of_when_the_broker_is_left(desk: Desk) -> None:
+    async with desk.open("continue") as broker:
+        await desk.connected()
+        with desk.disk_without_room_for_the_log():
+            assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
+    async with desk.open():
+        assert [1] == [line.fields["missing"] for line in await desk.lines(type="AuditGap")]
+
+
+class Unwell(AuditList):
+    """A log of the embedding runtime's own, which takes nothing."""
+
+    def write(self, entry: Entry, at: Any) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+
+async def test_continue_holds_for_a_log_of_the_runtimes_own_and_a_gap_that_stays_is_told_of(desk: Desk) -> None:
+    async with desk.open("continue", Unwell()):
+        await desk.connected()
+    assert [4] == [line["missing"] for line in desk.said("the audit log lacks entries for ever")]
+
+
+async def test_the_log_that_is_full_is_continued_in_the_next_file_while_tokens_leave(desk: Desk) -> None:
+    async with desk.open() as broker:
+        await desk.connected()
+        kept: Any = broker.audit
+        kept._most = 3000
+        for _ in range(40):
+            assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
+        assert 41 == len(await desk.lines(type="TokenIssued"))
+        trail: Any = broker.audit_trail
+        assert (await trail.verify()).sound
+    assert (desk.folder / "store" / "data" / "audit-000003.jsonl").exists()
+
+
+async def test_a_broker_without_a_disk_has_a_trail_too(identity_provider: IdentityProvider) -> None:
+    async with running(identity_provider, [user_app(identity_provider)]) as house:
+        await house.connected()
+        trail = house.broker.audit_trail
+        assert [] == await trail.tail(5, app="other")
+        [line] = await trail.tail(5, app="mail", type="TokenIssued")
+        assert (trail.name("grant", grant_id("mail", ALICE)), "planner", True) == (
+            line.fields["grant"], line.fields["agent"], line.genuine,
+        )  # fmt: skip
+        assert ["Connected", "TokenIssued"] == [line.type for line in await trail.tail(2)]
+
+
+def test_a_gap_says_nothing_but_how_many_and_since_when() -> None:
+    keys = AuditKeys(lambda *_: b"k" * 32)
+    entry = AuditGap(3, "2026-01-31T09:10:01Z")
+    assert '"type":"AuditGap","missing":3,"since":"2026-01-31T09:10:01Z"' == rest_of(entry, keys.name)
+    issued = replace(TokenIssued("mail", "sha256:00", "planner", None), instance=None)
+    assert '"instance":null' in rest_of(issued, keys.name)
