@@ -45,21 +45,15 @@ async def consume(house: House, api: Callers, hours: float = 1.0, bad: str = "")
 @pytest.mark.case("94")
 async def test_an_event_that_a_runtime_refuses_is_set_aside_and_the_others_flow(house: House, api: Callers) -> None:
     """An unknown turn or instance is just that: the runtime cannot resume it. Its token is ready all the same."""
-    for instance in ("before", "gone", "after"):
-        await house.connect(
-            await house.ask_link("mail", ["read"], turn(user=f"idp:user:{instance}", instance=instance))
-        )
-    assert not await house.broker.events.dead("planner")
     waiting = [turn(instance=instance) for instance in ("before", "gone", "after")]
     links = [await house.ask_link("files", of=each) for each in waiting]
     assert 200 == (await house.connect(links[0])).status
     taken, tries = await consume(house, api, bad="gone")
-    assert {"before": 2, "after": 2} == Counter(taken)
-    most = Limits().queue_attempts
-    assert most + 1 <= tries["gone"]
+    assert ["after", "before"] == sorted(taken)
+    assert {"before": 1, "after": 1, "gone": Limits().queue_attempts} == tries
     dead = await house.broker.events.dead("planner")
-    assert {"gone"} == {str(event["instanceKey"]) for event in dead}
-    assert len(dead) == house.broker.metrics.value(Metric.EVENTS_DEAD)
+    assert ["gone"] == [event["instanceKey"] for event in dead]
+    assert 1 == house.broker.metrics.value(Metric.EVENTS_DEAD)
     late = await api.turn(instance="gone")
     answer = await late.post("/v1/tokens", {"oauthAppRef": "OAuthApp/files"}, allow=["access token"])
     assert "ready" == answer.json()["status"]
@@ -91,12 +85,16 @@ async def test_a_hundred_turns_that_wait_for_one_grant_are_each_resumed_once(
         resumed = Counter[str]()
 
         async def consumer() -> None:
-            while (answer := await api.runtime.get(f"{EVENTS}?wait=1")).status == 200:
-                found = answer.json()
-                assert 204 == await settle(api, found, "ack")
-                resumed[found["event"]["instanceKey"]] += 1
+            while resumed.total() < WAITING:
+                answer = await api.runtime.get(EVENTS)
+                if answer.status == 200:
+                    found = answer.json()
+                    resumed[found["event"]["instanceKey"]] += 1
+                    assert 204 == await settle(api, found, "ack")
+                await asyncio.sleep(0.001)
 
-        await asyncio.gather(*(consumer() for _ in range(8)))
+        await asyncio.wait_for(asyncio.gather(*(consumer() for _ in range(8))), 60)
+        assert 204 == (await api.runtime.get(EVENTS)).status
         assert {f"thread {number}": 1 for number in range(WAITING)} == resumed
         late = await api.turn(instance="a late turn", tools={})
         answer = await late.post("/v1/tokens", {"oauthAppRef": "OAuthApp/mail"}, allow=["access token"])
