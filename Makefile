@@ -20,6 +20,7 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 NODE := tests/e2e/node/node_modules/.package-lock.json
+TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 PYTEST := $(BIN)/python -m pytest
 
@@ -47,11 +48,16 @@ test-slow: $(DEV)
 test-e2e: $(DEV) node
 	$(PYTEST) -m e2e $(ARGS)
 
-# Node packages for tests/e2e, where npm exists. Without them those tests skip loudly, or fail when E2E=required.
-node: $(if $(shell command -v npm),$(if $(wildcard tests/e2e/node/package-lock.json),$(NODE)))
+# Node packages for tests/e2e and the TypeScript client, where npm exists. Without them those tests skip loudly, or fail
+# when E2E=required.
+node: $(if $(shell command -v npm),$(if $(wildcard tests/e2e/node/package-lock.json),$(NODE)) $(TYPESCRIPT))
 
 $(NODE): tests/e2e/node/package.json tests/e2e/node/package-lock.json
 	cd tests/e2e/node && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(TYPESCRIPT): clients/typescript/package.json clients/typescript/package-lock.json
+	cd clients/typescript && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 check: $(DEV)
@@ -85,7 +91,7 @@ pins: $(VENV)/bin/python
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
-	rm -rf tests/e2e/node/node_modules
+	rm -rf tests/e2e/node/node_modules clients/typescript/{node_modules,build,dist}
 	find oauthbroker tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

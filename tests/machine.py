@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 NODE_HOME = Path(__file__).parent / "e2e" / "node"
+TYPESCRIPT_HOME = Path(__file__).parents[1] / "clients" / "typescript"
 
 
 def node() -> str | None:
@@ -28,6 +29,9 @@ def missing() -> list[str]:
         "Node (package nodejs)": node() is None,
         "the Node packages (npm ci in tests/e2e/node)": not (
             NODE_HOME / "node_modules" / ".package-lock.json"
+        ).exists(),
+        "the TypeScript compiler (npm ci in clients/typescript)": not (
+            TYPESCRIPT_HOME / "node_modules" / ".package-lock.json"
         ).exists(),
         "Chromium (package chromium, or its path in CHROMIUM)": chromium() is None,
     }

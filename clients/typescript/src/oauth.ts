@@ -1,0 +1,137 @@
+/** The tool's side: `ctx.oauth` for a tool in another process. It holds a turn token, and nothing else. */
+
+import { BrokerError } from "./errors.js";
+import { narrow, type Narrowing } from "./narrow.js";
+import type { AppInfo, AuthPendingBlock, OAuthTokenRequest, OAuthTokenResult, ObjectRefLike, SessionOutcome } from "./types.js";
+import { type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, type Reply, Wire } from "./wire.js";
+
+/** A tool's way to tokens. `getAccessToken` always answers; the other calls throw BrokerError. */
+export interface OAuth {
+  /** The specification's call (12.5.1): ready, authorization_required or error, never an exception but for `signal`. */
+  getAccessToken(request: OAuthTokenRequest & { switchAccount?: boolean }, options?: CallOptions): Promise<OAuthTokenResult>;
+  /** The provider's API answered 401 to this token: a newer one if there is or can be one, else as above. */
+  reportRejected(
+    report: { oauthAppRef: ObjectRefLike; accessToken: string; scopes?: readonly string[] },
+    options?: CallOptions,
+  ): Promise<OAuthTokenResult>;
+  /** The `auth.pending` block of what this token may ask for; null when nothing waits. `apart` has no links in it. */
+  pending(options?: CallOptions & { links?: "inline" | "apart" }): Promise<AuthPendingBlock | null>;
+  /** What the person sent back in the conversation (`channelCode`). */
+  relayCode(channelCode: string, options?: CallOptions): Promise<SessionOutcome>;
+  /** The apps that this token may ask for. */
+  apps(options?: CallOptions): Promise<AppInfo[]>;
+  /** A client that may do less, for a sub-tool. Needs no request. */
+  narrow(to: Narrowing): Promise<OAuth>;
+  /** The token itself, to hand on to another process. Never log it. */
+  readonly turnToken: string;
+}
+
+export interface OAuthOptions extends ClientOptions {
+  turnToken: string;
+}
+
+/** `ctx.oauth` over HTTP. Throws TypeError for what is no address or no token. */
+export function createOAuth(options: OAuthOptions): OAuth {
+  return new TurnOAuth(new Wire(options), checkedBearer(options.turnToken));
+}
+
+/** The same from OAUTHBROKER_URL and OAUTHBROKER_TURN_TOKEN, where a runtime gave them to the tool's process. */
+export function createOAuthFromEnv(env: Record<string, string | undefined> = environment()): OAuth {
+  return createOAuth({ baseUrl: needed(env, "OAUTHBROKER_URL"), turnToken: needed(env, "OAUTHBROKER_TURN_TOKEN") });
+}
+
+export class TurnOAuth implements OAuth {
+  readonly #wire: Wire;
+  readonly #token: string;
+
+  constructor(wire: Wire, token: string) {
+    this.#wire = wire;
+    this.#token = token;
+  }
+
+  get turnToken(): string {
+    return this.#token;
+  }
+
+  async getAccessToken(request: OAuthTokenRequest & { switchAccount?: boolean }, options: CallOptions = {}): Promise<OAuthTokenResult> {
+    return this.#ask("/v1/tokens", request, options);
+  }
+
+  async reportRejected(
+    report: { oauthAppRef: ObjectRefLike; accessToken: string; scopes?: readonly string[] },
+    options: CallOptions = {},
+  ): Promise<OAuthTokenResult> {
+    return this.#ask("/v1/tokens/rejected", report, options);
+  }
+
+  async pending(options: CallOptions & { links?: "inline" | "apart" } = {}): Promise<AuthPendingBlock | null> {
+    const path = options.links === "apart" ? "/v1/turn/pending?links=apart" : "/v1/turn/pending";
+    const reply = await this.#wire.send({ method: "GET", path, bearer: this.#token, signal: options.signal }, 200);
+    const block = membersOf(reply) as unknown as AuthPendingBlock;
+    if (block.type !== "auth.pending" || !Array.isArray(block.items)) throw new BrokerError("brokerAnswerInvalid");
+    return block.items.length === 0 ? null : block;
+  }
+
+  async relayCode(channelCode: string, options: CallOptions = {}): Promise<SessionOutcome> {
+    const call = { method: "POST", path: "/v1/auth-sessions/confirm", body: { channelCode }, repeatable: false } as const;
+    return membersOf(await this.#wire.send({ ...call, bearer: this.#token, signal: options.signal }, 200)) as unknown as SessionOutcome;
+  }
+
+  async apps(options: CallOptions = {}): Promise<AppInfo[]> {
+    const call = { method: "GET", path: "/v1/apps", bearer: this.#token, signal: options.signal } as const;
+    return listOf(await this.#wire.send(call, 200), "apps") as unknown as AppInfo[];
+  }
+
+  async narrow(to: Narrowing): Promise<OAuth> {
+    return new TurnOAuth(this.#wire, await narrow(this.#token, to));
+  }
+
+  async #ask(path: string, body: unknown, options: CallOptions): Promise<OAuthTokenResult> {
+    try {
+      const call = { method: "POST", path, body, bearer: this.#token, signal: options.signal } as const;
+      return resultOf(await this.#wire.send(call, 200));
+    } catch (error) {
+      if (error instanceof BrokerError) return failed(error);
+      throw error;
+    }
+  }
+}
+
+/** One of the three, checked as far as a tool relies on it. */
+function resultOf(reply: Reply): OAuthTokenResult {
+  const said = membersOf(reply);
+  const { status } = said;
+  if (status === "ready" && typeof said["accessToken"] === "string" && Array.isArray(said["scopes"])) return concealed(said);
+  if (status === "authorization_required" && typeof said["authorizationUrl"] === "string") return said as unknown as OAuthTokenResult;
+  if (status === "error" && isObject(said["error"]) && typeof said["error"]["code"] === "string") return said as unknown as OAuthTokenResult;
+  throw new BrokerError("brokerAnswerInvalid", { status: reply.status });
+}
+
+/** A ready result that Node's console prints without its token. JSON.stringify still has it: never log that. */
+function concealed(said: Record<string, unknown>): OAuthTokenResult {
+  const print = (): object => ({ ...said, accessToken: "***" });
+  return Object.defineProperty(said, Symbol.for("nodejs.util.inspect.custom"), { value: print }) as unknown as OAuthTokenResult;
+}
+
+function failed(error: BrokerError): OAuthTokenResult {
+  const { code, message, retryable, retryAfterSeconds } = error;
+  const after = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
+  return { status: "error", error: { code, message, retryable, ...after } };
+}
+
+/** The list of that name in an answer. */
+export function listOf(reply: Reply, name: string): Record<string, unknown>[] {
+  const found = membersOf(reply)[name];
+  if (!Array.isArray(found) || !found.every(isObject)) throw new BrokerError("brokerAnswerInvalid", { status: reply.status });
+  return found;
+}
+
+export function needed(env: Record<string, string | undefined>, name: string): string {
+  const value = env[name];
+  if (!value) throw new TypeError(`${name} is not set`);
+  return value;
+}
+
+export function environment(): Record<string, string | undefined> {
+  return (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env ?? {};
+}

@@ -1,0 +1,150 @@
+/** The specification's words (section 12.5), and what the API adds to them. */
+
+/** `"OAuthApp/slack-bot"`, or the same as an object. */
+export type ObjectRefLike = string | { kind: string; name: string; apiVersion?: string };
+
+/** What a tool asks for (12.5.1). There is no field for a subject: it is the turn's. */
+export interface OAuthTokenRequest {
+  oauthAppRef: ObjectRefLike;
+  /** A subset of the app's scopes; all of what this tool may use when it is left out. */
+  scopes?: readonly string[];
+  /** How long the token has to live at least. */
+  minTtlSeconds?: number;
+}
+
+/** A token to call the provider with. Ask each time you need one, and keep none. */
+export interface OAuthTokenReady {
+  status: "ready";
+  accessToken: string;
+  tokenType: string;
+  scopes: string[];
+  /** ISO 8601; a token without it never expires. */
+  expiresAt?: string;
+  /** It could not be renewed just now and lives shorter than usual. */
+  degraded?: true;
+}
+
+/** A person has to agree first: show `message` and `authorizationUrl`, end the turn, and wait for the event. */
+export interface OAuthTokenAuthorizationRequired {
+  status: "authorization_required";
+  authSessionId: string;
+  authorizationUrl: string;
+  expiresAt: string;
+  message: string;
+  reason?: string;
+  deviceCode?: DeviceCode;
+}
+
+/** Where a person goes, and what to type there (12.5.7). */
+export interface DeviceCode {
+  verificationUri: string;
+  verificationUriComplete?: string;
+  userCode: string;
+  interval: number;
+}
+
+/** Nothing that a person at a browser can mend. `retryable` says whether asking again later can help. */
+export interface OAuthTokenError {
+  status: "error";
+  error: { code: string; message: string; retryable: boolean; retryAfterSeconds?: number };
+}
+
+/** One of three, told apart by `status` (12.5.2). */
+export type OAuthTokenResult = OAuthTokenReady | OAuthTokenAuthorizationRequired | OAuthTokenError;
+
+/** The `auth.pending` block (12.5.8). Without links where they are delivered apart. */
+export interface AuthPendingBlock {
+  type: "auth.pending";
+  items: AuthPendingItem[];
+}
+
+export interface AuthPendingItem {
+  authSessionId: string;
+  oauthAppRef: { kind: "OAuthApp"; name: string };
+  provider: string;
+  subjectMode: "global" | "user";
+  authorizationUrl?: string;
+  expiresAt: string;
+  message: string;
+  deviceCode?: DeviceCode;
+}
+
+/** A link for one person's eyes. */
+export interface PrivateLink {
+  authSessionId: string;
+  authorizationUrl: string;
+  subjectMode: "global" | "user";
+  subject: string;
+  expiresAt: string;
+  deviceCode?: DeviceCode;
+}
+
+/** Whom a turn acts for. Only a runtime says it. */
+export interface TurnAuth {
+  actor?: Record<string, string>;
+  subjects?: { global?: string; user?: string };
+}
+
+/** The turn as the runtime knows it. */
+export interface TurnInfo {
+  agentName: string;
+  instanceKey: string;
+  /** `Swarm/default` when it is left out. */
+  swarmRef?: ObjectRefLike;
+  /** Comes back with the event that resumes the turn. */
+  origin?: Record<string, unknown>;
+  auth?: TurnAuth;
+}
+
+/** One app a tool may ask for, and which of its scopes. */
+export interface ToolAuth {
+  oauthAppRef: ObjectRefLike;
+  scopes?: readonly string[];
+}
+
+/** What wakes an agent up. The same `eventId` twice is the same event delivered twice. */
+export interface AgentEvent {
+  eventId: string;
+  type: "auth.granted" | "auth.denied" | "auth.failed" | "auth.revoked" | "auth.expired";
+  swarmRef: { kind: string; name: string };
+  instanceKey: string;
+  agentName: string;
+  origin: Record<string, unknown>;
+  auth: TurnAuth;
+  payload: Record<string, unknown>;
+  createdAt: string;
+}
+
+/** How an authorization stands; `code` says why a failed one failed. */
+export interface SessionOutcome {
+  authSessionId: string;
+  status: "pending" | "completed" | "failed" | "expired";
+  code?: string;
+}
+
+/** An OAuthApp as its callers may know it. */
+export interface AppInfo {
+  name: string;
+  title: string;
+  provider: string;
+  flow: string;
+  subjectMode: "global" | "user";
+  scopes: string[];
+}
+
+/** One grant without its tokens. */
+export interface GrantSummary {
+  grantId: string;
+  app: string;
+  provider: string;
+  subject: string;
+  scopes: string[];
+  state: "live" | "revoked";
+  expiresAt: string | null;
+  refreshable: boolean;
+  createdAt: string;
+  updatedAt: string;
+  authorizedBy: string | null;
+  eventsToSend: number;
+  providerToTell: boolean;
+}

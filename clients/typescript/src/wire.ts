@@ -1,0 +1,215 @@
+/** One request and its tries: a deadline for all of them, a size cap, no redirects. Needs fetch and AbortSignal only. */
+
+import { BrokerError } from "./errors.js";
+
+export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+
+/** How to reach the broker. */
+export interface ClientOptions {
+  /** `https://...`, or `http://` on this machine. */
+  baseUrl: string;
+  /** For a call with all its tries; 60 s, since a renewal waits for a provider. */
+  timeoutMs?: number;
+  /** The language of the sentences in answers. */
+  locale?: "en" | "ko";
+  /** A weakening: lets `http://` show tokens to the network between two machines. */
+  plainHttp?: boolean;
+  /** Another fetch, for instance `unixSocketFetch` of `@oauthbroker/client/node`. */
+  fetch?: Fetch;
+}
+
+/** What one call may be told. */
+export interface CallOptions {
+  signal?: AbortSignal;
+}
+
+export interface Call {
+  method: "GET" | "POST" | "DELETE";
+  path: string;
+  body?: unknown;
+  bearer?: string | undefined;
+  /** Doing it twice does no more than once. */
+  repeatable?: boolean;
+  /** What the broker may wait on purpose. */
+  patienceMs?: number;
+  signal?: AbortSignal | undefined;
+}
+
+/** A whole answer. `json` is undefined for what is none. */
+export interface Reply {
+  status: number;
+  json: unknown;
+  retryAfterSeconds: number | undefined;
+}
+
+const PAUSES_MS = [100, 400, 1600];
+const PASSING = new Set([408, 429, 502, 503, 504]);
+const MAX_BYTES = 4 * 1024 * 1024;
+const BEARER = /^[A-Za-z0-9._~+/=-]{1,8192}$/;
+const NOT_SENT = new Set(["ECONNREFUSED", "ENOENT", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
+const JSON_TYPES = new Set(["application/json", "application/problem+json"]);
+
+export class Wire {
+  readonly #base: string;
+  readonly #timeoutMs: number;
+  readonly #locale: string;
+  readonly #fetch: Fetch;
+
+  constructor(options: ClientOptions) {
+    this.#base = checkedBase(options.baseUrl, options.plainHttp ?? false);
+    this.#timeoutMs = options.timeoutMs ?? 60_000;
+    this.#locale = options.locale ?? "en";
+    this.#fetch = options.fetch ?? ((url, init) => fetch(url, init));
+  }
+
+  /** The answer, if it has one of these statuses. Throws BrokerError, or the reason of an aborted `signal`. */
+  async send(call: Call, ...statuses: number[]): Promise<Reply> {
+    const deadline = Date.now() + this.#timeoutMs + (call.patienceMs ?? 0);
+    const repeatable = call.repeatable ?? true;
+    for (let tried = 0; ; tried += 1) {
+      const got = await this.#try(call, deadline - Date.now());
+      const again = "lost" in got ? repeatable || !got.sent : got.status === 429 || (repeatable && PASSING.has(got.status));
+      const pause = again ? PAUSES_MS[tried] : undefined;
+      const asked = "lost" in got ? 0 : (got.retryAfterSeconds ?? 0) * 1000;
+      const wait = pause === undefined ? Infinity : Math.max(pause * (0.5 + Math.random()), asked);
+      if (Date.now() + wait < deadline) {
+        await sleep(wait, call.signal);
+        continue;
+      }
+      if ("lost" in got) throw got.lost;
+      if (!statuses.includes(got.status)) throw refusalOf(got);
+      return got;
+    }
+  }
+
+  async #try(call: Call, leftMs: number): Promise<Reply | { lost: BrokerError; sent: boolean }> {
+    call.signal?.throwIfAborted();
+    const late = AbortSignal.timeout(Math.max(leftMs, 0));
+    const signal = call.signal === undefined ? late : AbortSignal.any([late, call.signal]);
+    let sent = true;
+    try {
+      const headers: Record<string, string> = { accept: "application/json", "accept-language": this.#locale };
+      if (call.bearer !== undefined) headers["authorization"] = `Bearer ${call.bearer}`;
+      if (call.body !== undefined) headers["content-type"] = "application/json";
+      const body = call.body === undefined ? {} : { body: JSON.stringify(call.body) };
+      const init: RequestInit = { method: call.method, headers, redirect: "manual", signal, ...body };
+      return await replyOf(await this.#fetch(this.#base + call.path, init));
+    } catch (error) {
+      call.signal?.throwIfAborted();
+      if (error instanceof BrokerError) throw error;
+      sent = !NOT_SENT.has(systemCodeOf(error));
+    }
+    return { lost: new BrokerError("brokerUnreachable"), sent };
+  }
+}
+
+/** A token or key as it may stand in a header. The error does not quote it. */
+export function checkedBearer(text: string): string {
+  if (typeof text !== "string" || !BEARER.test(text)) throw new TypeError("this is no token or key of a broker");
+  return text;
+}
+
+/** One segment of a path. */
+export function part(text: string): string {
+  if (typeof text !== "string" || text === "" || text === "." || text === "..") throw new BrokerError("requestInvalid");
+  return encodeURIComponent(text);
+}
+
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stop = (): void => {
+      clearTimeout(timer);
+      reject(signal?.reason as Error);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, ms);
+    if (signal?.aborted) stop();
+    else signal?.addEventListener("abort", stop, { once: true });
+  });
+}
+
+/** RFC 9457 problems become the error they name; without one it is not the broker that answered. */
+function refusalOf(reply: Reply): BrokerError {
+  const said = isObject(reply.json) ? reply.json : {};
+  const { status, retryAfterSeconds } = reply;
+  if (typeof said["code"] !== "string") {
+    return new BrokerError(PASSING.has(status) ? "brokerUnreachable" : "brokerAnswerInvalid", { status });
+  }
+  const message = typeof said["detail"] === "string" ? { message: said["detail"] } : {};
+  const after = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
+  return new BrokerError(said["code"], { ...message, ...after, status, retryable: said["retryable"] === true });
+}
+
+async function replyOf(response: Response): Promise<Reply> {
+  const media = (response.headers.get("content-type") ?? "").split(";")[0]?.trim().toLowerCase() ?? "";
+  const text = await textOf(response);
+  const after = response.headers.get("retry-after") ?? "";
+  const retryAfterSeconds = /^\d{1,9}$/.test(after) ? Number(after) : undefined;
+  return { status: response.status, json: JSON_TYPES.has(media) ? parsed(text) : undefined, retryAfterSeconds };
+}
+
+async function textOf(response: Response): Promise<string> {
+  const reader = response.body?.getReader();
+  if (reader === undefined) return "";
+  const decoder = new TextDecoder();
+  let text = "";
+  for (let size = 0; ; ) {
+    const { done, value } = await reader.read();
+    if (done) return text + decoder.decode();
+    size += value.byteLength;
+    if (size > MAX_BYTES) {
+      await reader.cancel();
+      throw new BrokerError("brokerAnswerInvalid", { status: response.status });
+    }
+    text += decoder.decode(value, { stream: true });
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The members of a JSON object. Throws for anything else. */
+export function membersOf(reply: Reply): Record<string, unknown> {
+  if (!isObject(reply.json)) throw new BrokerError("brokerAnswerInvalid", { status: reply.status });
+  return reply.json;
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function checkedBase(baseUrl: string, plainHttp: boolean): string {
+  let url: URL;
+  try {
+    url = new URL(baseUrl);
+  } catch {
+    throw new TypeError("baseUrl is https://host or http://127.0.0.1:port");
+  }
+  if (!["http:", "https:"].includes(url.protocol) || url.username || url.password || url.search || url.hash) {
+    throw new TypeError("baseUrl is https://host or http://127.0.0.1:port, without user, query and fragment");
+  }
+  if (url.protocol === "http:" && !plainHttp && !isHere(url.hostname)) {
+    throw new TypeError("http: to another machine shows tokens to the network: use https, or say plainHttp");
+  }
+  return url.origin + url.pathname.replace(/\/+$/, "");
+}
+
+function isHere(host: string): boolean {
+  return host === "localhost" || host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host);
+}
+
+/** undici keeps the system's word in the cause; node:http in the error itself. */
+function systemCodeOf(error: unknown): string {
+  for (const each of [error, isObject(error) || error instanceof Error ? (error as Error).cause : undefined]) {
+    const code = typeof each === "object" && each !== null ? (each as { code?: unknown }).code : undefined;
+    if (typeof code === "string") return code;
+  }
+  return "";
+}

@@ -1,0 +1,169 @@
+/** What the client does with a network and a broker that misbehave: every call ends in time, with an answer or a code. */
+
+import assert from "node:assert/strict";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { inspect } from "node:util";
+import { BrokerError, createOAuth, createOAuthFromEnv, createRuntime } from "../src/index.js";
+import { unixSocketFetch } from "../src/node.js";
+import { type Answer, fakeBroker, hangsUp, KEY, READY, refuses, says, TURN_TOKEN, withFake } from "./kit.js";
+
+const APP = { oauthAppRef: { kind: "OAuthApp", name: "mail" } };
+const ask = (baseUrl: string, timeoutMs = 10_000) => createOAuth({ baseUrl, turnToken: TURN_TOKEN, timeoutMs }).getAccessToken(APP);
+
+test("a token call is the specification's request with the turn token", () =>
+  withFake([says(200, READY)], async (fake) => {
+    const oauth = createOAuth({ baseUrl: `${fake.url}/`, turnToken: TURN_TOKEN });
+    assert.deepEqual(await oauth.getAccessToken({ ...APP, scopes: ["read"], minTtlSeconds: 60 }), READY);
+    const [asked] = fake.asked;
+    assert.equal(asked?.line, "POST /v1/tokens");
+    assert.equal(asked?.headers.authorization, `Bearer ${TURN_TOKEN}`);
+    assert.deepEqual(asked?.body, { ...APP, scopes: ["read"], minTtlSeconds: 60 });
+  }));
+
+const passing: Record<string, Answer> = {
+  "the broker is busy": refuses(503, "serverBusy"),
+  "too many calls": refuses(429, "rateLimited", { "retry-after": "1" }),
+  "a proxy before it": says(502, "<html>", { "content-type": "text/html" }),
+  "a connection that broke": hangsUp,
+};
+for (const [why, answer] of Object.entries(passing)) {
+  test(`a token call is tried again: ${why}`, () =>
+    withFake([answer, says(200, READY)], async (fake) => {
+      assert.equal((await ask(fake.url)).status, "ready");
+      assert.equal(fake.asked.length, 2);
+    }));
+}
+
+const final: Record<string, [Answer, string]> = {
+  "a redirect is not followed": [says(307, undefined, { location: "http://127.0.0.1:1/" }), "brokerAnswerInvalid"],
+  "not JSON": [says(200, "{"), "brokerAnswerInvalid"],
+  "JSON of another kind": [says(200, [1]), "brokerAnswerInvalid"],
+  "none of the three": [says(200, { status: "maybe" }), "brokerAnswerInvalid"],
+  "ready without a token": [says(200, { ...READY, accessToken: null }), "brokerAnswerInvalid"],
+  "not our API": [says(404, { detail: "Not Found" }), "brokerAnswerInvalid"],
+  "an answer without end": [(response) => endless(response), "brokerAnswerInvalid"],
+  "a turn that is over": [refuses(401, "turnEnded"), "turnEnded"],
+  "a caller of the other kind": [refuses(403, "notAllowed"), "notAllowed"],
+};
+for (const [why, [answer, code]] of Object.entries(final)) {
+  test(`what another try cannot mend is answered at once: ${why}`, () =>
+    withFake([answer], async (fake) => {
+      const failed = await ask(fake.url);
+      assert(failed.status === "error");
+      assert.deepEqual([failed.error.code, failed.error.retryable], [code, false]);
+      assert.equal(fake.asked.length, 1);
+    }));
+}
+
+function endless(response: Parameters<Answer>[0]): void {
+  response.writeHead(200, { "content-type": "application/json" });
+  const pour = (): void => {
+    while (!response.destroyed && response.write(" ".repeat(65_536)));
+  };
+  response.on("drain", pour);
+  pour();
+}
+
+const slow: Record<string, Answer> = {
+  silence: () => undefined,
+  drip: (response) => {
+    response.writeHead(200, { "content-type": "application/json" });
+    const timer = setInterval(() => response.write(" "), 20);
+    response.on("close", () => clearInterval(timer));
+  },
+};
+for (const [how, answer] of Object.entries(slow)) {
+  test(`a call ends at its deadline however slow the answer: ${how}`, () =>
+    withFake([answer], async (fake) => {
+      const failed = await ask(fake.url, 200);
+      assert(failed.status === "error");
+      assert.deepEqual([failed.error.code, failed.error.retryable], ["brokerUnreachable", true]);
+    }));
+}
+
+test("nobody there is an answer after a few tries", async () => {
+  const fake = await fakeBroker([says(200)]);
+  await fake.close();
+  const failed = await ask(fake.url);
+  assert(failed.status === "error");
+  assert.deepEqual([failed.error.code, failed.error.retryable], ["brokerUnreachable", true]);
+});
+
+test("Retry-After that does not fit the deadline is told", () =>
+  withFake([refuses(429, "rateLimited", { "retry-after": "600" })], async (fake) => {
+    const failed = await ask(fake.url);
+    assert(failed.status === "error");
+    assert.equal(failed.error.retryAfterSeconds, 600);
+    assert.equal(fake.asked.length, 1);
+  }));
+
+const once: Record<string, [Answer, number]> = {
+  "a connection that broke after it was sent": [hangsUp, 1],
+  "the store is busy": [refuses(503, "storeLocked"), 1],
+  "too many calls: nothing was done": [refuses(429, "rateLimited"), 4],
+};
+for (const [why, [answer, times]] of Object.entries(once)) {
+  test(`a turn is begun again only where surely nothing was begun: ${why}`, () =>
+    withFake([answer], async (fake) => {
+      const runtime = createRuntime({ baseUrl: fake.url, key: KEY });
+      await assert.rejects(runtime.beginTurn({ turn: { agentName: "planner", instanceKey: "i" } }), BrokerError);
+      assert.equal(fake.asked.length, times);
+    }));
+}
+
+test("a caller may leave: the call rejects with its reason, and no other try follows", () =>
+  withFake([slow["silence"] as Answer], async (fake) => {
+    const leaving = new AbortController();
+    const asked = createOAuth({ baseUrl: fake.url, turnToken: TURN_TOKEN }).getAccessToken(APP, { signal: leaving.signal });
+    setTimeout(() => leaving.abort(new Error("enough")), 50);
+    await assert.rejects(asked, /enough/);
+    assert.equal(fake.asked.length, 1);
+  }));
+
+test("a Unix socket is reached through the Node entry", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "oauthbroker-"));
+  const path = join(folder, "api.sock");
+  const fake = await fakeBroker([says(200, READY), says(204)], path);
+  try {
+    const options = { baseUrl: "http://localhost", fetch: unixSocketFetch(path) };
+    assert.equal((await createOAuth({ ...options, turnToken: TURN_TOKEN }).getAccessToken(APP)).status, "ready");
+    await createRuntime(options).endTurn("turn-x");
+    assert.deepEqual(fake.asked.map((each) => each.line), ["POST /v1/tokens", "DELETE /v1/turns/turn-x"]);
+  } finally {
+    await fake.close();
+    await rm(folder, { recursive: true });
+  }
+});
+
+test("what is no safe address is refused", () => {
+  for (const baseUrl of ["", "broker", "ftp://x", "http://broker.example:8420", "https://u:p@x", "http://127.0.0.1/?a=b"]) {
+    assert.throws(() => createOAuth({ baseUrl, turnToken: TURN_TOKEN }), TypeError, baseUrl);
+  }
+  createOAuth({ baseUrl: "http://broker.example:8420", turnToken: TURN_TOKEN, plainHttp: true });
+});
+
+test("what cannot stand in a header is refused without being quoted", () => {
+  for (const turnToken of ["", "sec ret", "a\r\nX: y", "x".repeat(10_000)]) {
+    assert.throws(() => createOAuth({ baseUrl: "https://x", turnToken }), /^TypeError: this is no token or key of a broker$/);
+  }
+});
+
+test("what the environment lacks is named", () => {
+  assert.throws(() => createOAuthFromEnv({}), /OAUTHBROKER_URL is not set/);
+  assert.throws(() => createOAuthFromEnv({ OAUTHBROKER_URL: "https://x" }), /OAUTHBROKER_TURN_TOKEN is not set/);
+});
+
+test("no token is in what Node prints of a result, a client or an error", () =>
+  withFake([says(200, { ...READY, accessToken: "canary-access" }), refuses(401, "turnEnded")], async (fake) => {
+    const turnToken = `oabt.${"l".repeat(22)}.${"canary".repeat(7)}A`;
+    const oauth = createOAuth({ baseUrl: fake.url, turnToken });
+    const ready = await oauth.getAccessToken(APP);
+    const error: unknown = await oauth.pending().catch((caught: unknown) => caught);
+    assert(error instanceof BrokerError);
+    const printed = inspect([ready, oauth, error, createRuntime({ baseUrl: fake.url, key: turnToken })], { depth: 10, showHidden: true });
+    assert(!printed.includes("canary"), printed);
+    assert(ready.status === "ready" && ready.accessToken === "canary-access");
+  }));
