@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Service:
     """Calls one port of a server, each on a connection of its own, which any worker may take."""
 
     port: int
-    key: str
+    key: str = field(repr=False)
 
     def call(
         self, method: str, path: str, body: Any = None, *, token: str | None = None, seconds: float = 30

@@ -1,0 +1,252 @@
+"""`oauthbroker serve --workers`: several processes behind the same doors, on one store."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections import Counter
+from functools import partial
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.settings import Limits
+from oauthbroker.testing import IdentityProvider
+from tests.cli_kit import BROKER, Desk, command, free_port, log_lines, serving
+from tests.service_kit import Service, children_of, is_there, kill, make_key, until, user_of
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture
+def service(desk: Desk, idp: IdentityProvider) -> Service:
+    desk.ready_to_serve(idp)
+    desk.connect("alice", idp)
+    return Service(desk.port, make_key(desk))
+
+
+def lines_of(desk: Desk, event: str) -> list[dict[str, Any]]:
+    return [line for line in log_lines(desk) if line["event"] == event]
+
+
+def has_served(desk: Desk, count: int) -> bool:
+    return len(lines_of(desk, "serving")) == count
+
+
+def all_serve(desk: Desk, count: int) -> None:
+    until(lambda: {*range(1, count + 1)} <= {line["worker"] for line in lines_of(desk, "serving")})
+
+
+def test_what_processes_count_for_themselves_is_shared_out():
+    limits = Limits(sessions_per_app=7, sessions_total=10, requests_per_minute=100, connections=1, turn_seconds=9)
+    shared = limits.shared_by(3)
+    assert (3, 4, 34, 1) == (
+        shared.sessions_per_app, shared.sessions_total, shared.requests_per_minute, shared.connections,
+    )  # fmt: skip
+    assert limits == limits.shared_by(1)
+    assert (9, limits.sessions_per_subject) == (shared.turn_seconds, shared.sessions_per_subject)
+
+
+@slow
+def test_workers_share_turns_tokens_and_signals(desk: Desk, idp: IdentityProvider, service: Service):
+    """Every call comes on a connection of its own, which any of them may take."""
+    with serving(desk, "--workers", "2") as process:
+        all_serve(desk, 2)
+        for number in range(3):
+            token = service.begin(user_of(idp), instance=str(number))
+            answers = [service.token(token["turnToken"]) for _ in range(6)]
+            assert [(200, "ready")] * 6 == [(status, answer["status"]) for status, answer in answers]
+            assert 204 == service.call("DELETE", f"/v1/turns/{token['turnId']}")[0]
+            assert {(401, "turnEnded")} == {
+                (status, answer["code"]) for status, answer in (service.token(token["turnToken"]) for _ in range(3))
+            }
+        taken = Counter(line["worker"] for line in lines_of(desk, "request"))
+        assert {1, 2} == set(taken), taken
+        process.send_signal(signal.SIGHUP)
+        until(lambda: {1, 2} == {line["worker"] for line in lines_of(desk, "reloaded")})
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(20)
+    assert {1, 2} == {line["worker"] for line in lines_of(desk, "stopped")}
+    assert all("worker" in line for line in log_lines(desk))
+
+
+@slow
+def test_one_that_is_killed_is_replaced_and_the_other_serves_meanwhile(desk: Desk, service: Service):
+    with serving(desk, "--workers", "2") as process:
+        all_serve(desk, 2)
+        for number in (3, 4):
+            before = children_of(process.pid)
+            kill(before[0])
+            for _ in range(20):
+                assert service.call("GET", "/v1/apps")[0] in {200, 0}, "0: it was on its way to the one that died"
+            until(partial(has_served, desk, number))
+            assert 2 == len(children_of(process.pid))
+        assert [-9, -9] == [line["status"] for line in lines_of(desk, "a worker ended")]
+        assert 200 == service.call("GET", "/v1/apps")[0]
+        os.kill(children_of(process.pid)[1], signal.SIGTERM)
+        until(lambda: len(lines_of(desk, "serving")) == 5)
+        process.send_signal(signal.SIGINT)
+        assert 0 == process.wait(20)
+
+
+@slow
+def test_a_key_that_does_not_fit_is_said_once_and_nobody_tries_again(desk: Desk, idp: IdentityProvider):
+    desk.ready_to_serve(idp)
+    desk.key_file.unlink()
+    done = command("serve", "--workers", "3", cwd=desk.folder)
+    assert 2 == done.code
+    assert 1 == done.err.count("keyUnknown")
+    assert "The workers end as soon as they begin (status 2)" in done.err
+    with socket.create_server(("127.0.0.1", desk.port)):
+        pass
+
+
+@slow
+def test_when_none_of_them_can_live_any_more_the_parent_gives_up(desk: Desk, idp: IdentityProvider):
+    desk.ready_to_serve(idp)
+    with serving(desk, "--workers", "2") as process:
+        all_serve(desk, 2)
+        desk.key_file.unlink()
+        for child in children_of(process.pid):
+            kill(child)
+        assert 2 == process.wait(60)
+    text = (desk.folder / "serve.log").read_text("utf-8")
+    assert "The workers end as soon as they begin (status 2)" in text
+    ended = [json.loads(line) for line in text.splitlines() if '"a worker ended"' in line]
+    pauses = [line["again_in"] for line in ended if line["worker"] == 1]
+    assert pauses == sorted(pauses)
+    assert 4 <= len(ended) <= 9
+
+
+@slow
+def test_workers_do_not_outlive_a_parent_that_was_killed(desk: Desk, idp: IdentityProvider):
+    """And what it left of a Unix socket is replaced by the next one."""
+    desk.ready_to_serve(idp)
+    path = with_doors(desk)
+    with serving(desk, "--workers", "2") as process:
+        all_serve(desk, 2)
+        children = children_of(process.pid)
+        process.kill()
+        process.wait(5)
+        until(lambda: not any(is_there(child) for child in children))
+        assert path.exists()
+    with serving(desk, "--workers", "2"):
+        assert b"200" == over(path)
+    assert not path.exists()
+
+
+@slow
+@pytest.mark.case("92")
+def test_parent_and_workers_are_closed_to_others_and_show_no_secret(desk: Desk, idp: IdentityProvider):
+    desk.ready_to_serve(idp)
+    key = desk.key_file.read_text("ascii").strip()
+    with serving(desk, "--workers", "2") as process:
+        all_serve(desk, 2)
+        for pid in (process.pid, *children_of(process.pid)):
+            proc = Path("/proc", str(pid))
+            core = next(line for line in (proc / "limits").read_text().splitlines() if line.startswith("Max core"))
+            assert ["0", "0"] == core.split()[4:6]
+            assert not (proc / "environ").stat().st_uid, "not dumpable: the kernel gives its files to root"
+            assert key not in (proc / "cmdline").read_text()
+
+
+@slow
+def test_the_parent_removes_the_folder_of_the_workers_figures(desk: Desk, idp: IdentityProvider, tmp_path: Path):
+    desk.ready_to_serve(idp)
+    (temporary := tmp_path / "tmp").mkdir()
+    with serving(desk, "--workers", "2", TMPDIR=str(temporary)) as process:
+        all_serve(desk, 2)
+        [folder] = temporary.iterdir()
+        assert 0o700 == folder.stat().st_mode & 0o777
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(20)
+    assert [] == list(temporary.iterdir())
+
+
+def with_doors(desk: Desk) -> Path:
+    """The configuration with doors of the API's own; the path of its socket."""
+    socket_ = f"socket: {{path: ../api.sock, callers: [{{uid: {os.getuid()}}}]}}"
+    doors = f"  api: {{listen: {{port: {free_port()}}}, {socket_}}}\n"
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + doors)
+    return desk.folder / "api.sock"
+
+
+def over(path: Path, request: str = "GET /healthz HTTP/1.1\r\nHost: x") -> bytes:
+    """The status of a request over the Unix socket."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(path))
+        line.sendall(f"{request}\r\nConnection: close\r\n\r\n".encode())
+        return line.recv(65536).split(b" ")[1]
+
+
+@slow
+@pytest.mark.case("79", "83")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_each_door_has_behind_it_what_belongs_there(desk: Desk, idp: IdentityProvider, workers: str):
+    """Pages and callbacks for people; the API for programs; over the socket a user of this machine needs no key."""
+    desk.ready_to_serve(idp)
+    path = with_doors(desk)
+    api = int((desk.folder / "config" / "broker.yaml").read_text().partition("api: {listen: {port: ")[2].split("}")[0])
+    with serving(desk, "--workers", workers):
+        assert 404 == status(desk.port, "/v1/apps")
+        assert 400 == status(desk.port, "/oauth/callback/mail")
+        for host in (f"127.0.0.1:{api}", f"localhost:{api}", f"[::1]:{api}"):
+            assert 401 == status(api, "/v1/apps", host)
+        for host in ("evil.example", f"evil.example:{api}", "127.0.0.1", "localhost:1"):
+            assert 421 == status(api, "/v1/apps", host)
+        assert 404 == status(api, "/oauth/callback/mail")
+        assert {200} == {status(port, "/healthz", "10.0.0.7") for port in (desk.port, api)}
+        assert b"200" == over(path, "GET /v1/apps HTTP/1.1\r\nHost: anything")
+        assert b"404" == over(path, "GET /oauth/callback/mail HTTP/1.1\r\nHost: anything")
+        assert 0o660 == path.stat().st_mode & 0o777
+
+
+def status(port: int, path: str, host: str | None = None) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path, headers={"Host": host} if host else {})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@slow
+def test_a_socket_that_cannot_be_made_refuses_the_start(desk: Desk, idp: IdentityProvider):
+    desk.ready_to_serve(idp)
+    path = with_doors(desk)
+    path.write_text("mine")
+    for workers in ("1", "2"):
+        done = command("serve", "--workers", workers, cwd=desk.folder)
+        assert (2, f"Cannot listen on {path}: something else is there; remove it, or choose another path.") == (
+            done.code, done.err.strip(),
+        )  # fmt: skip
+    assert "mine" == path.read_text()
+
+
+@slow
+def test_a_worker_without_its_parent_refuses_to_live(desk: Desk, idp: IdentityProvider):
+    desk.ready_to_serve(idp)
+    post = {"number": 1, "of": 2, "parent": 1, "ready": 2, "fds": {}, "metrics_folder": ""}
+    done = command("serve", "--worker", json.dumps(post), cwd=desk.folder)
+    assert 2 == done.code
+    assert "start `oauthbroker serve --workers` instead" in done.err
+
+
+def test_the_number_of_workers_has_bounds(desk: Desk):
+    for number in ("0", "65", "many"):
+        assert 2 == desk.type("serve", "--workers", number).code
+
+
+@slow
+def test_ctrl_c_at_a_terminal_reaches_each_worker_once(desk: Desk, idp: IdentityProvider):
+    """The terminal sends it to the whole group of the parent; the workers have groups of their own."""
+    desk.ready_to_serve(idp)
+    with serving(desk, "--workers", "2") as process:
+        all_serve(desk, 2)
+        groups = {os.getpgid(child) for child in children_of(process.pid)}
+        assert os.getpgid(process.pid) not in groups
+        assert 2 == len(groups)
