@@ -108,7 +108,7 @@ class AdminPages:
         asked = request.query_params
         page = asked.get("page", "1")
         number = int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1
-        wanted = Wanted(_word(asked.get("app")), _word(asked.get("state")), _word(asked.get("q")), number)
+        wanted = Wanted(_word(asked.get("app")), _word(asked.get("health")), _word(asked.get("q")), number)
         found = await self._survey.grants(wanted)
         office = self._office(request, visitor.key)
         return views.render_grants(office, found, wanted, self._survey.app_names).response()

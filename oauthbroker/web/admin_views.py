@@ -107,7 +107,7 @@ def render_overview(office: Office, apps: Sequence[AppState], *, trouble: bool) 
 
 def render_grants(office: Office, found: Found, wanted: Wanted, apps: Sequence[str]) -> Page:
     def at(page: int) -> str:
-        asked = {"q": wanted.text, "app": wanted.app, "state": wanted.state, "page": page}
+        asked = {"q": wanted.text, "app": wanted.app, "health": wanted.state, "page": page}
         return office.url(f"{HOME}/grants?" + urlencode({name: value for name, value in asked.items() if value}))
 
     return office.page(

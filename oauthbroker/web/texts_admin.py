@@ -59,6 +59,8 @@ class AdminTexts:
     newer: str
     older: str
     col_subject: str
+    agent: str
+    event_id: str
     col_agent: str
     col_changed: str
     col_since: str
@@ -184,6 +186,8 @@ EN = AdminTexts(
     newer="Previous page",
     older="Next page",
     col_subject="Subject",
+    agent="Agent",
+    event_id="Event id",
     col_agent="Asked by",
     col_changed="Changed",
     col_since="Since",
@@ -309,6 +313,8 @@ KO = AdminTexts(
     newer="이전 쪽",
     older="다음 쪽",
     col_subject="대상",
+    agent="에이전트",
+    event_id="이벤트 id",
     col_agent="요청자",
     col_changed="변경",
     col_since="시작",

@@ -51,7 +51,7 @@ async def embedded(
 ) -> AsyncIterator[Broker]:
     """A broker in this process, with its pages behind `door`, until the block ends."""
     init_store(with_keys(load(bundle).settings, env), clock)
-    async with open_broker(bundle, env=env, clock=clock) as broker, _listening(broker.web, door):
+    async with open_broker(bundle, env=env, clock=clock) as broker, listening(broker.web, door):
         yield broker
 
 
@@ -100,7 +100,7 @@ async def _healthy(home: str, process: asyncio.subprocess.Process) -> None:
 
 
 @asynccontextmanager
-async def _listening(app: ASGIApp, door: socket.socket) -> AsyncIterator[None]:
+async def listening(app: ASGIApp, door: socket.socket) -> AsyncIterator[None]:
     config = uvicorn.Config(app, **uvicorn_options(), lifespan="off")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[door]))

@@ -1,0 +1,89 @@
+"""A broker that has worked for some weeks, behind a port, for the browser tests of people's own pages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import playwright.async_api as browsers
+
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests import planting
+from tests.e2e import served
+from tests.e2e.person import Person, chromium
+from tests.house import ALICE, BOB, TEAM, House, at, global_app, public, running, turn, user_app
+
+
+@dataclass
+class Desk:
+    """The house, its address, and browsers."""
+
+    house: House
+    home: str
+    browser: browsers.Browser
+    canaries: Canaries
+
+    async def person(self, **profile: object) -> Person:
+        return await Person.with_profile(self.browser, self.home, self.canaries, **profile)
+
+    async def visitor(self, **profile: object) -> Person:
+        """Alice, on the page of what is connected for her and her team."""
+        url, _ = await self.house.broker.connections.link({"user": ALICE, "global": TEAM})
+        self.canaries.add(url.rpartition("/")[2], "ticket")
+        person = await self.person(**profile)
+        await person.open(url)
+        await person.page.locator("button.primary").click()
+        await person.page.wait_for_url(self.home + "/connections")
+        return person
+
+    async def operator(self, **profile: object) -> Person:
+        """Somebody with an operator's key, signed in."""
+        _, key = await self.house.broker.api_keys.create("ops", {"operator"})
+        self.canaries.add(key, "API key")
+        person = await self.person(**profile)
+        await person.open(self.home + "/admin")
+        await person.page.locator("#key").fill(key.reveal())
+        await person.page.locator("form:has(#key) button").click()
+        await person.page.wait_for_url(self.home + "/admin")
+        return person
+
+
+@asynccontextmanager
+async def furnished(idp: IdentityProvider, clock: TestClock, canaries: Canaries) -> AsyncIterator[Desk]:
+    door = served.free_port()
+    home = f"http://127.0.0.1:{door.getsockname()[1]}"
+    notes, mail = user_app(idp, "notes", title="Example notes"), user_app(idp, provider="google", title="Google Mail")
+    code, board = user_app(idp, "code", provider="github", title="GitHub"), global_app(idp, title="Team board")
+    apps = [
+        at(idp, home, app)
+        for app in (notes, mail, code, replace(board, owner=replace(board.owner, authorizers="anyone")))
+    ]
+    settings = public(home, admin_loopback=True)
+    with door:
+        async with (
+            running(idp, apps, clock=clock, settings=settings) as house,
+            served.listening(house.broker.web, door),
+            chromium() as browser,
+        ):
+            await _furnish(house)
+            yield Desk(house, home, browser, canaries)
+
+
+async def _furnish(house: House) -> None:
+    await planting.dead_letter(house, 1, "researcher")
+    await planting.dead_letter(house, 2, "planner", "notes")
+    await planting.grant(house, "mail", ALICE, scopes=("openid", "read"))
+    house.broker.people.uses.note(
+        (await planting.grant(house, "mail", ALICE)).id, "planner", "Tool/mail", house.clock.now()
+    )
+    await planting.dead_grant(house, "notes", ALICE)
+    await planting.ending_grant(house, "code", ALICE)
+    await planting.grant(house, "team", TEAM, authorized_by="idp:user:U345678")
+    await planting.ended_grant(house, "notes", BOB)
+    for number in range(60):
+        await planting.grant(house, "mail", f"idp:user:U9{number:05d}")
+    await house.ask_link("notes", of=turn(agent="researcher"))
+    await house.ask_link("notes", of=turn(BOB))
+    house.clock.advance(130)
+    planting.open_circuit(house, "code")

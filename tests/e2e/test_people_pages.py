@@ -1,0 +1,144 @@
+"""People's own pages in a real browser: what axe-core finds on them, the way through them by keyboard, and their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from oauthbroker.results import AuthorizationRequired
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests.e2e import pictures
+from tests.e2e.desk import Desk, furnished
+from tests.e2e.person import Person
+from tests.house import ALICE
+from tests.machine import NODE_HOME
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+AXE = NODE_HOME / "node_modules" / "axe-core" / "axe.min.js"
+GRAVE = {"serious", "critical"}
+Way = Callable[[Desk, dict[str, Any]], Awaitable[Person]]
+
+
+@pytest.fixture
+async def desk(identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries) -> AsyncIterator[Desk]:
+    async with furnished(identity_provider, test_clock, canaries) as desk:
+        yield desk
+
+
+async def connections(desk: Desk, profile: dict[str, Any]) -> Person:
+    return await desk.visitor(**profile)
+
+
+async def invitation(desk: Desk, profile: dict[str, Any]) -> Person:
+    url, _ = await desk.house.broker.connections.link({"user": ALICE})
+    desk.canaries.add(url.rpartition("/")[2], "ticket")
+    person = await desk.person(**profile)
+    await person.open(url)
+    return person
+
+
+async def disconnect(desk: Desk, profile: dict[str, Any]) -> Person:
+    person = await desk.visitor(**profile)
+    await person.page.locator("a.danger").last.click()
+    await person.page.wait_for_url("**/disconnect")
+    return person
+
+
+async def closed(desk: Desk, profile: dict[str, Any]) -> Person:
+    person = await desk.person(**profile)
+    await person.open(desk.home + "/connections")
+    return person
+
+
+async def connect(desk: Desk, profile: dict[str, Any]) -> Person:
+    asked = await desk.house.ask_link("notes")
+    assert isinstance(asked, AuthorizationRequired)
+    person = await desk.person(**profile)
+    await person.open(asked.authorization_url)
+    return person
+
+
+async def login(desk: Desk, profile: dict[str, Any]) -> Person:
+    person = await desk.person(**profile)
+    await person.open(desk.home + "/admin")
+    return person
+
+
+def admin(path: str) -> Way:
+    async def go(desk: Desk, profile: dict[str, Any]) -> Person:
+        person = await desk.operator(**profile)
+        await person.open(desk.home + "/admin" + path)
+        return person
+
+    return go
+
+
+async def grant(desk: Desk, profile: dict[str, Any]) -> Person:
+    person = await admin("/grants?health=again")(desk, profile)
+    await person.page.locator("tbody a").first.click()
+    await person.page.wait_for_url("**/grants/sha256:*")
+    return person
+
+
+async def revoke(desk: Desk, profile: dict[str, Any]) -> Person:
+    person = await grant(desk, profile)
+    await person.page.locator("a.danger").click()
+    await person.page.wait_for_url("**/revoke")
+    return person
+
+
+async def drop(desk: Desk, profile: dict[str, Any]) -> Person:
+    person = await admin("/queues")(desk, profile)
+    await person.page.locator("a.danger").first.click()
+    await person.page.wait_for_url("**/queues/drop*")
+    return person
+
+
+PAGES: dict[str, Way] = {
+    "connect": connect,
+    "connections-open": invitation,
+    "connections": connections,
+    "connections-disconnect": disconnect,
+    "connections-closed": closed,
+    "admin-login": login,
+    "admin-overview": admin(""),
+    "admin-grants": admin("/grants"),
+    "admin-grant": grant,
+    "admin-revoke": revoke,
+    "admin-waiting": admin("/waiting"),
+    "admin-queues": admin("/queues"),
+    "admin-drop": drop,
+    "admin-circuits": admin("/circuits"),
+    "admin-audit": admin("/audit"),
+}
+
+
+@pytest.mark.parametrize("locale", ["en-GB", "ko-KR"])
+@pytest.mark.parametrize("name", PAGES)
+async def test_axe_finds_nothing_grave_by_day_or_night_wide_or_narrow(desk: Desk, name: str, locale: str) -> None:
+    """Nor does anything stick out of a screen of 320 pixels. The pictures are for somebody to look at."""
+    person = await PAGES[name](desk, {"locale": locale})
+    suffix = "-korean" if locale == "ko-KR" else ""
+    for path in await pictures.take(person.page, name + suffix):
+        assert path.stat().st_size > 5_000  # an empty page is smaller
+    for width in (1280, 320):
+        await person.page.set_viewport_size({"width": width, "height": 800})
+        assert width >= await person.page.evaluate("() => document.documentElement.scrollWidth")
+        for scheme in ("light", "dark"):
+            await person.page.emulate_media(color_scheme=scheme)
+            assert [] == await grave(person), (width, scheme)
+    assert [] == person.troubles
+
+
+async def grave(person: Person) -> list[str]:
+    """What axe-core calls serious or critical on the open page: the rule, and where."""
+    await person.page.evaluate(AXE.read_text("utf-8"))
+    found = await person.page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    assert found["passes"], "axe looked at nothing"
+    return [
+        f"{each['id']}: {[node['target'] for node in each['nodes']]}"
+        for each in found["violations"]
+        if each["impact"] in GRAVE
+    ]

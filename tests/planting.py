@@ -1,0 +1,98 @@
+"""What lies in a broker after some weeks of work, planted at once: grants in every state, events that nobody settled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records import AgentEvent, Grant, Token
+from oauthbroker.records.renewal import Renewal
+from oauthbroker.repository import Repository
+from oauthbroker.secret import Secret
+from oauthbroker.testing import Canaries
+from oauthbroker.turn import ResumeTarget
+from tests.house import House
+
+
+async def grant(house: House, app: str, subject: str, **changes: Any) -> Grant:
+    """A living grant, made two hours ago, that can be renewed; `changes` are of the record."""
+    now, configured = house.clock.now(), house.broker.bundle.apps[app]
+    made = Grant(
+        app=app,
+        provider=configured.provider,
+        subject=subject,
+        flow="authorization_code",
+        scopes=configured.scopes[:2],
+        token=Token(
+            _canary(f"planted-access-{app}-{subject}", "access token"),
+            "Bearer",
+            _canary(f"planted-refresh-{app}-{subject}", "refresh token"),
+            now + timedelta(hours=1),
+            3600,
+        ),
+        created_at=now - timedelta(hours=2),
+        updated_at=now - timedelta(minutes=3),
+        account=("https://idp.example", subject),
+        authorized_by=subject if configured.subject_mode == "user" else None,
+        auth_session_id="as-" + "p" * 22,
+        registration=configured.registration,
+        resume=ResumeTarget("planner", "1700000000.000100"),
+    )
+    made = replace(made, **changes)
+    repository = Repository(house.store)
+    async with repository.pair(app, subject):
+        held = await repository.grant(app, subject)
+        await repository.save_grant(made, expect=0 if held is None else held.generation)
+    return made
+
+
+async def dead_grant(house: House, app: str, subject: str) -> Grant:
+    """Its provider has refused the refresh token."""
+    now = house.clock.now()
+    token = Token(_canary(f"planted-dead-{app}-{subject}", "access token"), "Bearer", None, now, 3600)
+    return await grant(house, app, subject, token=token, renewal=Renewal(ended="dead"))
+
+
+async def ending_grant(house: House, app: str, subject: str) -> Grant:
+    """Nothing renews it, and it ends in three hours."""
+    ends = house.clock.now() + timedelta(hours=3)
+    token = Token(_canary(f"planted-ending-{app}-{subject}", "access token"), "Bearer", None, ends, 86_400)
+    return await grant(house, app, subject, token=token)
+
+
+async def ended_grant(house: House, app: str, subject: str) -> Grant:
+    """Revoked, and its provider knows."""
+    return await grant(house, app, subject, token=None, revoked=True, revocation="done", account=None)
+
+
+async def dead_letter(house: House, number: int = 1, agent: str = "planner", app: str = "mail") -> AgentEvent:
+    """An event that was nacked as often as it may be."""
+    event = AgentEvent.about(
+        f"as-{number:022d}",
+        "auth.granted",
+        ResumeTarget(agent, "1700000000.000100"),
+        {"oauthAppRef": {"kind": "OAuthApp", "name": app}},
+        house.clock.now(),
+    )
+    queues = house.broker.events._queues
+    await queues.enqueue(event)
+    for _ in range(house.broker.bundle.settings.limits.queue_attempts):
+        delivery = await queues.lease(agent)
+        assert delivery is not None
+        assert event.id == delivery.id
+        await delivery.nack()
+        house.clock.advance(1000)
+    assert await queues.lease(agent) is None
+    return event
+
+
+def open_circuit(house: House, app: str, code: Code = Code.APP_MISCONFIGURED) -> None:
+    """This process has just been told so by the app's provider."""
+    house.broker.manager.refresh.circuits.failed(app, BrokerError(code))
+
+
+def _canary(text: str, kind: str) -> Secret:
+    Canaries.active().add(text, kind)
+    return Secret(text)

@@ -1,0 +1,375 @@
+"""`/admin`: who comes in, what operators see, and what they end. Nobody else does either."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from oauthbroker.audit import OperatorEntered, PageAction
+from oauthbroker.errors import Code
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.testing.browser import Page
+from tests import planting
+from tests.house import ALICE, BASE, BOB, TEAM, House, global_app, public, running, turn, user_app
+from tests.story.test_callback import HOST, assert_says
+from tests.story.test_connections import press
+from tests.unit.web import kit
+
+HOME = f"{BASE}/admin"
+LOGIN = f"{HOME}/login"
+PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
+
+
+@pytest.fixture
+async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    """Where operators on this machine need no key."""
+    apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
+    settings = public(BASE, admin_loopback=True)
+    async with running(identity_provider, apps, clock=test_clock, settings=settings) as house:
+        yield house
+
+
+async def try_key(house: House, key: str, browser: Browser | None = None) -> Browser:
+    person = browser or house.browser()
+    await person.open(LOGIN)
+    await person.submit({"key": key})
+    return person
+
+
+async def operator(house: House) -> Browser:
+    """Somebody with an operator's key, signed in."""
+    _, key = await house.broker.api_keys.create("ops", {"operator"})
+    person = await try_key(house, key.reveal())
+    assert (303, HOME) == (person.page.status, person.page.location), person.page.text
+    assert 200 == (await person.follow()).status
+    return person
+
+
+async def is_out(person: Browser) -> bool:
+    """Every page sends to the entrance."""
+    pages = [await person.open(HOME + place) for place in PLACES]
+    return all((303, LOGIN) == (page.status, page.location) for page in pages)
+
+
+# who comes in
+
+
+async def test_an_operators_key_opens_the_pages_and_is_kept_nowhere(house: House) -> None:
+    person = await operator(house)
+    for place in PLACES:
+        assert 200 == (await person.open(HOME + place)).status
+    (entered,) = [entry for entry in house.audit.entries if isinstance(entry, OperatorEntered)]
+    assert "ops" == entered.name
+    _, key = await house.broker.api_keys.create("later", {"operator"})
+    again = await try_key(house, key.reveal())
+    held = again.cookies["oab-admin"].value + "".join([str(entry.body) async for entry in house.store.scan("visits")])
+    assert not [part for part in key.reveal().split(".")[1:] if part in again.cookies["oab-admin"].value]
+    assert key.reveal().rpartition(".")[2] not in held
+
+
+@pytest.mark.parametrize("roles", [{"runtime"}])
+async def test_a_runtimes_key_is_refused(house: House, roles: Any) -> None:
+    _, key = await house.broker.api_keys.create("runtime", roles)
+    person = await try_key(house, key.reveal())
+    assert 403 == person.page.status
+    assert "not an operator" in person.page.text
+    assert await is_out(person)
+
+
+@pytest.mark.parametrize("key", ["", "oabk.x.y", "oabk." + "A" * 22 + "." + "B" * 43, "Bearer x", "x" * 5000])
+async def test_what_is_no_key_is_refused(house: House, key: str) -> None:
+    person = await try_key(house, key)
+    assert 401 == person.page.status
+    assert "not a key that is valid now" in person.page.text
+    assert await is_out(person)
+
+
+async def test_a_turn_token_is_no_key(house: House) -> None:
+    begun = await house.broker.turns.begin(turn())
+    assert 401 == (await try_key(house, begun.token.reveal())).page.status
+
+
+async def test_a_removed_or_expired_key_ends_its_visits_at_once(house: House) -> None:
+    key, text = await house.broker.api_keys.create("ops", {"operator"})
+    person = await try_key(house, text.reveal())
+    assert 200 == (await person.open(HOME)).status
+    await house.broker.api_keys.remove(key.id)
+    assert await is_out(person)
+    _, short = await house.broker.api_keys.create("short", {"operator"}, lives_seconds=60)
+    person = await try_key(house, short.reveal())
+    assert 200 == (await person.open(HOME)).status
+    house.clock.advance(61)
+    assert await is_out(person)
+
+
+async def test_logins_that_fail_are_counted_and_a_minute_later_forgotten(house: House) -> None:
+    _, key = await house.broker.api_keys.create("ops", {"operator"})
+    person = house.browser()
+    for _ in range(20):
+        await try_key(house, "wrong", person)
+        assert 401 == person.page.status
+    await try_key(house, key.reveal(), person)
+    assert_says(person.page, Code.RATE_LIMITED)
+    assert person.page.header("retry-after")
+    house.clock.advance(61)
+    await try_key(house, key.reveal(), person)
+    assert 303 == person.page.status
+
+
+async def test_on_this_machine_no_key_is_needed_where_the_settings_say_so(house: House) -> None:
+    person = house.browser()
+    page = await person.open(LOGIN)
+    assert "Come in without a key" in page.text
+    await press(person, "/enter")
+    assert (303, HOME) == (person.page.status, person.page.location)
+    assert 200 == (await person.follow()).status
+    (entered,) = [entry for entry in house.audit.entries if isinstance(entry, OperatorEntered)]
+    assert "loopback" == entered.name
+
+
+async def test_elsewhere_a_key_is_needed(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as house:
+        person = house.browser()
+        assert "Come in without a key" not in (await person.open(LOGIN)).text
+        field = dict(person.page.form("csrf").fields)["csrf"]
+        answer = await person.post(f"{HOME}/enter", [("csrf", field)], initiator=person.page)
+        assert answer.status == 403
+        assert await is_out(person)
+
+
+@pytest.mark.case("85")
+@pytest.mark.parametrize(
+    ("host", "client"),
+    [
+        (HOST, "192.0.2.7"),  # somebody else's machine
+        (HOST, "not an address"),
+        ("broker.example", "127.0.0.1"),  # a proxy on this machine, asking for a public name
+    ],
+)
+async def test_who_is_not_here_needs_a_key(
+    identity_provider: IdentityProvider, test_clock: TestClock, host: str, client: str
+) -> None:
+    settings = public(BASE, admin_loopback=True, allowed_hosts=("broker.example",))
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings) as house:
+
+        async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
+            headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+            given = {"client": (client, 1), "headers": [*headers, (b"host", host.encode())]}
+            await house.broker.web({**scope, **given}, receive, send)
+
+        person, inside = Browser(apps={BASE: elsewhere}), house.browser()
+        assert "Come in without a key" not in (await person.open(LOGIN)).text
+        await inside.open(LOGIN)
+        await press(inside, "/enter")
+        person.cookies.set("oab-admin", inside.cookies["oab-admin"].value, "127.0.0.1")
+        assert await is_out(person), "and a cookie that was given here is of no use there"
+
+
+@pytest.mark.case("85")
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example:8420", "localhost.evil.example", "", "127.0.0.1"]
+)
+@pytest.mark.parametrize("path", ["/admin", "/admin/login", "/admin/grants", "/connections"])
+async def test_a_page_of_another_name_is_served_to_nobody(house: House, host: str, path: str) -> None:
+    """DNS rebinding: an attacker's name that leads to this machine. The browser sends no cookie of ours along, and
+    we do not even look."""
+    person = await operator(house)
+    cookie = f"oab-admin={person.cookies['oab-admin'].value}"
+    answer = await kit.ask(house.broker.web, path, host=host, headers=[("cookie", cookie), ("accept", "text/html")])
+    assert 421 == answer.status
+    assert "location" not in answer.headers
+    assert "evil" not in answer.text
+
+
+async def test_who_signs_out_is_out(house: House) -> None:
+    person = await operator(house)
+    cookie = person.cookies["oab-admin"].value
+    assert f"{HOME}/left" == (await press(person, "/leave")).location
+    assert "Signed out" in (await person.follow()).text
+    assert await is_out(person)
+    person.cookies.set("oab-admin", cookie, "127.0.0.1")
+    assert await is_out(person)
+
+
+async def test_a_visit_ends_after_half_an_hour(house: House) -> None:
+    person = await operator(house)
+    house.clock.advance(30 * 60)
+    assert await is_out(person)
+
+
+async def test_a_person_with_a_connections_page_is_no_operator_and_the_other_way_round(house: House) -> None:
+    person, url = house.browser(), (await house.broker.connections.link({"user": ALICE}))[0]
+    await person.open(url)
+    await person.submit()
+    person.cookies.set("oab-admin", person.cookies["oab-connections"].value, "127.0.0.1")
+    assert await is_out(person)
+    office = await operator(house)
+    office.cookies.set("oab-connections", office.cookies["oab-admin"].value, "127.0.0.1")
+    assert 401 == (await office.open(f"{BASE}/connections")).status
+
+
+# what they see
+
+
+async def test_the_overview_has_a_light_for_every_app(house: House) -> None:
+    await planting.grant(house, "mail", ALICE)
+    await planting.dead_grant(house, "files", ALICE)
+    planting.open_circuit(house, "team")
+    page = (await operator(house)).page
+    rows = {row[0]: row for row in table(page)}
+    assert "All well" in rows["mail Mail"]
+    assert "Look at it" in rows["files Files"]
+    assert "Broken" in rows["team Team"]
+    assert "appMisconfigured" in " ".join(rows["team Team"])
+    assert "3 apps, 1 living grants." in page.text
+
+
+def table(page: Page) -> list[list[str]]:
+    """The texts of each row."""
+    document = kit.Document(page.source)
+    rows: list[list[str]] = []
+    for element in document.elements:
+        if element.attributes.get("role") == "rowheader":
+            rows.append([" ".join(element.text.split())])
+        elif element.attributes.get("role") == "cell" and rows:
+            rows[-1].append(" ".join(element.text.split()))
+    return rows
+
+
+async def test_grants_are_found_by_subject_app_and_state_fifty_a_page(house: House) -> None:
+    for number in range(101):
+        await planting.grant(house, "mail", f"idp:user:U9{number:04d}")
+    await planting.dead_grant(house, "files", ALICE)
+    await planting.ended_grant(house, "files", BOB)
+    person = await operator(house)
+    for query, count, shown in [
+        ("", 103, 50),
+        ("?page=3", 103, 3),
+        ("?page=99", 103, 3),
+        ("?page=0", 103, 50),
+        ("?page=x", 103, 50),
+        ("?app=files", 2, 2),
+        ("?app=files&health=again", 1, 1),
+        ("?health=ended", 1, 1),
+        ("?q=u90007", 1, 1),
+        ("?q=U9&health=again", 0, 0),
+        ("?app=nothing", 0, 0),
+        ("?health=%27%22%3C", 0, 0),
+    ]:
+        page = await person.open(f"{HOME}/grants{query}")
+        assert (f"{count} found" in page.text, shown) == (True, len(table(page))), query
+
+
+async def test_a_grants_page_tells_all_but_its_tokens(house: House) -> None:
+    grant = await planting.grant(house, "mail", ALICE)
+    house.broker.people.uses.note(grant.id, "researcher", "Tool/mail", house.clock.now())
+    page = await (await operator(house)).open(f"{HOME}/grants/{grant.id}")
+    for words in (ALICE, "researcher", "Tool/mail", grant.id, house.broker.audit_trail.name("grant", grant.id), "Read"):
+        assert words in page.source, words
+    assert "planted-" not in page.source
+    assert_says(await house.browsers[-1].open(f"{HOME}/grants/sha256:{'0' * 64}"), Code.GRANT_NOT_FOUND)
+
+
+async def test_who_waits_is_shown_without_the_link_and_can_be_cancelled(house: House) -> None:
+    asked = await house.ask_link()
+    person = await operator(house)
+    page = await person.open(f"{HOME}/waiting")
+    assert [[ALICE, "mail", "planner", "not opened"]] == [row[:4] for row in table(page)]
+    assert asked.authorization_url.rpartition("/")[2] not in page.source
+    assert "cancelled" in str((await press(person, "/cancel")).location)
+    assert "The request was withdrawn" in (await person.follow()).text
+    assert "Nobody is being waited for" in person.page.text
+    assert_says(await house.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
+
+
+async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
+    first, second = await planting.dead_letter(house, 1), await planting.dead_letter(house, 2)
+    person = await operator(house)
+    page = await person.open(f"{HOME}/queues")
+    assert ["planner", "0", "0", "2", "none"] == table(page)[0]
+    assert ["auth.granted", "auth.granted"] == [row[0].split()[0] for row in table(page)[1:]]
+    for form in page.document.forms:
+        if form.action.endswith("/retry") and ("event", first.id) in form.fields:
+            await person.submit(form=form)
+    assert "The event will be tried again" in (await person.follow()).text
+    page = await person.open(f"{HOME}/queues/drop?agent=planner&event={second.id}")
+    assert "Drop this event for good?" in page.text
+    await press(person, "/drop")
+    assert "The event is gone" in (await person.follow()).text
+    assert [] == await house.broker.events.dead("planner")
+    event = await house.event()
+    assert event is not None
+    assert first.id == event["eventId"]
+    assert f"{HOME}/queues?done=nothing" == (await person.open(f"{HOME}/queues/drop?agent=planner&event=x")).location
+
+
+async def test_open_circuits_say_why_and_for_how_long(house: House) -> None:
+    planting.open_circuit(house, "mail")
+    person = await operator(house)
+    (row,) = table(await person.open(f"{HOME}/circuits"))
+    assert ["mail all grants", "renewals", "appMisconfigured", "1", "30 s"] == row
+    house.clock.advance(31)
+    assert "No circuit is open" in (await person.open(f"{HOME}/circuits")).text
+
+
+async def test_the_audit_log_is_read_newest_first_by_app_and_type(house: House) -> None:
+    await house.connected()
+    await house.connected("files")
+    person = await operator(house)
+    types = [row[0] for row in table(await person.open(f"{HOME}/audit"))]
+    assert "OperatorEntered" == types[0]
+    page = await person.open(f"{HOME}/audit?app=files&type=Connected")
+    assert ["Connected"] == [row[0] for row in table(page)]
+    assert "files" in table(page)[0][2]
+    assert "No entry fits" in (await person.open(f"{HOME}/audit?type=%3Cscript%3E")).text
+
+
+# what they do
+
+
+async def test_revoke_asks_first_and_ends_the_grant(house: House) -> None:
+    await house.connected()
+    await house.events()
+    grant = await house.grant()
+    assert grant is not None
+    person = await operator(house)
+    await person.open(f"{HOME}/grants/{grant.id}")
+    page = await person.open(f"{HOME}/grants/{grant.id}/revoke")
+    assert isinstance(await house.ask(), Ready), "a question changes nothing"
+    assert ALICE in page.text
+    page = await press(person, "/revoke")
+    assert f"{HOME}/grants/{grant.id}?done=revoked" == page.location
+    assert "The grant has ended" in (await person.follow()).text
+    assert isinstance(await house.ask(), AuthorizationRequired)
+    assert ["auth.revoked"] == [event["type"] for event in await house.events()]
+    (entry,) = [each for each in house.audit.entries if isinstance(each, PageAction)]
+    assert ("mail", "revoke", grant.id) == (entry.app, entry.action, entry.target)
+    assert entry.visit.startswith("visit-")
+
+
+async def test_an_unconfigured_apps_grant_is_seen_and_can_be_ended(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    settings = public(BASE, admin_loopback=True)
+    both = [user_app(identity_provider), user_app(identity_provider, "files")]
+    async with running(identity_provider, both, clock=test_clock, settings=settings) as first:
+        grant = await planting.grant(first, "files", ALICE)
+        async with running(
+            identity_provider, both[:1], clock=test_clock, settings=settings, store=first.store
+        ) as house:
+            person = await operator(house)
+            assert "not configured any more" in person.page.text
+            await person.open(f"{HOME}/grants/{grant.id}/revoke")
+            assert 303 == (await press(person, "/revoke")).status
+            kept = await house.grant("files")
+            assert kept is not None
+            assert kept.revoked
+
+
+async def test_team_grants_are_there_too(house: House) -> None:
+    await planting.grant(house, "team", TEAM, authorized_by=ALICE)
+    page = await (await operator(house)).open(f"{HOME}/grants?app=team")
+    assert TEAM in page.text
