@@ -1,7 +1,7 @@
 """The anchor of the audit log: how far the chain was known to reach, so that a cut end is noticed.
 
-`audit.anchor` is written in place, in one piece that a disk's sector holds: no older anchor is left on the disk for somebody
-without the key to put back.
+`audit.anchor` is written in place, in one piece that a disk's sector holds: no older anchor is left on the disk for
+somebody without the key to put back.
 """
 
 from __future__ import annotations

@@ -95,16 +95,33 @@ class Line:
         return Head(self.seq, self.mac)
 
 
+class Mac:
+    """HMAC-SHA256 (RFC 2104) under one key, as 32 hex digits of it. The key is taken in once: this is done for every
+    token, and costs half of what `hmac` takes."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        block = key.ljust(64, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def __call__(self, text: bytes) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(text)
+        outer.update(inner.digest())
+        return outer.hexdigest()[:32].encode()
+
+
 class AuditKeys:
     """What only brokers with this store's keyring can make: the MACs of lines and anchors, and names of grants."""
 
-    __slots__ = ("_anchor", "_chain", "_mac", "name")
+    __slots__ = ("_chain", "_mac", "name", "seal_anchor")
 
     def __init__(self, mac: Callable[..., bytes]) -> None:
         """`mac` is the store's."""
         self._mac = mac
-        self._chain = hmac.new(mac("audit", "chain"), digestmod=hashlib.sha256)
-        self._anchor = hmac.new(mac("audit", "anchor"), digestmod=hashlib.sha256)
+        self._chain, self.seal_anchor = Mac(mac("audit", "chain")), Mac(mac("audit", "anchor"))
         self.name = lru_cache(maxsize=4096)(self._new_name)
 
     def __repr__(self) -> str:
@@ -112,14 +129,7 @@ class AuditKeys:
 
     def seal(self, before: bytes, body: bytes) -> bytes:
         """The MAC of a line: 128 bits of HMAC-SHA256 over the MAC of the line before and the line up to its own."""
-        keyed = self._chain.copy()
-        keyed.update(before + body)
-        return keyed.hexdigest()[:32].encode()
-
-    def seal_anchor(self, text: bytes) -> bytes:
-        keyed = self._anchor.copy()
-        keyed.update(text)
-        return keyed.hexdigest()[:32].encode()
+        return self._chain(before + body)
 
     def follows(self, before: bytes, line: Line) -> bool:
         return hmac.compare_digest(self.seal(before, line.body), line.mac)
@@ -130,12 +140,11 @@ class AuditKeys:
         return f"{kind}-{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 
-def next_line(keys: AuditKeys, head: Head, at: datetime, rest: str, seq: int | None = None) -> tuple[bytes, Head]:
-    """(the line with its line break, where the chain stands then). `rest` is what follows the time, without a brace."""
-    number = head.seq + 1 if seq is None else seq
-    body = f'{{"seq":{number},"at":"{to_iso(at)}",{rest}'.encode()
-    mac = keys.seal(head.mac, body)
-    return b'%b,"mac":"%b"}\n' % (body, mac), Head(number, mac)
+def next_line(keys: AuditKeys, before: bytes, seq: int, at: datetime, rest: str) -> tuple[bytes, bytes]:
+    """(line number `seq` with its line break, its MAC). `rest` is what follows the time, without a brace."""
+    body = f'{{"seq":{seq},"at":"{to_iso(at)}",{rest}'.encode()
+    mac = keys.seal(before, body)
+    return b'%b,"mac":"%b"}\n' % (body, mac), mac
 
 
 def log_rest(entry: LogEntry) -> str:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from fcntl import flock
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,7 +33,18 @@ from oauthbroker.audit_chain import (
     log_rest,
     next_line,
 )
-from oauthbroker.audit_folder import NAME, is_named, lock, named, numbers, open_log, open_to_read, tail_of, unlock
+from oauthbroker.audit_folder import (
+    LOCK_NOW,
+    NAME,
+    is_named,
+    lock,
+    named,
+    numbers,
+    open_log,
+    open_to_read,
+    tail_of,
+    unlock,
+)
 from oauthbroker.errors import BrokerError, Code
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -56,7 +68,7 @@ class AuditFile:
         self.trouble: Code | None = None
         self._most, self._tell = most_bytes, tell
         self._rest = lru_cache(maxsize=4096)(self._new_rest)
-        self._end, self._head, self._file = _UNKNOWN, START, 1
+        self._end, self._seq, self._mac, self._file = _UNKNOWN, START.seq, START.mac, 1
         self._known: Head | None = None  # how far the chain surely reached; None before we looked
         self._anchored = START
         self._closed = False
@@ -115,8 +127,11 @@ class AuditFile:
             return False
         if self._descriptor < 0:
             self._descriptor = open_log(self.folder, create=True)
-        if not lock(self._descriptor):
-            return False
+        try:
+            flock(self._descriptor, LOCK_NOW)
+        except BlockingIOError:
+            if not lock(self._descriptor):
+                return False
         try:
             end = os.lseek(self._descriptor, 0, os.SEEK_END)
             if end != self._end or end >= self._most:
@@ -126,15 +141,24 @@ class AuditFile:
             unlock(self._descriptor)
         return True
 
+    @property
+    def _head(self) -> Head:
+        return Head(self._seq, self._mac)
+
+    @_head.setter
+    def _head(self, head: Head) -> None:
+        self._seq, self._mac = head.seq, head.mac
+
     def _add(self, rest: str, at: datetime, *, seq: int | None = None, before: bytes = b"") -> None:
         """One line, whole or not at all. `before`: the line break that a torn one lacks."""
-        line, head = next_line(self.keys, self._head, at, rest, seq)
-        line = before + line
+        seq = self._seq + 1 if seq is None else seq
+        line, mac = next_line(self.keys, self._mac, seq, at, rest)
+        line = before + line if before else line
         written = os.write(self._descriptor, line)
         if written != len(line):
             os.ftruncate(self._descriptor, self._end)
             raise OSError("the disk took half a line")
-        self._end, self._head = self._end + written, head
+        self._end, self._seq, self._mac = self._end + written, seq, mac
 
     def _add_words(self, entry: LogEntry, at: datetime, *, seq: int | None = None, before: bytes = b"") -> None:
         self._add(log_rest(entry), at, seq=seq, before=before)

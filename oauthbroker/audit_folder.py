@@ -12,6 +12,7 @@ from pathlib import Path
 from oauthbroker.audit_chain import AuditKeys, Tail, last_genuine
 
 NAME = "audit.jsonl"
+LOCK_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 _ROTATED = re.compile(r"audit-(\d{6,9})\.jsonl")
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _BLOCK = 4096
@@ -73,7 +74,7 @@ def _try_after(descriptor: int, pause: float) -> bool:
 
 def _try(descriptor: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, LOCK_NOW)
     except BlockingIOError:
         return False
     return True

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from oauthbroker.audit_file import AuditFile
 from tests.audit_kit import AT, ENTRY, KEYS
 
 
-def tearing(write: Callable[[int, bytes], int]) -> Callable[[int, bytes], int]:
-    def half(descriptor: int, line: bytes) -> int:
+def tearing(write: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
+    def half(descriptor: int, line: Any) -> int:
         write(descriptor, line[: len(line) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
         return 0

@@ -70,7 +70,7 @@ class Desk:
         assert isinstance(kept, AuditFile)
         real = os.write
 
-        def refuse(descriptor: int, data: bytes) -> int:
+        def refuse(descriptor: int, data: Any) -> int:
             if descriptor == kept._descriptor:
                 raise OSError(number, os.strerror(number))
             return real(descriptor, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import random
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.audit import rest_of
 from oauthbroker.audit_anchor import Anchor
-from oauthbroker.audit_chain import START, Head, LogBegan, log_rest, next_line
+from oauthbroker.audit_chain import START, Head, LogBegan, Mac, log_rest, next_line
 from oauthbroker.audit_file import AuditFile
 from oauthbroker.audit_verify import MOST_BREAKS, WHAT, verify
 from tests.audit_kit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verdict, write
@@ -70,10 +71,10 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
 
 def rewritten(count: int) -> Lines:
     """The best that somebody can do who knows the format and has no key: a chain with a key of his own."""
-    line, head = next_line(FOREIGN_KEYS, START, AT, log_rest(LogBegan(1, 0, "", START.mac.decode())))
-    lines = [line]
-    for _ in range(count - 1):
-        line, head = next_line(FOREIGN_KEYS, head, AT, rest_of(ENTRY, FOREIGN_KEYS.name))
+    began = log_rest(LogBegan(1, 0, "", START.mac.decode()))
+    lines, mac = [], START.mac
+    for number in range(count):
+        line, mac = next_line(FOREIGN_KEYS, mac, number + 1, AT, rest_of(ENTRY, FOREIGN_KEYS.name) if number else began)
         lines.append(line)
     return lines
 
@@ -207,6 +208,11 @@ async def test_no_older_anchor_is_left_on_the_disk_for_somebody_to_put_back(tmp_
         write(tmp_path, 5)
     text = (tmp_path / "audit.anchor").read_bytes()
     assert (256, 1) == (len(text), text.count(b'"mac"'))
+
+
+@given(st.binary(max_size=64), st.binary(max_size=300))
+def test_the_mac_is_hmac_sha256(key: bytes, text: bytes) -> None:
+    assert hmac.digest(key, text, "sha256").hex()[:32].encode() == Mac(key)(text)
 
 
 def test_a_log_that_is_wholly_forged_does_not_fill_the_memory() -> None:
