@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -42,8 +43,11 @@ class Endpoint:
         self._locale = locale
 
     async def answer(self, request: Request) -> Response:
-        """(1) who calls (2) how often (3) may they (4) path and query (5) body (6) the call itself. Always JSON."""
-        operation, caller = self._operations[request.method], None
+        """(1) who calls (2) how often (3) may they (4) path and query (5) body (6) the call itself. Always JSON.
+
+        Raises HTTPException for a method that the path does not have.
+        """
+        operation, caller = self._operation(request), None
         try:
             if operation.who:
                 caller = await self._known(request)
@@ -51,13 +55,19 @@ class Endpoint:
             else:
                 self._limits.strange(_address(request))
             call = await self._read(request, operation, caller)
-            return await operation.handler(call)
+            return await _handled(operation, call)
         except BrokerError as error:
             refused = error
         self._note(request, caller, refused)
         locale = locale_of(request.headers.get("accept-language"), self._locale)
         more = {"errors": refused.problems} if isinstance(refused, RequestInvalid) else None
         return problems.refusal(refused, request, locale, more)
+
+    def _operation(self, request: Request) -> Operation:
+        found = self._operations.get(request.method)
+        if found is None:
+            raise HTTPException(405, headers={"allow": ", ".join(self._operations)})
+        return found
 
     async def _known(self, request: Request) -> Caller:
         """Raises `unauthenticated` or `turnEnded`; `rateLimited` instead to an address that tries too often."""
@@ -86,6 +96,11 @@ class Endpoint:
         )
         if reached:
             note_refused(self._the_broker(), caller, request, error.code)
+
+
+async def _handled(operation: Operation, call: Call[Any, Any, Any]) -> Response:
+    assert operation.handler is not None  # noqa: S101  (only what has one is routed)
+    return await operation.handler(call)
 
 
 def _judge(caller: Caller, operation: Operation) -> None:

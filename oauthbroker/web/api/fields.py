@@ -10,6 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from oauthbroker.secret import Secret
 from oauthbroker.subject import MAX_BYTES, is_subject
 
+MOST = 32 * 1024  # characters of a token that somebody sends back
 Absent = SkipJsonSchema[None]  # an answer leaves the member out; it never says null
 
 
@@ -37,6 +38,12 @@ def _subject(text: str) -> str:
     return text
 
 
+def _short(secret: Secret) -> Secret:
+    if len(secret.reveal()) > MOST:
+        raise ValueError("too long")
+    return secret
+
+
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 AgentName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]+$", max_length=256, examples=["planner"])]
 Line = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -46,7 +53,8 @@ Subject = Annotated[
     AfterValidator(_subject),
     Field(min_length=1, max_length=MAX_BYTES, description=f"At most {MAX_BYTES} bytes, compared byte for byte."),
 ]
-Concealed = Annotated[Secret, WithJsonSchema({"type": "string", "maxLength": 65536})]
+Concealed = Annotated[Secret, AfterValidator(_short), WithJsonSchema({"type": "string", "maxLength": MOST})]
+"""A secret that a caller sends."""
 Confidential = Annotated[str, Field(repr=False)]
 """A secret on its way to whom it is for."""
 PerhapsConfidential = Annotated[str | Absent, Field(repr=False)]

@@ -364,6 +364,13 @@ class HealthBody(Model):
     problems: list[str] | Absent = None
 
 
+class ReadyBody(Model):
+    """Whether work may be sent here; `problems` are codes of docs/errors.md, or `stopping`."""
+
+    status: Literal["ready", "unready"]
+    problems: list[str] | Absent = None
+
+
 class NoParameters(Model):
     """None."""
 

@@ -17,7 +17,7 @@ from oauthbroker.web.api.caller import Who
 from oauthbroker.web.api.doors import AnyCall, reply
 from oauthbroker.web.api.examples import ANSWERS, BODIES, PARAMETERS
 from oauthbroker.web.api.fields import Model
-from oauthbroker.web.api.operations import OPERATIONS, Answer, Operation
+from oauthbroker.web.api.operations import OPERATIONS, PROBES, Answer, Operation
 from oauthbroker.web.api.streaming import STREAM
 
 _REF = "#/components/schemas/{model}"
@@ -46,9 +46,10 @@ class _Schemas(GenerateJsonSchema):
 @cache
 def document() -> dict[str, Any]:
     """The whole document (OpenAPI 3.1.0)."""
-    schemas, components = _schemas([*OPERATIONS, DOCUMENT])
+    described = (*OPERATIONS, DOCUMENT, *PROBES)
+    schemas, components = _schemas(described)
     paths: dict[str, dict[str, Any]] = {}
-    for operation in (*OPERATIONS, DOCUMENT):
+    for operation in described:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
     return {
         "openapi": "3.1.0",
@@ -146,20 +147,25 @@ def _without_null(member: dict[str, Any]) -> dict[str, Any]:
 
 
 def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
-    made = {str(status): _answer(operation, status, answer, schemas) for status, answer in operation.answers.items()}
     codes: dict[int, list[Code]] = {}
     for code in codes_of(operation):
         codes.setdefault(MEANINGS[code].status, []).append(code)
-    if operation.parameters is not m.NoParameters:
+    varied = operation.parameters is not m.NoParameters
+    if varied:
         codes.setdefault(404, [])
-    made.update({str(status): _refusal(status, found) for status, found in sorted(codes.items())})
-    return made
+    answers = {str(status): _answer(operation, status, answer, schemas) for status, answer in operation.answers.items()}
+    refusals = {
+        str(status): _refusal(status, found, coded=status != 404 or not varied)
+        for status, found in sorted(codes.items())
+    }
+    return {**answers, **{status: refusal for status, refusal in refusals.items() if status not in answers}}
 
 
 def codes_of(operation: Operation) -> list[Code]:
     """Every code that a problem of this call may have."""
     caller = _CALLER if operation.who else ()
-    return [*operation.codes, *caller, *(_BODY if operation.bodies else ()), *_ALWAYS]
+    always = _ALWAYS if operation.handler is not None else ()
+    return [*operation.codes, *caller, *(_BODY if operation.bodies else ()), *always]
 
 
 def _answer(operation: Operation, status: int, answer: Answer, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
@@ -170,16 +176,17 @@ def _answer(operation: Operation, status: int, answer: Answer, schemas: Mapping[
     examples = ANSWERS.get(operation.id, {}).get(status)
     if examples:
         content["examples"] = {name: {"value": value} for name, value in examples.items()}
-    made["content"] = {_JSON: content}
-    if answer.stream is not None:
+    made["content"] = {answer.media: content}
+    if answer.stream:
         meant = "Messages `id: <eventId>`, `event: <type>`, `data: <the JSON of one leased event>`; comments between."
         made["content"][STREAM] = {"schema": {"type": "string", "description": meant}}
     return made
 
 
-def _refusal(status: int, codes: list[Code]) -> dict[str, Any]:
+def _refusal(status: int, codes: list[Code], *, coded: bool) -> dict[str, Any]:
+    """`coded`: every problem of that status has a code; an address that is none has not."""
     problem: dict[str, Any] = {"$ref": "#/components/schemas/Problem"}
-    if status != 404:
+    if coded:
         words = {"properties": {"code": {"enum": [code.value for code in codes]}}, "required": ["code", "detail"]}
         problem = {"allOf": [problem, words]}
     content: dict[str, Any] = {"schema": problem}

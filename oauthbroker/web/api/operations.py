@@ -22,25 +22,27 @@ Method = Literal["GET", "POST", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a status means. `model` is None where there is no body; `stream` is a model of what each message holds."""
+    """What a status means. `model` is None where there is no body; `stream`: or a stream of messages that hold one."""
 
     meaning: str
     model: Any = None
-    stream: Any = None
+    stream: bool = False
+    media: str = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One call. `who` may make it, empty: anybody. `codes` are its own refusals, beside those that every call has.
 
-    `bodies` has the form of the body by who calls; one entry where it is the same for all.
+    `bodies` has the form of the body by who calls; one entry where it is the same for all. `handler` is None for what
+    is served beside this table, and only described by it.
     """
 
     id: str
     method: Method
     path: str
     summary: str
-    handler: Handler
+    handler: Handler | None
     who: tuple[Who, ...]
     answers: Mapping[int, Answer]
     bodies: Mapping[Who, type[Model]] = field(default_factory=dict)
@@ -93,7 +95,7 @@ OPERATIONS = (
     Operation(
         "nextEvent", "GET", "/v1/agents/{agent}/events", "The agent's next event, leased; or a stream of them",
         handlers_events.next_event, ("runtime",),
-        {200: Answer("An event, leased.", m.LeasedEvent, stream=m.LeasedEvent), 204: Answer("No event by now.")},
+        {200: Answer("An event, leased.", m.LeasedEvent, stream=True), 204: Answer("No event by now.")},
         query=m.EventsQuery, parameters=m.AgentPath,
         description="With `Accept: text/event-stream` a stream; at most 16 of its events may be unsettled at once.",
     ),
@@ -142,5 +144,22 @@ OPERATIONS = (
     Operation(
         "listApps", "GET", "/v1/apps", "The apps that the caller may ask for", handlers_apps.list_apps, _ANY_KEY,
         {200: Answer("The apps.", m.AppList)},
+    ),
+)  # fmt: skip
+
+PROBES = (
+    Operation(
+        "getHealth", "GET", "/healthz", "Is the process alive, and is all well", None, (),
+        {200: Answer("Always, while the process answers. `red`: an operator is needed.", m.HealthBody)},
+    ),
+    Operation(
+        "getReadiness", "GET", "/readyz", "Can work be sent here", None, (),
+        {200: Answer("It can.", m.ReadyBody), 503: Answer("It starts, stops, or has no store.", m.ReadyBody)},
+    ),
+    Operation(
+        "getMetrics", "GET", "/metrics", "Figures in Prometheus' text format", None, ("operator",),
+        {200: Answer("The figures.", str, media="text/plain")},
+        codes=(Code.HOST_NOT_ALLOWED, Code.STORE_UNAVAILABLE),
+        description="Where the configuration says so, also without a key from this machine.",
     ),
 )  # fmt: skip

@@ -28,7 +28,7 @@ def api_routes(the_broker: TheBroker, settings: Settings, clock: Clock) -> list[
 
 def _route(path: str, operations: dict[str, Operation], endpoint: Endpoint) -> Route:
     made = Route(path, endpoint.answer, methods=list(operations))
-    made.methods = set(operations)  # Starlette adds HEAD to GET
+    made.methods = None  # the endpoint knows its methods; no other path shall answer for one that it lacks
     return made
 
 

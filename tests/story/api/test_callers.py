@@ -100,7 +100,7 @@ async def _key_forged(api: Callers) -> str:
 
 
 async def _key_with_another_secret(api: Callers) -> str:
-    key, secret = await api.house.broker.api_keys.create("other", ["runtime"])
+    _, secret = await api.house.broker.api_keys.create("other", ["runtime"])
     return f"{secret.reveal()[:-2]}xx"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from pydantic import TypeAdapter
 
 from oauthbroker.context import OAuthContext

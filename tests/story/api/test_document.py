@@ -1,0 +1,172 @@
+"""The OpenAPI document: whole, valid, true to the table, and every example in it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from oauthbroker.apps import ToolAuth
+from oauthbroker.errors import Code
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.web.api.examples import ANSWERS, BODIES, EVENT, GRANT, LEASE, PARAMETERS, SESSION, TURN
+from oauthbroker.web.api.openapi import DOCUMENT, codes_of, document
+from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
+from tests.house import global_app, running, turn
+from tests.story.api.kit import Answer, Callers
+
+EVERY = (*OPERATIONS, DOCUMENT, *PROBES)
+PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text("utf-8")
+MAY_SHOW = ("turn token", "ticket", "access token")
+
+
+def resolved(schema: Any) -> dict[str, Any]:
+    """A schema of the document with everything it refers to."""
+    return {**schema, "components": document()["components"]}
+
+
+def validator(schema: Any) -> Any:
+    return jsonschema_rs.Draft202012Validator(resolved(schema), validate_formats=True)
+
+
+def content_of(operation: Operation, status: int) -> dict[str, Any]:
+    said = document()["paths"][operation.path][operation.method.lower()]["responses"][str(status)]
+    content: dict[str, Any] = said.get("content", {})
+    return content
+
+
+async def test_the_document_is_served_as_it_is_to_anybody(api: Callers) -> None:
+    answer = await api.stranger.get("/v1/openapi.json")
+    assert (200, "application/json") == (answer.status, answer.headers["content-type"])
+    assert document() == answer.json()
+    assert "3.1.0" == answer.json()["openapi"]
+
+
+def test_every_operation_is_described_once_and_nothing_else_is() -> None:
+    said = {(method.upper(), path) for path, methods in document()["paths"].items() for method in methods}
+    assert {(operation.method, operation.path) for operation in EVERY} == said
+    assert len(EVERY) == len(said) == len({operation.id for operation in EVERY})
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
+    text = json.dumps(document())
+    names = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    assert names == set(document()["components"]["schemas"]), "no schema is missing and none is left over"
+    for schema in document()["components"]["schemas"].values():
+        jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
+
+
+@pytest.mark.parametrize("operation", EVERY, ids=lambda operation: operation.id)
+def test_an_operation_says_who_may_call_it_and_every_way_it_can_be_refused(operation: Operation) -> None:
+    said = document()["paths"][operation.path][operation.method.lower()]
+    schemes = set(document()["components"]["securitySchemes"])
+    assert bool(operation.who) == bool(said["security"])
+    assert {scheme for each in said["security"] for scheme in each} <= schemes
+    told = {
+        code
+        for response in said["responses"].values()
+        for part in response.get("content", {}).get("application/problem+json", {}).get("schema", {}).get("allOf", ())
+        for code in part.get("properties", {}).get("code", {}).get("enum", ())
+    }
+    missing = {code.value for code in codes_of(operation)} - told
+    assert missing <= {Code.GRANT_NOT_FOUND.value}, "which shares its status with an address that is none"
+    assert set(re.findall(r"\{(\w+)\}", operation.path)) == {
+        each["name"] for each in said.get("parameters", ()) if each["in"] == "path"
+    }
+
+
+EXAMPLES = [
+    pytest.param(operation, status, name, value, id=f"{operation.id} {status} {name}")
+    for operation in OPERATIONS
+    for status, examples in ANSWERS.get(operation.id, {}).items()
+    for name, value in examples.items()
+]
+
+
+@pytest.mark.parametrize("operation, status, name, value", EXAMPLES)
+def test_an_example_of_an_answer_is_an_answer(operation: Operation, status: int, name: str, value: Any) -> None:
+    validator(content_of(operation, status)["application/json"]["schema"]).validate(value)
+
+
+def test_every_answer_with_a_body_and_every_body_and_parameter_has_an_example() -> None:
+    for operation in OPERATIONS:
+        with_body = {status for status, answer in operation.answers.items() if answer.model is not None}
+        assert with_body == set(ANSWERS.get(operation.id, {})), operation.id
+        assert set(operation.bodies) == set(BODIES.get(operation.id, {})), operation.id
+        path = set(re.findall(r"\{(\w+)\}", operation.path))
+        assert path <= set(PARAMETERS.get(operation.id, {})), operation.id
+
+
+def requests() -> list[Any]:
+    return [
+        pytest.param(operation, who, id=f"{operation.id} as {who}")
+        for operation in OPERATIONS
+        for who in (operation.bodies or dict.fromkeys(operation.who[:1]))
+    ]
+
+
+@pytest.fixture
+async def slack(identity_provider: IdentityProvider, test_clock: TestClock) -> Any:
+    """What the examples speak of: an app `slack-bot` for the team, a grant, somebody who waits, an event."""
+    app = global_app(identity_provider, "slack-bot", scopes=("chat:write", "channels:read"))
+    tools = {"Tool/slack": (ToolAuth("slack-bot", ("chat:write",)),)}
+    async with running(identity_provider, [app], clock=test_clock, tools=tools) as house:
+        yield house
+
+
+@pytest.mark.parametrize("operation, who", requests())
+async def test_every_example_of_a_request_runs(slack: Any, operation: Operation, who: str) -> None:
+    """The example as it stands, but for the names of what this house has: ids, a lease, and the team's own spelling."""
+    api = await Callers.of(slack)
+    waiting = await slack.ask_link("slack-bot", of=turn(instance="another"))
+    Canaries.active().add(waiting.authorization_url.rpartition("/")[2], "ticket")
+    await slack.connected("slack-bot")
+    begun = await api.begin({**BODIES["beginTurn"]["runtime"], "tools": {}})
+    names = {SESSION: waiting.auth_session_id, TURN: begun["turnId"]}
+    [grant] = [each async for each in slack.broker.grants.list()]
+    names[GRANT] = grant.grantId
+    if operation.id in {"ackEvent", "nackEvent"}:
+        leased = (await api.runtime.get("/v1/agents/planner/events?wait=5")).json()
+        names = {EVENT: leased["event"]["eventId"], LEASE: leased["lease"], **names}
+    caller = {"runtime": api.runtime, "operator": api.operator}.get(who) or api.holding(begun["turnToken"])
+    answer = await _send(operation, who, caller, names)
+    parked = (
+        operation.id == "confirmAuthSession"
+    )  # nothing waits to be confirmed here: tests/story/api/test_sessions.py
+    assert answer.status in ({400} if parked else operation.answers), answer.text
+    content = content_of(operation, answer.status)
+    if not content:
+        assert b"" == answer.body
+        return
+    media = answer.headers["content-type"]
+    validator(content[media]["schema"]).validate(answer.json())
+
+
+async def _send(operation: Operation, who: str, caller: Any, names: dict[str, str]) -> Answer:
+    said = {name: _renamed(str(value), names) for name, value in PARAMETERS.get(operation.id, {}).items()}
+    path = operation.path.format(**said)
+    query = "&".join(f"{name}={value}" for name, value in said.items() if f"{{{name}}}" not in operation.path)
+    body = _renamed(json.dumps(BODIES.get(operation.id, {}).get(who)), names).encode()
+    answer: Answer = await caller.send(
+        operation.method, f"{path}?{query}" if query else path, body=body, allow=MAY_SHOW
+    )
+    return answer
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    for example, real in names.items():
+        text = text.replace(example, real)
+    return text
+
+
+def test_the_page_names_every_call_every_header_and_no_call_that_is_none() -> None:
+    named = set(re.findall(r"`(GET|POST|DELETE) (/[^`?\s]+)", PAGE))
+    assert {(operation.method, operation.path) for operation in EVERY} == named
+    for scheme in ("oabt.", "oabk.", "WWW-Authenticate", "Retry-After", "application/problem+json", "X-Request-Id"):
+        assert scheme in PAGE
+    for code in {code for operation in EVERY for code in codes_of(operation)}:
+        assert f"`{code.value}`" in PAGE, code

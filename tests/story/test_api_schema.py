@@ -1,0 +1,90 @@
+"""The document against a running server, by a stranger's hand: schemathesis makes requests that fit and requests that
+do not, and judges each answer by what the document says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    ignored_auth,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from oauthbroker.web.api.openapi import document
+from tests.story.api_server import Served, api_server
+
+pytestmark = pytest.mark.slow
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+    negative_data_rejection,
+    unsupported_method,
+    ignored_auth,
+]
+HOLDERS = {"runtimeKey": "runtime", "operatorKey": "operator", "turnToken": "turn"}
+schema = schemathesis.openapi.from_dict(document())
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with api_server() as served:
+        yield served
+
+
+@pytest.mark.case("79", "82", "91")
+@schema.parametrize()
+@hypothesis.settings(
+    max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
+def test_every_answer_is_one_that_the_document_knows_and_no_secret_is_in_it(case: Any, served: Served) -> None:
+    _make_patient(case)
+    for holder in _holders(case):
+        headers = {"Authorization": f"Bearer {getattr(served, holder)}"} if holder else {}
+        answer = case.call(base_url=served.url, headers=headers, timeout=10)
+        case.validate_response(answer, checks=CHECKS, headers=headers)
+        assert [] == served.canaries.search(_without_its_token(case, answer), f"{case.method} {case.path}")
+
+
+def _holders(case: Any) -> list[str]:
+    """Everybody whom the document lets call this."""
+    said = case.operation.definition.raw.get("security", [])
+    return [HOLDERS[name] for each in said for name in each] or [""]
+
+
+def _make_patient(case: Any) -> None:
+    """Nobody has a minute for each example: who may wait for an event waits for none."""
+    wait = str((case.query or {}).get("wait"))
+    if wait.isdigit() and int(wait) <= 60:
+        case.query["wait"] = 0
+
+
+def _without_its_token(case: Any, answer: Any) -> bytes:
+    """The one secret that may be in an answer is the access token of `ready`."""
+    content: bytes = answer.content
+    if case.path.startswith("/v1/tokens") and answer.status_code == 200:
+        said = json.loads(content)
+        said.pop("accessToken", None)
+        content = json.dumps(said).encode()
+    return content
+
+
+def test_nothing_of_all_that_stands_in_the_log(served: Served) -> None:
+    assert '"route": "/v1/tokens"' in served.log.getvalue()
+    assert [] == served.canaries.search(served.log.getvalue(), "the broker's log")
+    for secret in (served.runtime, served.operator, served.turn, served.link.rpartition("/")[2]):
+        assert secret not in served.log.getvalue()
+    assert '"fault"' not in served.log.getvalue()
