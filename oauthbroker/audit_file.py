@@ -104,16 +104,13 @@ class AuditFile:
         """To be called every few seconds: the log reaches the disk, then its anchor. Raises `storeUnavailable`."""
         if self._closed or self._descriptor < 0:
             return
-        descriptor = os.dup(self._descriptor)
         try:
-            if not is_named(self.folder, descriptor):
+            if not is_named(self.folder, self._descriptor):
                 self._end = _UNKNOWN  # somebody moved the file: the next entry finds out what is there
-            await asyncio.to_thread(self._anchor, descriptor, self._head, self._file)
+            await asyncio.to_thread(self._anchor_and_close, os.dup(self._descriptor), self._head, self._file)
             return
         except OSError:
             pass
-        finally:
-            os.close(descriptor)
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log's anchor cannot be written")
 
     def _new_rest(self, entry: Entry) -> str:
@@ -167,9 +164,9 @@ class AuditFile:
 
     def _settle(self, at: datetime) -> None:
         """The chain's head as it is now, at the end of the file that bears the name; holds that file's lock then."""
-        anchor = self._look_back()
         while True:
             self._reopen()
+            anchor = self._look_back()
             end = os.lseek(self._descriptor, 0, os.SEEK_END)
             tail = tail_of(self._descriptor, end, self.keys, patient=self._known != START)
             if tail is not None and not tail.junk and "to" in tail.words:
@@ -285,6 +282,13 @@ class AuditFile:
         self._head = START
         began = LogBegan(self._file, self._end, digest.hexdigest(), START.mac.decode())
         self._add_words(began, at, before=b"" if last.endswith(b"\n") else b"\n")
+
+    def _anchor_and_close(self, descriptor: int, head: Head, number: int) -> None:
+        """On a thread, which outlives a caller that was cancelled: the descriptor is its own."""
+        try:
+            self._anchor(descriptor, head, number)
+        finally:
+            os.close(descriptor)
 
     def _anchor(self, descriptor: int, head: Head, number: int) -> None:
         """May run on a thread. What is anchored is on the disk before."""

@@ -34,7 +34,7 @@ def open_log(folder: Path, *, create: bool) -> int:
     """A descriptor to append to and read from; -1 where there is no log and none is to be made. Raises OSError."""
     flags = os.O_RDWR | os.O_APPEND | _SAFE | (os.O_CREAT if create else 0)
     try:
-        return _plain(os.open(folder / NAME, flags, 0o600))
+        return _plain(os.open(folder / NAME, flags, 0o600), links=1)
     except FileNotFoundError:
         if create:
             raise
@@ -45,8 +45,9 @@ def open_to_read(path: Path) -> int:
     return _plain(os.open(path, os.O_RDONLY | _SAFE))
 
 
-def _plain(descriptor: int) -> int:
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+def _plain(descriptor: int, links: int = 2**31) -> int:
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink <= links:
         return descriptor
     os.close(descriptor)
     raise OSError("not a plain file")

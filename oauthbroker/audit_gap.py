@@ -35,6 +35,8 @@ class AuditAnyway:
                 self._tell_of_gap(at)
             self.kept.write(entry, at)
         except BrokerError as error:
+            if error.code is Code.REQUEST_INVALID:
+                raise
             code = error.code
         else:
             return

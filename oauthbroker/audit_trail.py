@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -108,12 +109,8 @@ class FileTrail:
         return Follow(self)
 
     def _tail(self, n: int, app: str | None, kind: str | None) -> list[AuditLine]:
-        found: list[AuditLine] = []
-        lines = self._backwards()
-        while len(found) < n and (line := next(lines, None)) is not None:
-            if line.fits(app, kind):
-                found.append(line)
-        return found[::-1]
+        fitting = (line for line in self._backwards() if line.fits(app, kind))
+        return [*islice(fitting, n)][::-1]
 
     def _backwards(self) -> Iterator[AuditLine]:
         """Every line, the newest first, as far as we look."""
@@ -143,10 +140,11 @@ class FileTrail:
     def _verify(self, noted: Head | None) -> Verdict:
         while True:
             files = files_of(self.folder)
-            anchor = read_anchor(self.folder, self.keys)
-            verdict = verify(((path.name, _lines(path)) for path in files), self.keys, anchor, noted)
-            if files == files_of(self.folder):  # else a file was rotated under our eyes
-                return verdict
+            with suppress(FileNotFoundError):
+                anchor = read_anchor(self.folder, self.keys)
+                verdict = verify(((path.name, _lines(path)) for path in files), self.keys, anchor, noted)
+                if files == files_of(self.folder):  # else a file was rotated under our eyes
+                    return verdict
 
 
 class Follow:

@@ -194,6 +194,21 @@ async def test_an_old_log_that_ended_in_half_a_line_is_vouched_for_too(tmp_path:
     assert (True, 4, 2) == (found.sound, found.unchained, found.verified)
 
 
+async def test_an_old_log_that_is_full_already_is_vouched_for_and_steps_aside(tmp_path: Path) -> None:
+    active(tmp_path).write_text(line_of(ENTRY, AT) * 30)
+    write(tmp_path, 3, most_bytes=2000)
+    found = await verdict(tmp_path)
+    assert (True, 30, []) == (found.sound, found.unchained, kinds(found))
+    assert (tmp_path / "audit-000001.jsonl").exists()
+
+
+def test_a_second_name_of_the_log_is_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    os.link(active(tmp_path), tmp_path / "mine")
+    with pytest.raises(BrokerError):
+        AuditFile(tmp_path, KEYS)
+
+
 async def test_a_log_that_is_moved_away_under_a_running_broker_is_begun_again_and_says_so(tmp_path: Path) -> None:
     log = AuditFile(tmp_path, KEYS)
     log.write(ENTRY, AT)
