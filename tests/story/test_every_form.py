@@ -1,0 +1,236 @@
+"""Every form on every page of ours against other people's pages (case 87). A form that is not in the table fails."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.errors import Code
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.testing.browser import Page
+from oauthbroker.testing.html import Form
+from oauthbroker.web import csrf
+from tests import planting
+from tests.house import ALICE, BASE, TEAM, House, file_store, global_app, public, running, tree, user_app
+from tests.story.test_admin import operator
+from tests.story.test_callback import assert_says
+from tests.story.test_connections import opened
+from tests.story.test_web_forms import EVIL, at_evil
+from tests.unit.web.kit import Document
+
+Way = Callable[[House], Awaitable[Browser]]
+
+
+@pytest.fixture
+async def house(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> AsyncIterator[House]:
+    apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
+    store, settings = file_store(tmp_path, test_clock), public(BASE, admin_loopback=True)
+    async with running(identity_provider, apps, clock=test_clock, store=store, settings=settings) as house:
+        yield house
+
+
+async def connect(house: House) -> Browser:
+    person = house.browser()
+    await person.open((await house.ask_link()).authorization_url)
+    return person
+
+
+async def invitation(house: House) -> Browser:
+    person = house.browser()
+    await person.open((await house.broker.connections.link({"user": ALICE}))[0])
+    return person
+
+
+async def connections(house: House) -> Browser:
+    await planting.grant(house, "team", TEAM)
+    await planting.dead_grant(house, "files", ALICE)
+    return await opened(house, {"user": ALICE, "global": TEAM})
+
+
+async def disconnect(house: House) -> Browser:
+    grant = await planting.grant(house, "mail", ALICE)
+    person = await opened(house, {"user": ALICE})
+    await person.open(f"{BASE}/connections/{grant.id}/disconnect")
+    return person
+
+
+async def login(house: House) -> Browser:
+    person = house.browser()
+    await person.open(f"{BASE}/admin/login")
+    return person
+
+
+async def revoke(house: House) -> Browser:
+    grant = await planting.grant(house, "mail", ALICE)
+    person = await operator(house)
+    await person.open(f"{BASE}/admin/grants/{grant.id}/revoke")
+    return person
+
+
+async def waiting(house: House) -> Browser:
+    await house.ask_link()
+    person = await operator(house)
+    await person.open(f"{BASE}/admin/waiting")
+    return person
+
+
+async def queues(house: House) -> Browser:
+    await planting.dead_letter(house, 1 + len(await house.broker.events.dead("planner")))
+    person = await operator(house)
+    await person.open(f"{BASE}/admin/queues")
+    return person
+
+
+async def drop(house: House) -> Browser:
+    letter = await planting.dead_letter(house, 1 + len(await house.broker.events.dead("planner")))
+    person = await operator(house)
+    await person.open(f"{BASE}/admin/queues/drop?agent=planner&event={letter.id}")
+    return person
+
+
+FORMS: dict[str, Way] = {
+    "/connect/{ticket}": connect,
+    "/connections/open/{ticket}": invitation,
+    "/connections/leave": connections,
+    "/connections/{grant}/disconnect": disconnect,
+    "/connections/{grant}/switch": connections,
+    "/connections/{grant}/again": connections,
+    "/admin/login": login,
+    "/admin/enter": login,
+    "/admin/leave": operator,
+    "/admin/grants/{grant}/revoke": revoke,
+    "/admin/waiting/{session}/cancel": waiting,
+    "/admin/queues/retry": queues,
+    "/admin/queues/drop": drop,
+}
+SPOILT_HEADERS = {
+    "another site": {"origin": EVIL},
+    "a hidden origin": {"origin": "null"},
+    "another port": {"origin": "http://127.0.0.1:8421"},
+    "another site that hides it": {"sec-fetch-site": "cross-site"},
+    "a sibling": {"sec-fetch-site": "same-site"},
+}
+SPOILT_FIELDS = ("missing", "empty", "wrong", "twice", "another form's", "another browser's", "no cookie")
+
+
+def form_of(page: Page, path: str) -> Form:
+    """The page's own form that goes there; one without an action goes to where the page is."""
+    last = path.rpartition("/")[2]
+    return next(
+        form
+        for form in page.document.forms
+        if form.method == "post" and (not form.action or form.action.endswith(last))
+    )
+
+
+def field_of_another_form(house: House, person: Browser) -> str:
+    """As our pages make it in this very browser, for a form of another address."""
+    names = [name for name in ("oab-admin", "oab-connections", "oab") if name in person.cookies]
+    return csrf.csrf_token(
+        lambda message: house.store.mac("csrf", message.hex()), person.cookies[names[0]].value[-43:], "/admin/another"
+    )
+
+
+@pytest.mark.case("87")
+async def test_the_table_has_every_form_there_is(house: House) -> None:
+    there = {
+        getattr(route, "path", "")
+        for route in house.broker.doors.pages.routes
+        if "POST" in (getattr(route, "methods", None) or ())
+    }
+    assert there == set(FORMS)
+
+
+@pytest.mark.case("87")
+@pytest.mark.parametrize("path", FORMS)
+@pytest.mark.parametrize("spoilt", SPOILT_HEADERS)
+async def test_a_form_that_says_it_is_from_elsewhere_does_nothing(
+    house: House, tmp_path: Path, path: str, spoilt: str
+) -> None:
+    person = await FORMS[path](house)
+    form, before = form_of(person.page, path), tree(tmp_path)
+    assert_says(await person.submit(form=form, headers=SPOILT_HEADERS[spoilt]), Code.OWNER_BINDING_FAILED)
+    assert before == tree(tmp_path)
+
+
+@pytest.mark.case("87")
+@pytest.mark.parametrize("path", FORMS)
+async def test_another_sites_page_cannot_send_our_form_for_its_visitor(house: House, tmp_path: Path, path: str) -> None:
+    """Field, cookies and all, from a page of the attacker's: the browser says where it came from."""
+    person = await FORMS[path](house)
+    form = form_of(person.page, path)
+    target = form.action or person.page.url
+    evil, before = await at_evil(person), tree(tmp_path)
+    page = await person.post(target, form.fields, initiator=evil)
+    assert (
+        (403, None) == (page.status, page.location)
+        or (303, f"{BASE}/admin/login") == (page.status, page.location)
+        or (401 == page.status)
+    ), "refused, or not even let in: the cookie stays at home"
+    assert before == tree(tmp_path)
+
+
+@pytest.mark.case("87")
+@pytest.mark.parametrize("path", FORMS)
+@pytest.mark.parametrize("spoilt", SPOILT_FIELDS)
+async def test_a_form_without_the_field_that_was_made_for_it_does_nothing(
+    house: House, tmp_path: Path, path: str, spoilt: str
+) -> None:
+    stranger = await FORMS[path](house)
+    person = await FORMS[path](house)
+    form = form_of(person.page, path)
+    fields = [pair for pair in form.fields if pair[0] != "csrf"]
+    own, strangers = dict(form.fields)["csrf"], dict(form_of(stranger.page, path).fields)["csrf"]
+    if spoilt == "another form's":
+        strangers = field_of_another_form(house, person)
+    if spoilt == "no cookie":
+        for name in list(person.cookies):
+            person.cookies.drop(name)
+    sent = {
+        "missing": [],
+        "empty": [("csrf", "")],
+        "wrong": [("csrf", "w" * 43)],
+        "twice": [("csrf", own), ("csrf", own)],
+        "no cookie": [("csrf", own)],
+    }.get(spoilt, [("csrf", strangers)])
+    before = tree(tmp_path)
+    page = await person.submit([*fields, *sent], form=form)
+    if spoilt == "no cookie" and "{ticket}" not in path and path not in {"/admin/login", "/admin/enter"}:
+        assert page.status == 401 or page.location == f"{BASE}/admin/login", "nobody is let in"
+    else:
+        assert_says(page, Code.OWNER_BINDING_FAILED)
+    assert before == tree(tmp_path)
+
+
+@pytest.mark.case("87")
+@pytest.mark.parametrize("path", FORMS)
+async def test_no_page_with_a_form_can_be_framed_or_run_a_script(house: House, path: str) -> None:
+    page = (await FORMS[path](house)).page
+    policy = page.header("content-security-policy")
+    for part in ("default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"):
+        assert part in policy
+    assert "unsafe" not in policy
+    assert "script-src" not in policy
+    assert "DENY" == page.header("x-frame-options")
+    assert "no-store" == page.header("cache-control")
+    assert "same-origin" == page.header("referrer-policy"), "or browsers would send Origin: null with our own form"
+    assert "<script" not in page.source.lower()
+    assert " on" not in "".join(f" {name}" for name in names_of_attributes(page))
+
+
+def names_of_attributes(page: Page) -> set[str]:
+    return {name for element in Document(page.source).elements for name in element.attributes}
+
+
+@pytest.mark.case("87")
+@pytest.mark.parametrize("path", [path for path in FORMS if "{" not in path or "grant" in path or "session" in path])
+async def test_looking_at_an_action_does_nothing(house: House, tmp_path: Path, path: str) -> None:
+    """GET, HEAD and friends of every address that a form goes to."""
+    person = await FORMS[path](house)
+    form = form_of(person.page, path)
+    target, before = form.action or person.page.url, tree(tmp_path)
+    for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+        assert (await person.open(target, method=method)).status in {200, 303, 404, 405}
+    assert before == tree(tmp_path)
