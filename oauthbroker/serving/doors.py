@@ -57,7 +57,9 @@ def listen(host: str, port: int, setting: str = "listen") -> socket.socket:
     """A listening socket. Raises Refused with what is in the way."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host.strip("[]"), port), family=family)
+        door = socket.create_server((host.strip("[]"), port), family=family)
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does it only where `proto` was said
+        return door
     except OSError as error:
         why = {
             errno.EADDRINUSE: f"somebody else listens there; stop it, or change spec.{setting}",

@@ -42,7 +42,9 @@ class LateClock(SystemClock):
 
 def free_port() -> socket.socket:
     """A bound socket: its port stays ours until the server takes it over."""
-    return socket.create_server(("127.0.0.1", 0))
+    door = socket.create_server(("127.0.0.1", 0))
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return door
 
 
 @asynccontextmanager

@@ -175,3 +175,12 @@ async def test_who_has_no_right_to_the_socket_gets_no_connection(folder: Path, m
             done = await asyncio.to_thread(call, folder / "api", get(), NOBODY)
     assert enters == done.stdout.startswith(b"HTTP/1.1 200")
     assert enters or b"PermissionError" in done.stderr
+
+
+def test_an_answer_does_not_wait_for_the_callers_acknowledgement() -> None:
+    """Headers and body leave in two writes: with Nagle's algorithm each answer on a kept connection took 40 ms more."""
+    with listen("127.0.0.1", 0) as door, socket.create_connection(door.getsockname()) as caller:
+        accepted, _ = door.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert caller
