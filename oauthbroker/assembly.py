@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter
 from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock
@@ -20,6 +21,7 @@ from oauthbroker.flows.polling import Polling
 from oauthbroker.flows.refresh import Refresh
 from oauthbroker.flows.revoke import Revoke
 from oauthbroker.flows.sweep import Sweep
+from oauthbroker.importing import Importing
 from oauthbroker.in_use import InUse
 from oauthbroker.keeper import Keeper, Tell
 from oauthbroker.kin import Kin
@@ -121,6 +123,10 @@ class Flows:
             keeper=keeper,
             circuits=(of_revoke, of_devices, of_refresh),
         )
+
+    def importing(self, means: Means, apps: Mapping[str, OAuthApp]) -> Importing:
+        """What takes over grants of another system; renewals and revocations know of each."""
+        return Importing(apps, means.repository, self.refresh, means.clock, means.audit, self.revoke.kin.learn)
 
     def forget_troubles(self, app: str) -> None:
         """The app was mended: it is asked for at once, whatever went wrong with it before."""

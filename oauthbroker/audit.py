@@ -181,6 +181,15 @@ class ApiKeyChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class GrantImported:
+    """A grant of another system is being written; `replaced`: in the place of one that was here."""
+
+    app: str
+    grant: str
+    replaced: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionsOpened:
     """Somebody used a one-time link to the page of what is connected."""
 
@@ -236,6 +245,7 @@ Entry = (
     | TurnBegun
     | TurnEnded
     | ApiKeyChanged
+    | GrantImported
     | ConnectionsOpened
     | OperatorEntered
     | PageAction

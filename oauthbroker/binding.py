@@ -113,6 +113,20 @@ def check_same_owner(
         raise BrokerError(Code.SUBJECT_MISMATCH)
 
 
+def knows_by_sub(app: OAuthApp) -> bool:
+    """Whether this app's accounts are pinned by the `sub` of ID tokens of one issuer, which somebody else can tell."""
+    one_issuer = bool(app.endpoints.issuer) and not app.habits.issuer_template
+    return app.subject_mode == "user" and one_issuer and _pins_id_token(app)
+
+
+def pin_of(app: OAuthApp, subject: str, sub: str | None) -> Account | None:
+    """What to pin for a grant that comes from elsewhere: the subject, where that is what a login would pin, or the
+    `sub` that came along. None leaves it to the next login."""
+    if app.subject_mode == "user" and _pins_id_token(app):
+        return (app.endpoints.issuer, sub) if sub is not None and knows_by_sub(app) else None
+    return _issuer(app), subject
+
+
 def _issuer(app: OAuthApp) -> str:
     return app.endpoints.issuer or app.endpoints.token_url
 

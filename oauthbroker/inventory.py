@@ -12,6 +12,7 @@ from oauthbroker.audit_trail import FileTrail
 from oauthbroker.clock import Clock
 from oauthbroker.flows.revoke import Revoke, Told
 from oauthbroker.grant_summary import GrantSummary
+from oauthbroker.importing import Importing
 from oauthbroker.repository import Repository
 from oauthbroker.revocations import Figures, Pair, Revocations
 from oauthbroker.secret import Secret
@@ -41,15 +42,21 @@ class GrantList:
 
 
 class Grants(GrantList):
-    """`broker.grants`: list, find, revoke."""
+    """`broker.grants`: list, find, revoke; `importing` takes over those of another system."""
 
     def __init__(
-        self, apps: Mapping[str, OAuthApp], repository: Repository, revoke: Revoke, revocations: Revocations
+        self,
+        apps: Mapping[str, OAuthApp],
+        repository: Repository,
+        revoke: Revoke,
+        revocations: Revocations,
+        importing: Importing,
     ) -> None:
         super().__init__(repository)
         self._apps = apps
         self._revoke = revoke
         self._revocations = revocations
+        self.importing = importing
 
     async def revoke(self, app: str, subject: str) -> Told | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.

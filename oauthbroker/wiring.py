@@ -323,7 +323,7 @@ def _build(  # noqa: PLR0913  (what open_broker was given or made)
     def mac(message: bytes) -> bytes:
         return store.mac("csrf", message.hex())
 
-    grants = Grants(apps, repository, flows.revoke, revocations)
+    grants = Grants(apps, repository, flows.revoke, revocations, flows.importing(means, apps))
     people = People.of(apps, repository, grants, flows.opening, settings, clock, audit)
     consent_pages = ConsentPages(consent, settings, mac, clock)
     connections_pages = ConnectionsPages(people.connections, settings, mac, clock)

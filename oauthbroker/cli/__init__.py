@@ -36,7 +36,7 @@ COMMANDS = {
     "serve": "Serve the pages and the API until told to stop.",
     "api-keys": "Keys for the API: create, list, rotate, remove.",
     "audit": "The audit log: is it sound, and its newest lines.",
-    "grants": "Grants people gave: list, show, revoke.",
+    "grants": "Grants people gave: list, show, revoke, import.",
     "completion": "Print the script that completes commands, options, apps and presets in a shell.",
     "providers": "Presets of providers: what is known, and how surely.",
 }

@@ -21,12 +21,16 @@ SHORTEST_ID = 6
 MOST_ROWS = 50  # more than that nobody reads before saying yes
 PATIENCE = 300.0
 
-app = typer.Typer(help="Grants people gave: list, show, revoke.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Grants people gave: list, show, revoke, import.", no_args_is_help=True, add_completion=False)
 GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants list` shows it; its beginning is enough.")]
 AnyGrantId = Annotated[
     str | None, typer.Argument(metavar="[GRANT_ID]", help="As `grants list` shows it; its beginning is enough.")
 ]
 AppName = Annotated[str | None, typer.Option("--app", help="Only grants of this OAuthApp.", autocompletion=app_names)]
+OfApp = Annotated[
+    str | None,
+    typer.Option("--app", help="The OAuthApp of every line; lines may leave it out then.", autocompletion=app_names),
+]
 Subject = Annotated[str | None, typer.Option("--subject", help="Only grants of this subject.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be revoked.")]
 Wait = Annotated[
@@ -104,6 +108,30 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
     confirm(f"Revoke {counted(len(chosen), 'grant')}?", yes=yes)
     patience = (PATIENCE if everything else 0) if wait is None else wait
     raise typer.Exit(revoking.run(config, chosen, patience, as_json=as_json))
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines; - is stdin.")],
+    app_name: OfApp = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Judge the file, say what would happen, write nothing.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Also where there is a grant, alive or revoked.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Have each one renewed by its provider at once.")] = False,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
+    """Take over refresh tokens of another system.
+
+    One JSON object a line: {app, subject, refreshToken, accessToken?, expiresAt?, scopes?, account?, grantedAt?}. All
+    of it is judged before anything is written. A run that was stopped is repeated: nothing is done twice.
+    """
+    from oauthbroker.cli import importing
+
+    raise typer.Exit(
+        importing.run(config, file, app_name, dry_run=dry_run, replace=replace, verify=verify, as_json=as_json)
+    )
 
 
 def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:

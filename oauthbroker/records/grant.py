@@ -61,7 +61,8 @@ class Grant:
     """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made with;
     `outbox` are events not yet queued; `retired` are tokens of before that the provider has still to hear of, and a
     provider that refused to hear is not asked before `tell_after`; `token_binding` is reserved for sender-constrained
-    tokens (RFC 9449)."""
+    tokens (RFC 9449). `imported` is the mark of the line that it came with from another system; such a grant may have
+    an empty access token until it is renewed."""
 
     app: str
     provider: str
@@ -83,6 +84,7 @@ class Grant:
     retired: Retired | None = None
     tell_after: datetime | None = None
     token_binding: str = ""
+    imported: str = ""
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -113,7 +115,8 @@ class Grant:
         if token is None or self.revocation != "pending":
             return self.retired
         refresh = tuple(secret for secret in (self.renewal.spare, token.refresh_token) if secret is not None)
-        return Retired(self.updated_at, refresh, (token.access_token,)).and_also(self.retired)
+        access = (token.access_token,) if token.access_token else ()
+        return Retired(self.updated_at, refresh, access).and_also(self.retired)
 
     def __repr__(self) -> str:
         state = "revoked" if self.revoked else "live"
@@ -215,6 +218,8 @@ class Grant:
             status["tellAfter"] = to_iso(self.tell_after)
         if self.token_binding:
             status["tokenBinding"] = self.token_binding
+        if self.imported:
+            status["imported"] = self.imported
         return codec.encode("OAuthGrantRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
@@ -252,5 +257,6 @@ class Grant:
             retired=Retired.from_json(status.get("retired")),
             tell_after=codec.moment(status.get("tellAfter")),
             token_binding=status.get("tokenBinding", ""),
+            imported=status.get("imported", ""),
             provider_data=spec["providerData"],
         )

@@ -280,7 +280,7 @@ def test_every_event_is_on_the_embedding_page_and_no_other() -> None:
 
 def test_the_operations_page_names_commands_variables_and_counters_that_exist() -> None:
     page = text("docs/operations.md")
-    for command in re.findall(r"(?m)^oauthbroker (\w+)|`oauthbroker (\w+)", page):
+    for command in re.findall(r"(?m)^oauthbroker ([\w-]+)|`oauthbroker ([\w-]+)", page):
         assert set(command) & set(COMMANDS), command
     for word in (KEY_ENV, KEY_FILE_ENV, CREDENTIAL):
         assert word in page

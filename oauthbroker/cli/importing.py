@@ -1,0 +1,229 @@
+"""What `oauthbroker grants import` does: reads, judges all, and only then writes; shows how far it is; sums up."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.cli.answers import answer
+from oauthbroker.cli.refusals import CRASHED, STOPPED, Refused
+from oauthbroker.cli.text import counted, facts, shown
+from oauthbroker.clock import SystemClock
+from oauthbroker.config import Loaded, load
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.import_lines import Incoming, Judged, judge
+from oauthbroker.importing import Fate, Importing
+from oauthbroker.records import grant_id
+from oauthbroker.wiring import open_broker, open_vault
+
+WRITTEN_AT_ONCE, VERIFIED_AT_ONCE = 32, 4
+MOST_SHOWN = 50
+SAID: dict[Fate, str] = {
+    "imported": "imported",
+    "replaced": "replaced another grant",
+    "there": "were imported before",
+    "kept": "left alone: a grant is alive (--replace)",
+    "revoked": "left alone: revoked here (--replace)",
+}
+
+
+@dataclass(slots=True)
+class Figures:
+    """How far a run has come, by line. `unsound` are those that the provider did not renew, and why."""
+
+    fates: dict[int, Fate] = field(default_factory=dict)
+    failed: dict[int, Code] = field(default_factory=dict)
+    verified: set[int] = field(default_factory=set)
+    unsound: dict[int, Code] = field(default_factory=dict)
+
+    def count(self, fate: Fate) -> int:
+        return Counter(self.fates.values())[fate]
+
+
+def run(config: Path, file: str, app: str | None, *, dry_run: bool, replace: bool, verify: bool, as_json: bool) -> int:
+    """The exit status. Raises Refused, with every flaw of the file, before anything is written."""
+    loaded = load(config)
+    judged = _judged(file, loaded, app)
+    if judged.flaws:
+        _refuse(judged)
+    incoming, figures = judged.incoming, Figures()
+    if dry_run:
+        asyncio.run(_foresee(loaded, incoming, figures, replace=replace))
+        _tell(incoming, figures, dry_run=True, verify=False, as_json=as_json)
+        return 0
+    stopped = False
+    try:
+        with _progress(len(incoming), verify=verify) as step:
+            asyncio.run(_import(config, incoming, figures, step, replace=replace, verify=verify))
+    except KeyboardInterrupt:
+        stopped = True
+    _tell(incoming, figures, dry_run=False, verify=verify, as_json=as_json)
+    return STOPPED if stopped else CRASHED if figures.failed or figures.unsound else 0
+
+
+def _judged(file: str, loaded: Loaded, app: str | None) -> Judged:
+    apps: dict[str, OAuthApp] = {name: draft.app for name, draft in loaded.apps.items()}
+    if app is not None and app not in apps:
+        raise Refused(f"No OAuthApp is called {shown(app)}. Nothing was changed.")
+    now = SystemClock().now()
+    if file == "-":
+        return judge(sys.stdin.buffer, apps, now, app=app)
+    with _opened(Path(file)) as stream:
+        return judge(stream, apps, now, app=app)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A file or a pipe. Says so when others can read what is in it."""
+    try:
+        stream = path.open("rb")
+    except OSError:
+        stream = None
+    if stream is None:
+        raise Refused(f"{shown(str(path))} cannot be read. Nothing was changed.")
+    with stream:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode) and mode & 0o077:
+            typer.echo(f"warning: others can read {shown(str(path))}, and the tokens in it", err=True)
+        yield stream
+
+
+def _refuse(judged: Judged) -> None:
+    for flaw in judged.flaws:
+        typer.echo(f"line {flaw.line}: {flaw.what}", err=True)
+    text = f"{counted(len(judged.flaws), 'flaw')}; nothing of this file was used."
+    raise Refused(text, lines=[flaw.to_json() for flaw in judged.flaws])
+
+
+async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: Figures, *, replace: bool) -> None:
+    """What would become of each line, as far as the list of grants tells."""
+    async with open_vault(loaded.settings) as vault:
+        there = {grant.grantId: grant.state async for grant in vault.grants.list()}
+    for line in incoming:
+        state = there.get(grant_id(line.app, line.subject))
+        alive: Fate = "replaced" if replace else "kept" if state == "live" else "revoked"
+        figures.fates[line.line] = "imported" if state is None else alive
+
+
+async def _import(
+    config: Path,
+    incoming: Sequence[Incoming],
+    figures: Figures,
+    step: Callable[[str], None],
+    *,
+    replace: bool,
+    verify: bool,
+) -> None:
+    """All are written before the first provider is asked: a slow one keeps nobody's grant out."""
+    only = {line.app for line in incoming}
+    async with open_broker(config, background=False, only=only) as broker:
+        importing = broker.grants.importing
+        await _each(incoming, WRITTEN_AT_ONCE, lambda line: _take(importing, line, figures, step, replace=replace))
+        if verify:
+            ours = [line for line in incoming if figures.fates.get(line.line) in {"imported", "replaced", "there"}]
+            await _each(ours, VERIFIED_AT_ONCE, lambda line: _verify(importing, line, figures, step))
+
+
+async def _each(lines: Sequence[Incoming], at_once: int, work: Callable[[Incoming], Awaitable[None]]) -> None:
+    queue = iter(lines)
+
+    async def one_after_the_other() -> None:
+        for line in queue:
+            await work(line)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(one_after_the_other())
+
+
+async def _take(
+    importing: Importing, line: Incoming, figures: Figures, step: Callable[[str], None], *, replace: bool
+) -> None:
+    try:
+        figures.fates[line.line] = await importing.take(line, replace=replace)
+    except BrokerError as error:
+        figures.failed[line.line] = error.code
+    step("written")
+
+
+async def _verify(importing: Importing, line: Incoming, figures: Figures, step: Callable[[str], None]) -> None:
+    try:
+        code = await importing.verify(line)
+    except BrokerError as error:
+        code = error.code
+    if code is None:
+        figures.verified.add(line.line)
+    else:
+        figures.unsound[line.line] = code
+    step("verified")
+
+
+@contextmanager
+def _progress(count: int, *, verify: bool) -> Iterator[Callable[[str], None]]:
+    """Bars on stderr where somebody watches; elsewhere nothing."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal or count < 2) as bars:
+        names = ["written", *(["verified"] if verify else [])]
+        tasks = {name: bars.add_task(name, total=count) for name in names}
+        yield lambda name: bars.advance(tasks[name])
+
+
+def _tell(incoming: Sequence[Incoming], figures: Figures, *, dry_run: bool, verify: bool, as_json: bool) -> None:
+    if as_json:
+        answer(_as_json(incoming, figures, dry_run=dry_run, verify=verify))
+        return
+    rows = [("lines", len(incoming)), *((SAID[fate], figures.count(fate)) for fate in SAID)]
+    if verify:
+        rows += [("renewed by their provider", len(figures.verified)), ("not renewed", len(figures.unsound))]
+    facts((text, str(count)) for text, count in rows if count or text == "lines")
+    troubles = {**figures.unsound, **figures.failed}
+    by_line = {line.line: line for line in incoming}
+    for number in sorted(troubles)[:MOST_SHOWN]:
+        line, what = by_line[number], "NOT written" if number in figures.failed else "written, not renewed"
+        typer.echo(
+            f"line {number}: {shown(line.app)} {shown(line.subject)}: {what}: {troubles[number].value}", err=True
+        )
+    if len(troubles) > MOST_SHOWN:
+        typer.echo(f"{len(troubles) - MOST_SHOWN} more; --json has all.", err=True)
+    if dry_run:
+        typer.echo("Nothing was changed.", err=True)
+    elif figures.failed or len(figures.fates) < len(incoming):
+        typer.echo("Type this again: what is done is not done twice.", err=True)
+
+
+def _as_json(incoming: Sequence[Incoming], figures: Figures, *, dry_run: bool, verify: bool) -> dict[str, Any]:
+    return {
+        "dryRun": dry_run,
+        "lines": len(incoming),
+        **{fate: figures.count(fate) for fate in SAID},
+        "failed": len(figures.failed),
+        "verified": len(figures.verified) if verify else None,
+        "notRenewed": len(figures.unsound) if verify else None,
+        "grants": [_one_as_json(line, figures) for line in incoming],
+    }
+
+
+def _one_as_json(line: Incoming, figures: Figures) -> dict[str, Any]:
+    code = figures.failed.get(line.line) or figures.unsound.get(line.line)
+    return {
+        "line": line.line,
+        "app": line.app,
+        "subject": line.subject,
+        "grantId": grant_id(line.app, line.subject),
+        "fate": figures.fates.get(line.line),
+        "verified": line.line in figures.verified,
+        "code": code.value if code is not None else None,
+    }

@@ -1,0 +1,250 @@
+"""Grants of another system, one JSON object a line: read, and judged before anything is written. Pure.
+
+What is wrong is told by line and in words of ours, all of it at once. No value is ever repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, BinaryIO
+
+from oauthbroker.apps import IdentityRule, OAuthApp
+from oauthbroker.binding import knows_by_sub
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.secret import Secret
+from oauthbroker.strict_json import decode_object
+from oauthbroker.subject import is_subject
+
+MOST_BYTES = 64 * 1024  # of one line
+MOST_LINES = 200_000
+MOST_FLAWS = 500
+MOST_SCOPES = 1000
+BOM = b"\xef\xbb\xbf"
+SLACK = timedelta(minutes=5)
+_TEXTS = ("app", "subject", "refreshToken", "accessToken", "expiresAt", "account", "grantedAt")
+_NEEDED = frozenset({"subject", "refreshToken"})
+_TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing to mend in the file."""
+
+    line: int
+    what: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"line": self.line, "what": self.what}
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One line that may become a grant. `scopes` are the app's own words for them, in its order."""
+
+    line: int
+    app: str
+    subject: str
+    refresh_token: Secret
+    access_token: Secret | None = None
+    expires_at: datetime | None = None
+    scopes: tuple[str, ...] = ()
+    account: str | None = None
+    granted_at: datetime | None = None
+    mark: str = field(default="", repr=False)
+
+
+@dataclass(slots=True)
+class Judged:
+    """A whole file: what may be written, and what has to be mended first."""
+
+    incoming: list[Incoming] = field(default_factory=list)
+    flaws: list[Flaw] = field(default_factory=list)
+
+
+def judge(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, app: str | None = None) -> Judged:
+    """Reads the stream to its end. `app` is that of every line; a line may repeat it, or leave it out then.
+
+    (1) one JSON object a line, with known fields only (2) an app that people connect (3) a subject as the app's owner
+    rule spells them (4) scopes within the app's (5) tokens and times of a sane form (6) each grant once.
+    """
+    judged, seen = Judged(), dict[tuple[str, str], int]()
+    for number, data in _lines(stream):
+        if len(judged.flaws) >= MOST_FLAWS:
+            judged.flaws.append(Flaw(number, f"more than {MOST_FLAWS} flaws: mend these first"))
+            break
+        found = _read(number, data, apps, now, app)
+        if isinstance(found, Incoming):
+            first = seen.setdefault((found.app, found.subject), number)
+            if first == number:
+                judged.incoming.append(found)
+                continue
+            found = [f"the same app and subject as line {first}: keep one"]
+        judged.flaws += [Flaw(number, what) for what in found]
+    return judged
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Lines without their ends; empty ones are skipped. One that is too long comes cut, and is longer than allowed."""
+    number = 0
+    while line := stream.readline(MOST_BYTES + 2):
+        number += 1
+        whole = line
+        while not line.endswith(b"\n") and (line := stream.readline(MOST_BYTES)):
+            """The rest of a line that is too long is let go."""
+        data = whole.removeprefix(BOM) if number == 1 else whole
+        data = data.rstrip(b"\r\n")
+        if data.strip():
+            yield number, data
+
+
+def _read(
+    number: int, data: bytes, apps: Mapping[str, OAuthApp], now: datetime, of_app: str | None
+) -> Incoming | list[str]:
+    if number > MOST_LINES:
+        return [f"more than {MOST_LINES} lines: cut the file into several"]
+    if len(data) > MOST_BYTES:
+        return [f"longer than {MOST_BYTES // 1024} KiB"]
+    try:
+        members = dict(decode_object(data, Code.REQUEST_INVALID))
+    except BrokerError:
+        return ["not one JSON object, in UTF-8, each name once"]
+    if of_app is not None and members.setdefault("app", of_app) != of_app:
+        return [f"another app than {of_app}, which --app names"]
+    flaws = _flaws_of_form(members)
+    app = apps.get(str(members.get("app")))
+    if flaws or app is None:
+        return flaws or ["no OAuthApp of that name is configured"]
+    return _incoming(number, members, app, now)
+
+
+def _flaws_of_form(members: Mapping[str, Any]) -> list[str]:
+    flaws = []
+    if set(members) - {*_TEXTS, "scopes"}:
+        flaws.append(f"a field that is not known; known are {', '.join(_TEXTS)}, scopes")
+    flaws += [f"{name} is missing" for name in sorted({"app", *_NEEDED} - set(members))]
+    flaws += [f"{name} is not text" for name in _TEXTS if name in members and not isinstance(members[name], str)]
+    scopes = members.get("scopes", [])
+    if not (isinstance(scopes, list) and len(scopes) <= MOST_SCOPES and all(isinstance(it, str) for it in scopes)):
+        flaws.append("scopes is not a list of texts")
+    return flaws
+
+
+def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datetime) -> Incoming | list[str]:
+    moments = {name: _moment(members.get(name)) for name in ("expiresAt", "grantedAt")}
+    scopes, foreign = _scopes(app, members.get("scopes"))
+    flaws = [*_flaws_of_owner(app, members), *_flaws_of_tokens(members)]
+    flaws += [
+        f"{name} is not a time with its zone, like 2026-02-01T09:00:00Z" for name in moments if moments[name] is _NO
+    ]
+    if foreign:
+        flaws.append(f"{foreign} scopes that the app does not have, or that are named twice")
+    granted = moments["grantedAt"]
+    if isinstance(granted, datetime) and granted > now + SLACK:
+        flaws.append("grantedAt is in the future")
+    if flaws:
+        return flaws
+    expires, granted = (it if isinstance(it, datetime) else None for it in moments.values())
+    access = members.get("accessToken")
+    return Incoming(
+        line=number,
+        app=app.name,
+        subject=members["subject"],
+        refresh_token=Secret(members["refreshToken"]),
+        access_token=Secret(access) if access is not None else None,
+        expires_at=expires,
+        scopes=scopes,
+        account=members.get("account"),
+        granted_at=granted,
+        mark=_mark(members),
+    )
+
+
+def _flaws_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
+    subject, rule = members["subject"], _rule(app)
+    if app.flow == "clientCredentials":
+        yield "the app asks for itself: nobody's grant is needed"
+    elif not is_subject(subject) or not subject.isprintable():
+        yield "subject is empty, too long or unprintable"
+    elif rule is not None and not _shape(rule.template).fullmatch(subject):
+        yield f"subject is not spelt as the app's owner.identity.{app.subject_mode} spells them: {rule.template}"
+    account = members.get("account")
+    if account is not None and not knows_by_sub(app):
+        yield "account is of no use for this app, which knows its accounts by their subject: leave it out"
+    elif account is not None and not (0 < len(account) <= 512 and account.isprintable()):
+        yield "account is empty, too long or unprintable"
+
+
+def _flaws_of_tokens(members: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("refreshToken", "accessToken"):
+        if name in members and not _TOKEN.fullmatch(members[name]):
+            yield f"{name} is empty, too long, or not of visible ASCII"
+    if "expiresAt" in members and "accessToken" not in members:
+        yield "expiresAt without accessToken"
+
+
+def _rule(app: OAuthApp) -> IdentityRule | None:
+    return app.owner.global_identity if app.subject_mode == "global" else app.owner.user_identity
+
+
+def _shape(template: str) -> re.Pattern[str]:
+    """Everything that the template could render to."""
+    parts, at = list[str](), 0
+    for found in _PLACEHOLDER.finditer(template):
+        parts += [re.escape(template[at : found.start()]), ".{1,512}" if found[1].startswith("*") else "[^:]{1,512}"]
+        at = found.end()
+    return re.compile("".join([*parts, re.escape(template[at:])]))
+
+
+def _scopes(app: OAuthApp, said: list[str] | None) -> tuple[tuple[str, ...], int]:
+    """(the app's own, in its order; how many are none of them). Left out, all of the app's."""
+    if said is None:
+        return app.scopes, 0
+    ours = [app.habits.scope_aliases.get(scope, scope) for scope in said]
+    wanted = [scope for scope in ours if scope in app.scope_set or scope not in app.habits.always_scopes]
+    kept = tuple(scope for scope in app.scopes if scope in wanted)
+    return kept, len(wanted) - len(kept)
+
+
+class _Nonsense:
+    """What is written where a time should be."""
+
+
+_NO = _Nonsense()
+
+
+def _moment(text: str | None) -> datetime | _Nonsense | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return _NO
+    if moment.tzinfo is None:
+        return _NO
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError:
+        return _NO
+    return moment if moment >= _EARLIEST else _NO
+
+
+def _mark(members: Mapping[str, Any]) -> str:
+    """Over everything in the line, however it is written: the same line again is the same grant."""
+    digest = hashlib.sha256()
+    for name in sorted(members):
+        value = members[name]
+        for part in (name, *(value if isinstance(value, list) else [value])):
+            data = part.encode()
+            digest.update(len(data).to_bytes(8, "big") + data)
+        digest.update(b"\xff")
+    return digest.hexdigest()
+
+
+def flaws_in_words(flaws: Iterable[Flaw]) -> Iterator[str]:
+    yield from (f"line {flaw.line}: {flaw.what}" for flaw in flaws)

@@ -1,0 +1,118 @@
+"""Grants that another system made, taken over as if they had been agreed to here. Whoever writes the file vouches for
+it, until the provider's own answers say whose they are.
+
+Idempotent by design: a grant remembers the line it came from. So a run that was killed is simply repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.audit import AuditWriter, GrantImported
+from oauthbroker.binding import pin_of
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.flows.refresh import Refresh
+from oauthbroker.import_lines import Incoming
+from oauthbroker.records import Grant, Retired, Token
+from oauthbroker.records.device import FLOW as DEVICE_FLOW
+from oauthbroker.repository import Conflict, Repository
+from oauthbroker.secret import Secret
+
+Fate = Literal["imported", "replaced", "there", "kept", "revoked"]
+"""What became of a line: written; written over another grant; this very line had been taken before; a living grant was
+left alone; one that was revoked here was left alone."""
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # whatever a clock is set to: the first use renews
+
+
+@dataclass(frozen=True, slots=True)
+class Importing:
+    """Writes as a login does: under the pair's lock, the audit entry first. `learn` hears of each grant before it is
+    stored, so that no revocation overlooks it."""
+
+    apps: Mapping[str, OAuthApp]
+    repository: Repository
+    refresh: Refresh
+    clock: Clock
+    audit: AuditWriter
+    learn: Callable[[Grant], None]
+
+    async def take(self, incoming: Incoming, *, replace: bool = False) -> Fate:
+        """Stores it, unless there is a grant that should stay. Raises store codes and `oauthAppNotFound`."""
+        try:
+            return await self._take(self._app(incoming), incoming, replace=replace)
+        except Conflict:
+            locked = BrokerError(Code.STORE_LOCKED)
+        raise locked
+
+    async def _take(self, app: OAuthApp, incoming: Incoming, *, replace: bool) -> Fate:
+        async with self.repository.pair(app.name, incoming.subject):
+            held = await self.repository.grant(app.name, incoming.subject)
+            old = held.record if held is not None else None
+            if old is not None and not old.revoked and old.imported == incoming.mark:
+                return "there"
+            if old is not None and not replace:
+                return "revoked" if old.revoked else "kept"
+            grant = self._grant(app, incoming, old)
+            self.audit.write(GrantImported(app.name, grant.id, old is not None), self.clock.now())  # no entry, no grant
+            self.learn(grant)
+            await self.repository.save_grant(grant, expect=held.generation if held is not None else 0)
+        return "imported" if old is None else "replaced"
+
+    async def verify(self, incoming: Incoming) -> Code | None:
+        """Renews it once, now, unless that has happened before: the provider's word that the token lives and, where its
+        answer tells, whose it is. None when all is well, else why not."""
+        app = self._app(incoming)
+        held = await self.repository.grant(app.name, incoming.subject)
+        grant = held.record if held is not None else None
+        if grant is None or grant.revoked or grant.imported != incoming.mark:
+            return None
+        if grant.renewal.ended:
+            return Code.SUBJECT_MISMATCH if grant.renewal.ended == "quarantined" else Code.REAUTH_REQUIRED
+        token = grant.token
+        if token is None or token.access_token != (incoming.access_token or Secret("")):
+            return None
+        early = token.lives(0, self.clock.now())
+        trouble = (await self.refresh.renew(app, incoming.subject, held, early=early)).trouble
+        return trouble.code if trouble is not None else None
+
+    def _app(self, incoming: Incoming) -> OAuthApp:
+        app = self.apps.get(incoming.app)
+        if app is None:
+            raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
+        return app
+
+    def _grant(self, app: OAuthApp, incoming: Incoming, old: Grant | None) -> Grant:
+        """A token whose end nobody knows counts as ended: then the first use renews it."""
+        now = self.clock.now()
+        known = incoming.access_token is not None and incoming.expires_at is not None
+        expires = incoming.expires_at if known else LONG_AGO
+        access, refresh = incoming.access_token or Secret(""), incoming.refresh_token
+        person = incoming.subject if app.subject_mode == "user" and app.owner.user_identity is not None else None
+        return Grant(
+            app=app.name,
+            provider=app.provider,
+            subject=incoming.subject,
+            flow=DEVICE_FLOW if app.flow == "deviceCode" else "authorization_code",
+            scopes=incoming.scopes,
+            token=Token(access, "Bearer", refresh, expires),
+            created_at=incoming.granted_at or now,
+            updated_at=now,
+            account=pin_of(app, incoming.subject, incoming.account),
+            authorized_by=person,
+            registration=app.registration,
+            outbox=old.outbox if old is not None else (),
+            retired=_still_to_tell(app, old, (access, refresh)),
+            imported=incoming.mark,
+        )
+
+
+def _still_to_tell(app: OAuthApp, old: Grant | None, kept: tuple[Secret, ...]) -> Retired | None:
+    """As at a login: what ended before and the provider has not heard of, where telling reaches no further."""
+    ended = old.ended if old is not None and app.revocation.reach == "token" else None
+    return ended.without(kept) if ended is not None else None

@@ -1,0 +1,205 @@
+"""Lines of another system: all of a file is judged, every flaw is told by its line, and no value with it."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.apps import Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.import_lines import MOST_BYTES, MOST_FLAWS, MOST_LINES, Incoming, Judged, judge
+from oauthbroker.protocol.identity import render
+from oauthbroker.testing import Canaries
+
+NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
+MAIL = OAuthApp(
+    name="mail",
+    provider="oidc",
+    flow="authorizationCode",
+    subject_mode="user",
+    client=Client("client"),
+    endpoints=Endpoints(token_url="https://idp.example/token", issuer="https://idp.example"),
+    scopes=("read", "write"),
+    redirect=Redirect("/oauth/callback/mail", "https://broker.example"),
+    owner=Owner(user_identity=IdentityRule("idToken", "idp:user:{sub}")),
+)
+TEAM = replace(
+    MAIL,
+    name="team",
+    subject_mode="global",
+    owner=Owner(global_identity=IdentityRule("tokenResponse", "slack:team:{team.id}:{*path}"), authorizers="anyone"),
+)
+ROBOT = replace(MAIL, name="robot", flow="clientCredentials", owner=Owner())
+LOCAL = replace(
+    MAIL, name="local", owner=Owner(binding="localOperator"), endpoints=Endpoints(token_url="https://x.example")
+)
+APPS = {app.name: app for app in (MAIL, TEAM, ROBOT, LOCAL)}
+GOOD = {"app": "mail", "subject": "idp:user:U1", "refreshToken": "r-1"}
+
+
+def judged(*lines: Any, app: str | None = None, apps: dict[str, OAuthApp] = APPS, end: bytes = b"\n") -> Judged:
+    data = end.join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    return judge(io.BytesIO(data), apps, NOW, app=app)
+
+
+def one(line: Any, **more: Any) -> Incoming:
+    found = judged(line, **more)
+    assert [] == found.flaws
+    [incoming] = found.incoming
+    return incoming
+
+
+def flaws(line: Any, **more: Any) -> list[str]:
+    found = judged(line, **more)
+    assert [] == found.incoming
+    return [flaw.what for flaw in found.flaws]
+
+
+def test_the_least_that_a_line_may_say():
+    incoming = one(GOOD)
+    assert ("mail", "idp:user:U1", "r-1", None, ("read", "write")) == (
+        incoming.app, incoming.subject, incoming.refresh_token.reveal(), incoming.access_token, incoming.scopes,
+    )  # fmt: skip
+
+
+def test_all_that_a_line_may_say():
+    more = {
+        "accessToken": "a-1", "expiresAt": "2026-02-01T11:00:00+01:00", "scopes": ["write"], "account": "U1",
+        "grantedAt": "2025-01-01T00:00:00Z",
+    }  # fmt: skip
+    incoming = one(GOOD | more)
+    assert incoming.access_token is not None
+    assert ("a-1", datetime(2026, 2, 1, 10, tzinfo=UTC), ("write",), "U1", datetime(2025, 1, 1, tzinfo=UTC)) == (
+        incoming.access_token.reveal(), incoming.expires_at, incoming.scopes, incoming.account, incoming.granted_at,
+    )  # fmt: skip
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no JSON": (b"{", "not one JSON object"),
+    "a list": ([GOOD], "not one JSON object"),
+    "a name twice": (b'{"app": "mail", "app": "mail"}', "each name once"),
+    "not UTF-8": (b'{"app": "\xff"}', "in UTF-8"),
+    "a NUL": (GOOD | {"subject": "idp:user:\x00"}, "unprintable"),
+    "an unknown field": (GOOD | {"refresh_token": "r"}, "a field that is not known"),
+    "no subject": ({"app": "mail", "refreshToken": "r"}, "subject is missing"),
+    "no token": ({"app": "mail", "subject": "idp:user:U1"}, "refreshToken is missing"),
+    "no app": ({"subject": "idp:user:U1", "refreshToken": "r"}, "app is missing"),
+    "a number": (GOOD | {"subject": 1}, "subject is not text"),
+    "null": (GOOD | {"accessToken": None}, "accessToken is not text"),
+    "an unknown app": (GOOD | {"app": "other"}, "no OAuthApp of that name"),
+    "an app without people": (GOOD | {"app": "robot"}, "the app asks for itself"),
+    "another spelling": (GOOD | {"subject": "slack:user:U1"}, "not spelt as the app's owner.identity.user"),
+    "a fact too many": (GOOD | {"subject": "idp:user:U1:x"}, "not spelt as"),
+    "an empty fact": (GOOD | {"subject": "idp:user:"}, "not spelt as"),
+    "an empty subject": (GOOD | {"subject": ""}, "subject is empty"),
+    "a foreign scope": (GOOD | {"scopes": ["read", "admin"]}, "1 scopes that the app does not have"),
+    "a scope twice": (GOOD | {"scopes": ["read", "read"]}, "1 scopes"),
+    "scopes as text": (GOOD | {"scopes": "read write"}, "scopes is not a list of texts"),
+    "a token with a space": (GOOD | {"refreshToken": "r 1"}, "refreshToken is empty, too long"),
+    "an empty token": (GOOD | {"refreshToken": ""}, "refreshToken is empty"),
+    "a token in Korean": (GOOD | {"accessToken": "토큰"}, "accessToken is empty, too long"),
+    "an end without a token": (GOOD | {"expiresAt": "2026-02-01T11:00:00Z"}, "expiresAt without accessToken"),
+    "a time without zone": (GOOD | {"accessToken": "a", "expiresAt": "2026-02-01T11:00:00"}, "expiresAt is not a time"),
+    "a time of nobody": (GOOD | {"grantedAt": "yesterday"}, "grantedAt is not a time"),
+    "before all time": (GOOD | {"grantedAt": "0001-01-01T00:00:00+14:00"}, "grantedAt is not a time"),
+    "the future": (GOOD | {"grantedAt": "2026-02-01T09:06:00Z"}, "grantedAt is in the future"),
+    "an empty account": (GOOD | {"account": ""}, "account is empty"),
+    "an account that says nothing": (
+        {"app": "local", "subject": "me", "refreshToken": "r", "account": "x"}, "account is of no use",
+    ),
+    "too long": (GOOD | {"subject": "x" * MOST_BYTES}, "longer than 64 KiB"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "says"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_said(line: Any, says: str):
+    found = flaws(line)
+    assert [True] == [says in what for what in found], found
+
+
+def test_every_flaw_of_every_line_is_told_at_once_and_no_value(canaries: Canaries):
+    secret = canaries.mint("refresh token").reveal()
+    bad = {"app": "mail", "subject": secret, "refreshToken": f"{secret} ", "scopes": [secret], secret: secret}
+    found = judged(bad, GOOD, b"", {"app": secret}, {**bad, "extra": 1, "subject": 1})
+    assert {1, 4, 5} == {flaw.line for flaw in found.flaws}
+    assert secret not in repr(found.flaws)
+    known = {name: value for name, value in bad.items() if name != secret}
+    assert 3 == len(flaws(known)), "subject, token and scopes"
+
+
+def test_the_same_grant_twice_is_a_flaw_that_names_both_lines():
+    found = judged(GOOD, GOOD | {"refreshToken": "r-2"})
+    assert [(2, "the same app and subject as line 1: keep one")] == [(it.line, it.what) for it in found.flaws]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\n\n"])
+@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
+def test_files_of_other_systems_are_read(end: bytes, bom: bytes):
+    other = GOOD | {"subject": "idp:user:U2"}
+    found = judged(bom + json.dumps(GOOD).encode(), other, b"", end=end)
+    assert ([], 2) == (found.flaws, len(found.incoming))
+
+
+def test_a_line_without_an_end_is_let_go_piece_by_piece():
+    huge = b'{"app": "' + b"x" * (5 * MOST_BYTES)
+    found = judged(huge, GOOD)
+    assert [(1, "longer than 64 KiB")] == [(it.line, it.what) for it in found.flaws]
+    assert [2] == [it.line for it in found.incoming]
+
+
+def test_what_is_too_much_is_refused():
+    found = judge(io.BytesIO(b"\n" * MOST_LINES + json.dumps(GOOD).encode()), APPS, NOW)
+    assert [f"more than {MOST_LINES} lines: cut the file into several"] == [it.what for it in found.flaws]
+    found = judge(io.BytesIO(b"{\n" * (2 * MOST_FLAWS)), APPS, NOW)
+    assert MOST_FLAWS + 1 == len(found.flaws)
+
+
+def test_the_app_may_be_said_once_for_all():
+    bare = {name: value for name, value in GOOD.items() if name != "app"}
+    assert "mail" == one(bare, app="mail").app
+    assert "mail" == one(GOOD, app="mail").app
+    assert ["another app than team, which --app names"] == flaws(GOOD, app="team")
+
+
+def test_scopes_are_the_apps_own_words_in_its_order():
+    habits = Habits(scope_aliases={"short": "write"}, always_scopes=("openid",))
+    apps = {"mail": replace(MAIL, habits=habits)}
+    assert ("read", "write") == one(GOOD | {"scopes": ["short", "openid", "read"]}, apps=apps).scopes
+    assert () == one(GOOD | {"scopes": []}).scopes
+
+
+def test_an_account_is_of_use_where_one_issuer_names_it():
+    assert "U1" == one(GOOD | {"account": "U1"}).account
+    many = replace(MAIL, habits=Habits(issuer_template="https://idp.example/{tenant}"))
+    assert "no use" in flaws(GOOD | {"account": "U1"}, apps={"mail": many})[0]
+
+
+def test_the_mark_is_the_same_for_the_same_line_however_it_is_written():
+    line = GOOD | {"scopes": ["read", "write"]}
+    backwards = dict(reversed(line.items()))
+    assert one(line).mark == one(backwards).mark == one(json.dumps(line, indent=1).replace("\n", " ").encode()).mark
+    marks = {one(GOOD | change).mark for change in (
+        {}, {"refreshToken": "r-2"}, {"scopes": ["read"]}, {"scopes": ["write"]}, {"account": "U1"},
+    )}  # fmt: skip
+    assert 5 == len(marks)
+
+
+FACT = st.text(st.characters(blacklist_characters=":", blacklist_categories=["C", "Z"]), min_size=1, max_size=40)
+
+
+@given(st.lists(FACT, min_size=2, max_size=2), FACT)
+def test_whatever_a_login_would_call_somebody_is_taken(facts: list[str], path: str):
+    """What the owner rule renders out of a provider's facts fits the shape that lines are held to."""
+    subject = render("slack:user:{team.id}:{who}", {"team": {"id": facts[0]}, "who": facts[1]})
+    app = replace(MAIL, owner=Owner(user_identity=IdentityRule("tokenResponse", "slack:user:{team.id}:{who}")))
+    if len(subject.encode()) <= 1024:
+        assert subject == one(GOOD | {"subject": subject}, apps={"mail": app}).subject
+    starred = replace(MAIL, owner=Owner(user_identity=IdentityRule("tokenResponse", "aws:{*arn}")))
+    subject = render("aws:{*arn}", {"arn": f"{facts[0]}:{path}"})
+    assert subject == one(GOOD | {"subject": subject}, apps={"mail": starred}).subject
