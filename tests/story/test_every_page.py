@@ -1,0 +1,351 @@
+"""Every page and every form there is, found by walking: addresses that try to lead elsewhere (86), other people's pages
+that press our buttons (87), markup in names (88). A page that is added later is walked too, or the first test says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote, urljoin, urlsplit
+
+import pytest
+from starlette.routing import Route
+
+from oauthbroker.metrics import Metric
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.testing.browser import Page
+from oauthbroker.testing.html import Form
+from tests import planting
+from tests.house import ALICE, BASE, BOB, TEAM, House, global_app, public, running, turn, user_app
+from tests.story.test_admin import operator
+from tests.story.test_connections import opened
+from tests.story.test_web_forms import EVIL, PARAMETERS, WAYS
+from tests.story.test_web_names import PAYLOADS
+from tests.unit.web.kit import Document
+
+API = "/v1/"
+MOST_PAGES = 150
+UNSEEN = {"\u202e", "\u200b", "\u00ad", "\ufeff", "\0"}
+
+
+@dataclass(frozen=True)
+class Button:
+    """A form on a page, with what its first button sends."""
+
+    page: Page
+    form: Form = field(compare=False)
+
+    @property
+    def target(self) -> str:
+        return urljoin(self.page.url, self.form.action or self.page.url)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        return [*self.form.fields, *self.form.buttons[:1]]
+
+
+@dataclass
+class Walk:
+    """All that somebody came across."""
+
+    browser: Browser
+    pages: dict[str, Page] = field(default_factory=dict)
+
+    async def go(self, *starts: str) -> Walk:
+        """Opens these and whatever they link to, as long as it is ours; redirects are followed."""
+        left = list(starts)
+        while left:
+            url = left.pop(0)
+            if url in self.pages or not url.startswith(BASE) or len(self.pages) > MOST_PAGES:
+                continue
+            page = self.pages[url] = await self.browser.open(url)
+            left += [urljoin(url, link).partition("#")[0] for link in page.document.links]
+            left += [page.location] if page.location is not None else []
+        assert len(self.pages) <= MOST_PAGES
+        return self
+
+    @property
+    def buttons(self) -> list[Button]:
+        """One of each kind: a form on two pages is one."""
+        found = {}
+        for page in self.pages.values():
+            for form in page.document.forms:
+                button = Button(page, form)
+                found[form.method, urlsplit(button.target).path, tuple(sorted(form.names))] = button
+        return list(found.values())
+
+
+@dataclass
+class World:
+    """A broker with something of everything, a person at her connections and an operator."""
+
+    house: House
+    agent: str = "planner"
+    subject: str = ALICE
+
+    async def furnish(self) -> None:
+        house, of = self.house, turn(user=self.subject, agent=self.agent, instance=self.agent)
+        for app in ("mail", "team"):
+            await planting.grant(house, app, self.subject if app == "mail" else TEAM)
+        await planting.dead_grant(house, "files", self.subject)
+        await planting.ending_grant(house, "mail", BOB)
+        await planting.ended_grant(house, "files", BOB)
+        await planting.dead_letter(house, agent=self.agent)
+        planting.open_circuit(house, "files")
+        await house.broker.api_keys.create("ops", {"operator"})
+        self.asked = await house.ask_link("files", of=of)
+
+    async def person(self) -> Walk:
+        """Somebody with a link to what is connected for her, and one to agree to something."""
+        walk = Walk(await opened(self.house, {"user": self.subject, "global": TEAM}))
+        url, _ = await self.house.broker.connections.link({"user": self.subject})
+        session = self.asked.auth_session_id
+        places = ("/connected/mail", "/declined/mail", "/connections/left", f"/next/{session}", "/connect")
+        return await walk.go(
+            f"{BASE}/connections", self.asked.authorization_url, url, *(BASE + each for each in places)
+        )
+
+    async def operator(self) -> Walk:
+        walk = Walk(await operator(self.house))
+        return await walk.go(f"{BASE}/admin", f"{BASE}/admin/login", f"{BASE}/admin/left")
+
+    async def stranger(self) -> Walk:
+        """Somebody who has nothing, and comes from a provider with what it made up."""
+        places = (
+            "/oauth/callback/mail?code=x&state=y",
+            "/healthz",
+            "/readyz",
+            "/metrics",
+            "/nowhere",
+            "/admin",
+            "/connections",
+        )
+        return await Walk(self.house.browser()).go(*(BASE + each for each in places))
+
+    async def walks(self) -> list[Walk]:
+        return [await self.person(), await self.operator(), await self.stranger()]
+
+    async def state(self) -> dict[str, int]:
+        """What a pressed button could change: every record but those of who visits."""
+        kinds = ("grants", "sessions", "waiting", "events", "queues", "due", "turns", "apikeys")
+        return {f"{kind}/{it.key.name}": it.generation for kind in kinds async for it in self.house.store.scan(kind)}
+
+
+@asynccontextmanager
+async def world(idp: IdentityProvider, clock: TestClock, payload: str = "") -> AsyncIterator[World]:
+    """Where operators on this machine need no key. `payload` is in every name that comes from elsewhere."""
+    apps = [user_app(idp), user_app(idp, "files"), global_app(idp)]
+    if payload:
+        scope = "".join(character for character in payload if character.isprintable() and character != " ")[:200] or "x"
+        apps = [replace(app, title=payload, provider=payload, scopes=("read", scope)) for app in apps]
+    settings = public(BASE, admin_loopback=True)
+    async with running(idp, apps, clock=clock, settings=settings, background=False) as house:
+        made = World(house)
+        if payload:
+            made = World(house, payload[:500], f"idp:user:{payload.replace(':', ';')[:100]}")
+        await made.furnish()
+        yield made
+
+
+@pytest.fixture
+async def here(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[World]:
+    async with world(identity_provider, test_clock) as made:
+        yield made
+
+
+async def test_the_walk_comes_by_every_page_and_every_form(here: World) -> None:
+    """So that what is shown below is shown of all of them."""
+    seen, pressed = set[str](), set[str]()
+    for walk in await here.walks():
+        pressed |= {await template_of(here, button.target) for button in walk.buttons if button.form.method == "post"}
+    for metric, labels in here.house.broker.metrics.counts:
+        if metric is Metric.HTTP_REQUESTS and labels[1] == "GET":
+            seen.add(labels[0])
+    routes = [each for each in here.house.broker.web.router.routes if isinstance(each, Route)]  # type: ignore[attr-defined]
+    ours = [(route.path, route.methods or set()) for route in routes if not route.path.startswith(API)]
+    assert len(ours) > 30
+    assert set() == {path for path, methods in ours if "GET" in methods} - seen - OTHER_APPS
+    assert set() == {path for path, methods in ours if "POST" in methods} - pressed - ONLY_WITHOUT_KEY
+
+
+OTHER_APPS = {"/oauth/callback/files", "/oauth/callback/team"}
+ONLY_WITHOUT_KEY = set[str]()
+
+
+async def template_of(here: World, url: str) -> str:
+    for route in here.house.broker.web.router.routes:  # type: ignore[attr-defined]
+        path = urlsplit(url).path
+        if isinstance(route, Route) and route.path_regex.match(path) and "POST" in (route.methods or set()):
+            return route.path
+    return "-"
+
+
+# 86
+
+
+def assert_leads_nowhere_else(page: Page) -> None:
+    """Neither a header nor an element takes anybody to where the request wanted to go."""
+    assert page.location is None or page.location.startswith(f"{BASE}/"), page.url
+    assert "evil" not in "".join(f"{name}: {value}\n" for name, value in page.headers).lower()
+    document = page.document
+    leads = [*document.links, *(form.action for form in document.forms), document.refresh or ""]
+    assert [] == [lead for lead in leads if "evil" in lead.lower() and not is_own_query(lead)]
+    assert [] == [lead for lead in leads if lead.lower().startswith(("javascript:", "data:", "//", "\\", "/\\"))]
+
+
+def is_own_query(lead: str) -> bool:
+    """A search that is shown again stays a value in the query of our own page."""
+    parts = urlsplit(urljoin(f"{BASE}/", lead))
+    return f"{parts.scheme}://{parts.netloc}" == BASE and "evil" not in parts.path
+
+
+@pytest.mark.slow
+@pytest.mark.case("86")
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_parameter_of_any_page_leads_anywhere(here: World, way: str) -> None:
+    more = "&".join(
+        f"{name}={quote(way, safe='')}" for name in (*PARAMETERS, "page", "after", "app", "subject", "type")
+    )
+    for walk in await here.walks():
+        for url in list(walk.pages):
+            assert_leads_nowhere_else(await walk.browser.open(f"{url}{'&' if '?' in url else '?'}{more}"))
+            parts = urlsplit(url)
+            for path in (
+                f"{parts.path}/{quote(way, safe='')}",
+                f"/{way}{parts.path}",
+                f"{parts.path.rpartition('/')[0]}/{way}",
+            ):
+                if path.isascii() and path.isprintable() and not path.startswith(("//", "/\\", "\\")):
+                    assert_leads_nowhere_else(await walk.browser.open(f"{BASE}{path}"))
+
+
+@pytest.mark.slow
+@pytest.mark.case("86")
+async def test_no_field_of_any_form_leads_anywhere(here: World) -> None:
+    fields = [(name, way) for name in PARAMETERS for way in (WAYS[0], WAYS[4], WAYS[9])]
+    for number, sign_in in enumerate((here.person, here.operator)):
+        for button in (await sign_in()).buttons:
+            browser = (await sign_in()).browser
+            if button.form.method == "get":
+                query = "&".join(f"{name}={quote(value, safe='')}" for name, value in [*button.pairs, *fields])
+                assert_leads_nowhere_else(await browser.open(f"{button.target.partition('?')[0]}?{query}"))
+                continue
+            page = await browser.open(button.page.url)
+            again = [it for it in page.document.forms if urljoin(page.url, it.action or page.url) == button.target]
+            pairs = Button(page, again[0]).pairs if again else button.pairs
+            done = await browser.post(button.target, [*pairs, *fields], initiator=page)
+            assert done.status < 500, (number, button.target)
+            assert_leads_nowhere_else(replace_refresh(here, done))
+
+
+def replace_refresh(here: World, page: Page) -> Page:
+    """The way out of the connect page leads to the app's own provider, and says so."""
+    provider = here.house.idp.url("/authorize?")
+    assert page.document.refresh is None or page.document.refresh.startswith((provider, BASE, "/"))
+    return page
+
+
+# 87
+
+WRONG: dict[str, dict[str, Any]] = {
+    "another site": {"headers": {"origin": EVIL}},
+    "a frame without a name": {"headers": {"origin": "null"}},
+    "another port": {"headers": {"origin": "http://127.0.0.1:8421"}},
+    "cross-site": {"headers": {"sec-fetch-site": "cross-site"}},
+    "same-site": {"headers": {"sec-fetch-site": "same-site"}},
+    "no field": {"csrf": None},
+    "an empty field": {"csrf": ""},
+    "a field that was made up": {"csrf": "w" * 43},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.case("87")
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_no_other_page_presses_any_button_of_ours(here: World, wrong: str) -> None:
+    """With the person's cookies, from the right address, with all other fields as they are."""
+    spoilt, tried = WRONG[wrong], 0
+    for walk in await here.walks():
+        before = await here.state()
+        for button in walk.buttons:
+            if button.form.method != "post":
+                continue
+            pairs = [pair for pair in button.pairs if pair[0] != "csrf" or "csrf" not in spoilt]
+            if spoilt.get("csrf") is not None:
+                pairs.append(("csrf", spoilt["csrf"]))
+            page = await walk.browser.post(button.target, pairs, initiator=button.page, headers=spoilt.get("headers"))
+            assert 400 <= page.status < 500, (button.target, page.status)
+            tried += 1
+        assert before == await here.state()
+    assert tried >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.case("87")
+async def test_a_field_of_one_visitor_presses_no_button_of_another(here: World) -> None:
+    """Mallory has pages of her own; her fields fit her browser and no other."""
+    before = await here.state()
+    for sign_in in (here.person, here.operator):
+        hers, victims = (await sign_in()).buttons, await sign_in()
+        for button in hers:
+            if button.form.method == "post":
+                page = await victims.browser.post(button.target, button.pairs, initiator=button.page)
+                assert 400 <= page.status < 500, (button.target, page.status)
+    assert {name: at for name, at in before.items() if not name.startswith("apikeys")} == {
+        name: at for name, at in (await here.state()).items() if not name.startswith("apikeys")
+    }
+
+
+@pytest.mark.case("87", "92")
+async def test_no_page_can_be_framed_kept_run_or_posted_elsewhere(here: World) -> None:
+    for walk in await here.walks():
+        for url, page in walk.pages.items():
+            policy = page.header("content-security-policy")
+            for part in ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'"):
+                assert part in policy, url
+            assert "unsafe" not in policy, url
+            assert "DENY" == page.header("x-frame-options"), url
+            assert "no-store" in page.header("cache-control"), url
+            assert page.header("referrer-policy") in {"no-referrer", "same-origin"}, url
+            assert "nosniff" == page.header("x-content-type-options"), url
+            if page.document.forms:
+                assert "form-action 'self'" in policy, url
+
+
+# 88
+
+
+def skeleton(page: Page) -> set[tuple[str, str]]:
+    """Which elements there are, and which attributes they have."""
+    document = Document(page.source)
+    return {(element.tag, name) for element in document.elements for name in ("", *element.attributes)}
+
+
+async def shown(here: World) -> list[Page]:
+    return [
+        page for walk in await here.walks() for page in walk.pages.values() if "html" in page.header("content-type")
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.case("88")
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda text: repr(text[:20]))
+async def test_names_from_elsewhere_add_no_element_and_no_attribute_to_any_page(
+    identity_provider: IdentityProvider, test_clock: TestClock, payload: str
+) -> None:
+    """App, provider, scope, subject, agent and conversation are the payload: the pages have the elements that they have
+    with plain names, and it leads nowhere."""
+    async with world(identity_provider, test_clock) as here:
+        plain = set().union(*map(skeleton, await shown(here)))
+    async with world(identity_provider, test_clock, payload) as here:
+        pages = await shown(here)
+        for page in pages:
+            assert skeleton(page) <= plain, page.url
+            leads = [*page.document.links, *(form.action for form in page.document.forms)]
+            assert [] == [lead for lead in leads if not urljoin(page.url, lead).startswith(f"{BASE}/")]
+            assert not UNSEEN & set(page.text), page.url
+            assert len(page.source) < 200_000, page.url
+            assert "\r\nSet-Cookie" not in "".join(f"{name}: {value}\n" for name, value in page.headers)
+        if payload.isprintable() and len(payload) < 60:
+            assert 5 <= sum(payload in page.text for page in pages), "shown as what it is"
