@@ -102,13 +102,19 @@ def render_left(office: Office) -> Page:
 
 def render_overview(office: Office, apps: Sequence[AppState], *, trouble: bool) -> Page:
     alive = sum(each.counts["alive"] + each.counts["ending"] for each in apps)
-    return office.page("overview", office.text.overview, apps=apps, alive=alive, trouble=trouble)
+    return office.page(
+        "overview",
+        office.text.overview,
+        apps=apps,
+        alive=alive,
+        trouble=trouble,
+        of=lambda name: office.url(_asking("/grants", app=name)),
+    )
 
 
 def render_grants(office: Office, found: Found, wanted: Wanted, apps: Sequence[str]) -> Page:
     def at(page: int) -> str:
-        asked = {"q": wanted.text, "app": wanted.app, "health": wanted.state, "page": page}
-        return office.url(f"{HOME}/grants?" + urlencode({name: value for name, value in asked.items() if value}))
+        return office.url(_asking("/grants", q=wanted.text, app=wanted.app, health=wanted.state, page=str(page)))
 
     return office.page(
         "grants", office.text.grants, "/grants", found=found, wanted=wanted, apps=apps, states=STATES, at=at
@@ -131,8 +137,7 @@ def render_waiting(office: Office, waiting: Sequence[Waiting]) -> Page:
 
 def render_queues(office: Office, queues: Sequence[QueueState], dead: Sequence[Letter]) -> Page:
     def drop(letter: Letter) -> str:
-        asked = urlencode({"agent": letter.agent, "event": letter.id})
-        return office.url(f"{HOME}/queues/drop?{asked}")
+        return office.url(_asking("/queues/drop", agent=letter.agent, event=letter.id))
 
     return office.page("queues", office.text.queues, "/queues", queues=queues, dead=dead, drop=drop)
 
@@ -158,6 +163,11 @@ def render_audit(office: Office, lines: Sequence[AuditLine], *, app: str, type: 
         apps=apps,
         types=ENTRY_TYPES,
     )
+
+
+def _asking(place: str, **words: str) -> str:
+    """A path below HOME with what is asked for."""
+    return f"{HOME}{place}?" + urlencode({name: word for name, word in words.items() if word}, errors="replace")
 
 
 def _details(line: AuditLine) -> list[tuple[str, str]]:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.results import DevicePrompt
 from oauthbroker.web.pages import LOOK_AGAIN_SECONDS, render_device
-from oauthbroker.web.rendering import Page
 from oauthbroker.web.policy import stylesheet
 from oauthbroker.web.qr import QUIET_ZONE, qr_svg
+from oauthbroker.web.rendering import Page
 from tests.unit.web.kit import Document, a_view
 from tests.unit.web.test_pages import PAYLOADS, shape
 

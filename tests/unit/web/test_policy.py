@@ -17,7 +17,8 @@ PAIRS = [
     ("ink", "card", TEXT), ("soft", "card", TEXT), ("soft", "page", TEXT), ("ink", "calm-soft", TEXT),
     ("on-accent", "accent", TEXT), ("on-accent", "accent-strong", TEXT), ("note-ink", "note", TEXT),
     ("edge", "card", EDGE), ("accent", "card", EDGE), ("accent", "calm-soft", EDGE), ("soft", "calm-soft", TEXT),
-    ("good", "good-soft", EDGE), ("bad", "bad-soft", EDGE), ("pen", "paper", TEXT),
+    ("good", "good-soft", TEXT), ("bad", "bad-soft", TEXT), ("pen", "paper", TEXT), ("bad", "card", TEXT),
+    ("card", "bad", TEXT), ("accent", "page", TEXT), ("soft", "calm-soft", TEXT), ("ink", "page", TEXT),
 ]  # fmt: skip
 
 

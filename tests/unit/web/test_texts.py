@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import string
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.web.scopes import provider_title, scope_line
-from oauthbroker.web.texts import EN, KO, locale_of
+from oauthbroker.web.texts import TEXTS, locale_of
+from oauthbroker.web.texts_admin import ADMIN
+from oauthbroker.web.texts_desk import DESK
+
+CATALOGUES: dict[str, Any] = {"pages": TEXTS, "desk": DESK, "admin": ADMIN}
+SAME = {("admin", "brand")}  # our own name
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(EN)])
-def test_both_languages_say_the_same_thing_with_the_same_names(name):
-    english, korean = getattr(EN, name), getattr(KO, name)
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [(where, field.name) for where, texts in CATALOGUES.items() for field in dataclasses.fields(texts["en"])],
+)
+def test_both_languages_say_the_same_thing_with_the_same_names(where, name):
+    english, korean = getattr(CATALOGUES[where]["en"], name), getattr(CATALOGUES[where]["ko"], name)
     assert english.strip()
-    assert any("\uac00" <= character <= "\ud7a3" for character in korean)
+    assert (where, name) in SAME or any("\uac00" <= character <= "\ud7a3" for character in korean)
     assert placeholders(english) == placeholders(korean)
 
 

@@ -1,0 +1,232 @@
+"""People's own pages: foreign names are only ever text (case 88), moments are told shortly, and nothing runs or loads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.audit_trail import AuditLine
+from oauthbroker.circuit import OpenCircuit
+from oauthbroker.clock import to_iso
+from oauthbroker.connections import Connection, Overview, Request
+from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.grant_health import GrantHealth
+from oauthbroker.letters import Letter, QueueState
+from oauthbroker.records.use import Use
+from oauthbroker.secret import Secret
+from oauthbroker.survey import AppState, Found, Row, Waiting, Wanted
+from oauthbroker.testing import TestClock
+from oauthbroker.web import admin_views as admin
+from oauthbroker.web.attempts import MOST, MOST_PEERS, Attempts
+from oauthbroker.web.connections_views import (
+    Desk,
+    render_connections,
+    render_disconnect,
+    render_ending,
+    render_invitation,
+)
+from oauthbroker.web.policy import stylesheet
+from oauthbroker.web.rendering import Page
+from oauthbroker.web.texts_desk import DESK
+from oauthbroker.web.times import time_element, told
+from tests.unit.web.kit import NOW, Document
+from tests.unit.web.test_pages import PAYLOADS, shape
+
+GRANT = "sha256:" + "0" * 64
+LOCALES: tuple[Locale, ...] = ("en", "ko")
+LONG = "W" * 50_000
+
+
+def an_app(name: str) -> OAuthApp:
+    return OAuthApp(
+        name=name,
+        provider=name,
+        flow="authorizationCode",
+        subject_mode="global",
+        client=Client("id", Secret("not a real secret")),
+        endpoints=Endpoints(authorization_url="https://id.example/authorize"),
+        scopes=(name,),
+        redirect=Redirect("/oauth/callback/x", "https://broker.example"),
+        owner=Owner(),
+        title=name,
+    )
+
+
+def every_page(word: str, locale: Locale = "en") -> list[Page]:
+    """All pages, with `word` wherever a name from elsewhere has a place."""
+    use = Use(GRANT, word, NOW - timedelta(days=3), word + "2", word, NOW)
+    health = GrantHealth("ending", NOW + timedelta(hours=3))
+    it = Connection(
+        GRANT,
+        an_app(word),
+        "global",
+        word,
+        word + "3",
+        (word,),
+        word,
+        NOW,
+        use,
+        health,
+        can_switch=True,
+        can_renew=True,
+    )
+    request = Request(an_app(word), "user", word, (word,), "https://broker.example/connect/x", NOW)
+    desk = Desk(locale, NOW, lambda path: "https://broker.example" + path, lambda _: "c" * 43)
+    office = admin.Office(locale, NOW, desk.url, desk.token, word)
+    row = Row(GRANT, word, word, word, (word,), health, NOW, NOW, word, word, 1, to_be_told=True)
+    circuit = OpenCircuit(word, GRANT, Code.PROVIDER_UNREACHABLE, 12.3, 3)
+    state = AppState(word, an_app(word), "warn", Counter({"again": 1}), (("renewals", circuit),), (NOW, word))
+    letter = Letter(word, word, word, word, 5, word, word, NOW)
+    line = AuditLine(1, to_iso(NOW), word, {word: word, "agent": word}, genuine=False)
+    return [
+        render_connections(desk, Overview((it,), (request,)), done=word),
+        render_disconnect(desk, it),
+        admin.render_login(office, from_here=True),
+        admin.render_overview(office, [state], trouble=True),
+        admin.render_grants(office, Found((row,), 101, 2, 3), Wanted(word, word, word, 2), [word]),
+        admin.render_grant(office, row, use, word),
+        admin.render_revoke(office, row),
+        admin.render_waiting(office, [Waiting("as-" + "x" * 22, word, "user", word, word, NOW, NOW, under_way=True)]),
+        admin.render_queues(office, [QueueState(word, 1, 2, 3, NOW)], [letter]),
+        admin.render_drop(office, letter),
+        admin.render_circuits(office, [("renewals", circuit)]),
+        admin.render_audit(office, [line], app=word, type=word, apps=[word]),
+    ]
+
+
+def still_pages(locale: Locale) -> list[Page]:
+    """Those on which nothing from elsewhere has a place."""
+    desk = Desk(locale, NOW, lambda path: path, lambda _: "c" * 43)
+    office = admin.Office(locale, NOW, desk.url, desk.token)
+    return [
+        render_invitation(desk),
+        render_ending("closed", locale),
+        render_ending("left", locale),
+        admin.render_left(office),
+        admin.render_overview(office, [], trouble=False),
+        admin.render_grants(office, Found((), 0, 1, 1), Wanted(), []),
+        admin.render_waiting(office, []),
+        admin.render_queues(office, [], []),
+        admin.render_circuits(office, []),
+        admin.render_audit(office, [], app="", type="", apps=[]),
+        render_connections(desk, Overview((), ())),
+    ]
+
+
+@pytest.mark.case("88")
+@pytest.mark.parametrize("payload", [*PAYLOADS, LONG])
+@pytest.mark.parametrize("locale", LOCALES)
+def test_a_name_from_hell_changes_no_pages_structure(payload: str, locale: Locale) -> None:
+    """Element by element and attribute by attribute the same page as with a plain word in its place."""
+    for spoilt, plain in zip(every_page(payload, locale), every_page("plain", locale), strict=True):
+        assert shape(plain) == shape(spoilt)
+        document = Document(spoilt.html)
+        for element in document.elements:
+            for name, value in element.attributes.items():
+                assert not name.startswith("on")
+                assert name not in {"href", "action"} or str(value).startswith(("https://broker.example/", "#main"))
+
+
+@pytest.mark.case("88")
+@pytest.mark.parametrize(
+    "page", [each for locale in LOCALES for each in (*every_page("x", locale), *still_pages(locale))]
+)
+def test_no_page_of_people_runs_loads_or_styles_anything_inline(page: Page) -> None:
+    document = Document(page.html)
+    assert not {"script", "img", "iframe", "link", "object", "embed", "base"} & {e.tag for e in document.elements}
+    assert [] == [e for e in document.elements if "style" in e.attributes or "src" in e.attributes]
+    assert stylesheet() == document.one("style").text
+    ids = [e.attributes["id"] for e in document.elements if "id" in e.attributes]
+    assert len(ids) == len(set(ids)), "an id twice"
+    named = {e.attributes.get("for") for e in document.all("label")}
+    fields = [e for e in (*document.all("input"), *document.all("select")) if e.attributes.get("type") != "hidden"]
+    assert {e.attributes["id"] for e in fields} <= named, "a field without a label"
+    assert page.locale == document.one("html").attributes["lang"]
+    assert 1 == len(document.all("h1"))
+    assert 1 == len(document.all("main"))
+    for head in document.all("th"):
+        assert head.attributes["scope"] in {"col", "row"}
+
+
+def test_a_login_that_failed_says_so_aloud() -> None:
+    office = admin.Office("en", NOW, lambda path: path, lambda _: "c" * 43)
+    page = admin.render_login(office, from_here=False, wrong=office.text.login_wrong, status=401)
+    document = Document(page.html)
+    (said,) = [e for e in document.elements if e.attributes.get("role") == "alert"]
+    assert (401, office.text.login_wrong) == (page.status, said.text)
+    assert "password" in [e.attributes.get("type") for e in document.all("input")]
+
+
+@pytest.mark.parametrize("word", ["revoked", "cancelled", "retried", "dropped", "nothing"])
+def test_what_was_done_is_said_in_words_of_ours(word: str) -> None:
+    office = admin.Office("en", NOW, lambda path: path, lambda _: "c" * 43, word)
+    (said,) = [
+        e for e in Document(admin.render_waiting(office, []).html).elements if e.attributes.get("role") == "status"
+    ]
+    assert said.text == getattr(office.text, f"done_{word}")
+
+
+@pytest.mark.parametrize("word", ["", "x", "__class__", "revoked ", "<b>"])
+def test_what_was_not_done_is_not_said(word: str) -> None:
+    office = admin.Office("en", NOW, lambda path: path, lambda _: "c" * 43, word)
+    page = admin.render_waiting(office, [])
+    assert not [e for e in Document(page.html).elements if e.attributes.get("role") == "status"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "english", "korean"),
+    [
+        (0, "just now", "방금"),
+        (59, "just now", "방금"),
+        (60, "1 min ago", "1분 전"),
+        (7199, "119 min ago", "119분 전"),
+        (7200, "2 h ago", "2시간 전"),
+        (172_799, "47 h ago", "47시간 전"),
+        (172_800, "2 days ago", "2일 전"),
+        (-1, "in a moment", "잠시 후"),
+        (-61, "in 1 min", "1분 후"),
+        (-7200, "in 2 h", "2시간 후"),
+        (-999_999, "in 11 days", "11일 후"),
+    ],
+)
+def test_moments_are_told_by_how_far_they_are(seconds: int, english: str, korean: str) -> None:
+    moment = NOW - timedelta(seconds=seconds)
+    assert [english, korean] == [told(moment, NOW, DESK[locale]) for locale in LOCALES]
+
+
+@given(st.integers(-(10**9), 10**9), st.sampled_from(LOCALES))
+def test_every_moment_can_be_told_and_is_there_exactly(seconds: int, locale: Locale) -> None:
+    moment = NOW + timedelta(seconds=seconds)
+    element = Document(f"<p>{time_element(moment, NOW, DESK[locale])}</p>").one("time")
+    assert to_iso(moment) == element.attributes["datetime"]
+    assert "UTC" in str(element.attributes["title"])
+    assert "{" not in element.text
+
+
+def test_a_peer_may_be_wrong_so_often_and_the_others_are_not_held_to_it() -> None:
+    clock = TestClock()
+    attempts = Attempts(clock)
+    for _ in range(MOST):
+        attempts.check("192.0.2.1")
+        attempts.failed("192.0.2.1")
+    with pytest.raises(BrokerError) as refused:
+        attempts.check("192.0.2.1")
+    assert (Code.RATE_LIMITED, 60) == (refused.value.code, refused.value.retry_after_seconds)
+    attempts.check("192.0.2.2")
+    clock.advance(61)
+    attempts.check("192.0.2.1")
+
+
+def test_peers_by_the_thousands_are_forgotten() -> None:
+    clock = TestClock()
+    attempts = Attempts(clock)
+    for number in range(MOST_PEERS):
+        attempts.failed(str(number))
+    clock.advance(61)
+    attempts.failed("another")
+    assert 1 == len(attempts._failed)
