@@ -142,3 +142,93 @@ async def grave(person: Person) -> list[str]:
         for each in found["violations"]
         if each["impact"] in GRAVE
     ]
+
+
+async def test_a_connection_is_ended_by_keyboard_alone(desk: Desk) -> None:
+    """Every stop on the way shows where one is; the first one leads past the header."""
+    url, _ = await desk.house.broker.connections.link({"user": ALICE})
+    desk.canaries.add(url.rpartition("/")[2], "ticket")
+    person = await desk.person()
+    await person.open(url)
+    await step_to(person, "Show my connections")
+    await person.page.keyboard.press("Enter")
+    await person.page.wait_for_url(desk.home + "/connections")
+    await person.page.keyboard.press("Tab")
+    assert "Skip to the content" in await focused(person)
+    await person.page.keyboard.press("Enter")
+    await step_to(person, "Disconnect Google Mail")
+    await person.page.keyboard.press("Enter")
+    await person.page.wait_for_url("**/disconnect")
+    await step_to(person, "Keep it")
+    await person.page.keyboard.press("Shift+Tab")
+    assert "Disconnect" == await focused(person)
+    await person.page.keyboard.press("Enter")
+    await person.page.wait_for_url("**/connections?done=disconnected")
+    assert "Agents can no longer use it" in await person.page.get_by_role("status").inner_text()
+    assert isinstance(await desk.house.ask("mail"), AuthorizationRequired)
+    assert [] == person.troubles
+
+
+async def test_a_grant_is_found_and_revoked_by_keyboard_alone(desk: Desk) -> None:
+    person = await desk.operator()
+    await step_to(person, "Grants")
+    await person.page.keyboard.press("Enter")
+    await person.page.wait_for_url("**/admin/grants")
+    await step_to(person, "")  # a field has no words of its own; the first one is the search
+    assert await person.page.get_by_label("Search").evaluate("field => field === document.activeElement")
+    await person.page.keyboard.type("U900042")
+    await person.page.keyboard.press("Enter")
+    await person.page.wait_for_url("**/admin/grants?q=U900042*")
+    assert "1 found" in await person.text()
+    await step_to(person, "idp:user:U900042")
+    await person.page.keyboard.press("Enter")
+    await step_to(person, "Revoke")
+    await person.page.keyboard.press("Enter")
+    await person.page.wait_for_url("**/revoke")
+    await step_to(person, "Revoke")
+    await person.page.keyboard.press("Enter")
+    await person.page.wait_for_url("**?done=revoked")
+    assert "The grant has ended" in await person.page.get_by_role("status").inner_text()
+    assert [] == person.troubles
+
+
+async def test_everything_works_where_scripts_are_off(desk: Desk) -> None:
+    person = await desk.visitor(java_script_enabled=False)
+    await person.page.get_by_text("What it may do (2)").first.click()
+    assert await person.page.get_by_text("Read", exact=True).first.is_visible()
+    await person.page.get_by_role("button", name="Switch account").click()
+    await person.page.get_by_role("heading", name="Connect Team board?").wait_for()
+    await person.page.go_back()
+    await person.page.get_by_role("link", name="Disconnect Team board").click()
+    await person.page.get_by_role("button", name="Disconnect").click()
+    await person.page.wait_for_url("**/connections?done=disconnected")
+    await person.page.get_by_role("button", name="Leave").click()
+    await person.page.get_by_role("heading", name="You have left").wait_for()
+    office = await desk.operator(java_script_enabled=False)
+    await office.open(desk.home + "/admin/queues")
+    await office.page.get_by_role("button", name="Try again").first.click()
+    await office.page.wait_for_url("**/queues?done=retried")
+    await office.page.get_by_role("link", name="Drop").click()
+    await office.page.get_by_role("button", name="Drop it").click()
+    await office.page.wait_for_url("**/queues?done=dropped")
+    await office.page.get_by_role("button", name="Sign out").click()
+    await office.page.get_by_role("heading", name="Signed out").wait_for()
+    assert [] == person.troubles + office.troubles
+
+
+async def step_to(person: Person, name: str) -> None:
+    """Tab by Tab, as far as it takes. Raises AssertionError at a stop that nobody can see, and where none is left."""
+    for _ in range(80):
+        await person.page.keyboard.press("Tab")
+        assert await person.page.evaluate(
+            "() => document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== 'none'"
+        ), f"no focus ring on {await focused(person)!r}"
+        if (await focused(person)) == name:
+            return
+    raise AssertionError(f"nothing to stop at is called {name!r}")
+
+
+async def focused(person: Person) -> str:
+    """The words of what has the focus, as they are read out."""
+    words: str = await person.page.evaluate("() => document.activeElement.textContent")
+    return " ".join(words.split())
