@@ -6,7 +6,7 @@ A record's plaintext form reveals its secrets; it exists only between the record
 from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent, EventType
 from oauthbroker.records.grant import Grant, Token, grant_id
-from oauthbroker.records.parked import Login, Parked
+from oauthbroker.records.parked import Parked
 from oauthbroker.records.renewal import Intent, Renewal
 from oauthbroker.records.retired import Retired
 from oauthbroker.records.session import Attempt, AuthSession, Claim, ClaimedSession, SessionStatus
@@ -21,7 +21,6 @@ __all__ = [
     "EventType",
     "Grant",
     "Intent",
-    "Login",
     "Parked",
     "Renewal",
     "Retired",

@@ -10,7 +10,6 @@ from typing import Any
 
 from oauthbroker.apps import Vouching
 from oauthbroker.clock import from_iso, to_iso
-from oauthbroker.records import codec
 from oauthbroker.secret import Secret
 
 PARKED_SECONDS = 60
@@ -22,25 +21,15 @@ _LONGEST_SAID = 64
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Login:
-    """What the browser takes to the broker's own login (OpenID Connect Core 1.0 section 3.1.2.1)."""
-
-    verifier: Secret
-    challenge: str
-    nonce: Secret
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class Parked:
-    """`proof` is what has to come back: the handle, the channel code, or the login's state. `until` is the end of it
-    all; `tries` counts the channel codes that were said."""
+    """`proof` is what has to come back, the handle or the channel code. `until` is the end of it all; `tries` counts
+    the channel codes that were said."""
 
     kind: Vouching
     code: Secret
     proof: Secret
     until: datetime
     tries: int = 0
-    login: Login | None = None
 
     def __repr__(self) -> str:
         return f"Parked({self.kind})"
@@ -55,34 +44,22 @@ class Parked:
 
     def to_json(self) -> dict[str, Any]:
         """`status.parked` of the record. It holds secrets in clear: for the seal only."""
-        login = self.login
         return {
             "kind": self.kind,
             "code": self.code.reveal(),
             "proof": self.proof.reveal(),
             "until": to_iso(self.until),
             "tries": self.tries,
-            "login": {
-                "codeVerifier": codec.reveal(login.verifier),
-                "codeChallenge": login.challenge,
-                "nonce": codec.reveal(login.nonce),
-            }
-            if login is not None
-            else None,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Parked:
-        login = data["login"]
         return cls(
             kind=data["kind"],
             code=Secret(data["code"]),
             proof=Secret(data["proof"]),
             until=from_iso(data["until"]),
             tries=data["tries"],
-            login=Login(Secret(login["codeVerifier"]), login["codeChallenge"], Secret(login["nonce"]))
-            if login is not None
-            else None,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from joserfc.jwk import ECKey
 
 from oauthbroker import TurnAuth
+from oauthbroker.apps import Binding
 from oauthbroker.turn import Turn
 
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -37,6 +38,7 @@ class Registration:
     link: Literal["connect", "direct"] = "connect"
     twin: str = ""
     flow: Literal["authorizationCode", "deviceCode"] = "authorizationCode"
+    binding: Binding = "providerIdentity"
 
     @property
     def ref(self) -> str:
@@ -91,7 +93,7 @@ class Registration:
             "endpoints": {"issuer": issuer},
             "scopes": ["profile", "team"],
             "redirect": {"callbackPath": callback_path(name), "link": self.link},
-            "owner": _OWNERS[self.mode],
+            "owner": _OWNERS[self.mode] if self.binding == "providerIdentity" else {"binding": self.binding},
         }
 
 
@@ -134,8 +136,15 @@ def registrations() -> dict[str, Registration]:
     return {registration.name: registration for registration in made}
 
 
-def write(folder: Path, base_url: str, issuer: str, apps: Iterable[Registration], locale: str = "en") -> Path:
-    """The bundle as files, as a person would have written it; store and key lie beside it."""
+def write(
+    folder: Path,
+    base_url: str,
+    issuer: str,
+    apps: Iterable[Registration],
+    locale: str = "en",
+    more: Mapping[str, Any] | None = None,
+) -> Path:
+    """The bundle as files, as a person would have written it; store and key lie beside it. `more` is for the Broker."""
     bundle = folder / "config"
     bundle.mkdir()
     broker = {
@@ -145,6 +154,7 @@ def write(folder: Path, base_url: str, issuer: str, apps: Iterable[Registration]
         "keys": {"file": "../keys/broker.kek"},
         "locale": locale,
         "weaken": ["plainHttpProvider"],
+        **(more or {}),
     }
     documents = [_resource("Broker", "broker", broker)]
     for app in apps:

@@ -17,7 +17,6 @@ from oauthbroker.records import (
     Device,
     EventType,
     Grant,
-    Login,
     Parked,
     Retired,
     Token,
@@ -109,7 +108,6 @@ parked_codes = st.builds(
     proof=secrets,
     until=moments,
     tries=st.integers(0, 5),
-    login=st.none() | st.builds(Login, secrets, texts, secrets),
 )
 browser_sessions = st.builds(
     AuthSession,

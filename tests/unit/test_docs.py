@@ -25,7 +25,7 @@ from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.errors import Code
 from oauthbroker.metrics import Gauge, Metric, Timing
 from oauthbroker.providers import presets
-from oauthbroker.records import Attempt, Claim, EventType, Login, Renewal, Retired
+from oauthbroker.records import Attempt, Claim, EventType, Renewal, Retired
 from oauthbroker.records.renewal import Ended, Intent
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import MESSAGES
@@ -149,6 +149,13 @@ async def _session_id(house: House) -> str:
     return session.id
 
 
+async def test_a_blocking_tool_of_the_embedding_page_gets_its_answer(house: House, page: dict[str, Any]) -> None:
+    def tool(ctx_oauth: Any) -> str:
+        return str(ctx_oauth.get_access_token("OAuthApp/slack-bot", scopes=["chat:write"]).status)
+
+    assert "authorization_required" == await page["blocking_tool"](house.broker, page["turn"], tool)
+
+
 async def test_the_ways_without_a_queue_work_as_the_page_says(house: House, page: dict[str, Any]) -> None:
     turn, broker = page["turn"], house.broker
     asked = await house.ask_link("slack-bot", of=turn)
@@ -269,7 +276,7 @@ def test_every_parameter_of_open_broker_is_on_the_embedding_page() -> None:
 
 
 def test_everything_a_broker_can_do_is_on_the_embedding_page() -> None:
-    inside = {"bundle", "confirming", "manager", "consent", "outcomes", "waiting", "clock", "audit", "in_use", "reloading", "checkup", "doors"}
+    inside = {"bundle", "confirming", "manager", "consent", "outcomes", "waiting", "clock", "audit", "in_use", "reloading", "checkup", "doors", "loop"}
     names = {name for name in dir(oauthbroker.Broker) if not name.startswith("_")} - inside
     assert set() == {name for name in names if not re.search(rf"broker\.{name}\b", text("docs/embedding.md"))}
 
@@ -357,8 +364,7 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     renewal = Renewal(Intent("a", now), Secret("spare"), "dead", now, ("read",), (now,))
     remembered = Retired(now, (Secret("refresh"),), (Secret("access"),))
     full = kit.grant(renewal=renewal, retired=remembered, tell_after=now, token_binding="x")
-    login = Login(Secret("verifier"), "challenge", Secret("nonce"))
-    parked = kit.session(presses=1, parked=kit.parked(login=login), claim=Claim("me", now, confirmed=True))
+    parked = kit.session(presses=1, parked=kit.parked(), claim=Claim("me", now, confirmed=True))
     records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()))
     prose = re.sub(r"```.*?```", "", text("store/README.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))

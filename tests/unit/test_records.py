@@ -12,7 +12,7 @@ from hypothesis import given
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.callback import STATE
-from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, ClaimedSession, Grant, Login, codec, grant_id
+from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, ClaimedSession, Grant, codec, grant_id
 from oauthbroker.records.parked import MAX_TRIES
 from oauthbroker.records.session import MAX_PRESSES
 from oauthbroker.secret import Secret
@@ -122,9 +122,8 @@ def test_a_record_shows_no_secret_of_its_own(session: AuthSession, grant: Grant)
     ticket, token = Secret("cnry-shown-ticket"), Secret("cnry-shown-token")
     attempt = replace(session.attempt, state=Secret("cnry-shown-state"), verifier=Secret("cnry-shown-verifier"))
     shown = repr(replace(session, ticket=ticket, attempt=attempt)) + repr(attempt)
-    login = Login(Secret("cnry-shown-verifier"), "cnry-shown-challenge", Secret("cnry-shown-nonce"))
-    parked = kit.parked(code=Secret("cnry-shown-code"), proof=Secret("cnry-shown-proof"), login=login)
-    shown += repr(replace(session, parked=parked)) + repr(parked) + repr(login)
+    parked = kit.parked(code=Secret("cnry-shown-code"), proof=Secret("cnry-shown-proof"))
+    shown += repr(replace(session, parked=parked)) + repr(parked)
     device = kit.device(code=Secret("cnry-shown-device"), user_code="cnry-shown-user-code")
     shown += repr(replace(session, device=device)) + repr(device) + repr(device.prompt)
     if grant.token is not None:
