@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
@@ -13,13 +13,13 @@ from unittest.mock import patch
 import uvicorn
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle
+from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.clock import SystemClock
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import AuthorizationRequired
-from oauthbroker.settings import Limits
+from oauthbroker.settings import Limits, Role
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, connect_through
 from oauthbroker.turns import Begun
@@ -29,6 +29,8 @@ from tests.e2e.served import free_port
 from tests.house import at, global_app, public, turn, user_app
 from tests.story.api.kit import TOOLS
 
+Apps = Callable[[IdentityProvider], Iterable[OAuthApp]]
+
 
 @dataclass
 class Served:
@@ -37,6 +39,7 @@ class Served:
     url: str
     canaries: Canaries
     log: io.StringIO
+    idp: IdentityProvider | None = None
     runtime: str = field(default="", repr=False)
     operator: str = field(default="", repr=False)
     turn: str = field(default="", repr=False)
@@ -45,14 +48,25 @@ class Served:
     link: str = field(default="", repr=False)
 
 
+@dataclass(frozen=True)
+class Furniture:
+    """What the broker knows from the start."""
+
+    apps: Apps
+    tools: Mapping[str, tuple[ToolAuth, ...]]
+    furnish: bool
+
+
 @contextmanager
-def api_server() -> Iterator[Served]:
-    """A broker with a grant for `mail` and `team`, a person who is waited for with `files`, and an event in the queue."""
+def api_server(
+    apps: Apps | None = None, tools: Mapping[str, tuple[ToolAuth, ...]] = TOOLS, *, furnish: bool = True
+) -> Iterator[Served]:
+    """A broker; if furnished, with a grant for `mail` and `team`, somebody who is waited for with `files`, and events."""
     ready, over, found = threading.Event(), threading.Event(), list[Served | BaseException]()
 
     def run() -> None:
         try:
-            asyncio.run(_serve(found, ready, over))
+            asyncio.run(_serve(found, ready, over, Furniture(apps or _three, tools, furnish)))
         except BaseException as error:  # noqa: BLE001 - told to whoever waits
             found.append(error)
         finally:
@@ -70,15 +84,21 @@ def api_server() -> Iterator[Served]:
     assert 1 == len(found), found
 
 
-async def _serve(found: list[Served | BaseException], ready: threading.Event, over: threading.Event) -> None:
+def _three(idp: IdentityProvider) -> list[OAuthApp]:
+    return [user_app(idp), user_app(idp, "files"), global_app(idp)]
+
+
+async def _serve(
+    found: list[Served | BaseException], ready: threading.Event, over: threading.Event, furniture: Furniture
+) -> None:
     canaries, clock, log = Canaries(), SystemClock(), io.StringIO()
     patient = patch.object(limits, "FAILURES_PER_MINUTE", 1_000_000)
     with patient, canaries, IdentityProvider(clock=clock, canaries=canaries) as idp, free_port() as door:
         base = f"http://127.0.0.1:{door.getsockname()[1]}"
-        apps = [at(idp, base, app) for app in (user_app(idp), user_app(idp, "files"), global_app(idp))]
+        apps = [at(idp, base, app) for app in furniture.apps(idp)]
         settings = public(base, limits=Limits(requests_per_minute=1_000_000, sessions_per_subject=1_000_000))
         store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-        bundle = Bundle(settings, {app.name: app for app in apps}, TOOLS)
+        bundle = Bundle(settings, {app.name: app for app in apps}, furniture.tools)
         async with open_broker(
             bundle, env={}, clock=clock, store=store, audit=AuditList(), log=json_log(log, clock)
         ) as broker:
@@ -86,12 +106,21 @@ async def _serve(found: list[Served | BaseException], ready: threading.Event, ov
             serving = asyncio.create_task(server.serve(sockets=[door]))
             while not server.started:
                 await asyncio.sleep(0.01)
-            found.append(await _furnished(broker, idp, Served(base, canaries, log)))
+            served = await _with_keys(broker, Served(base, canaries, log, idp))
+            found.append(await _furnished(broker, idp, served) if furniture.furnish else served)
             ready.set()
             await asyncio.to_thread(over.wait)
             broker.life.stop()
             server.should_exit = True
             await serving
+
+
+async def _with_keys(broker: Broker, served: Served) -> Served:
+    roles: tuple[Role, ...] = ("runtime", "operator")
+    for role in roles:
+        _, secret = await broker.api_keys.create(role, [role])
+        setattr(served, role, secret.reveal())
+    return served
 
 
 async def _furnished(broker: Broker, idp: IdentityProvider, served: Served) -> Served:
@@ -103,9 +132,6 @@ async def _furnished(broker: Broker, idp: IdentityProvider, served: Served) -> S
     asked = await broker.oauth(turn()).get_access_token("files")
     assert isinstance(asked, AuthorizationRequired)
     served.session, served.link = asked.auth_session_id, asked.authorization_url
-    for role in ("runtime", "operator"):
-        _, secret = await broker.api_keys.create(role, [role])
-        setattr(served, role, secret.reveal())
     begun: Begun = await broker.turns.begin(turn(), tools=dict.fromkeys(TOOLS))
     served.turn, served.tool = begun.token.reveal(), begun.tool_tokens["Tool/both"].reveal()
     return served
