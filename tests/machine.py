@@ -33,6 +33,7 @@ def missing() -> list[str]:
         "the TypeScript compiler (npm ci in clients/typescript)": not (
             TYPESCRIPT_HOME / "node_modules" / ".package-lock.json"
         ).exists(),
+        "curl and jq (packages of these names)": None in {shutil.which("curl"), shutil.which("jq")},
         "Chromium (package chromium, or its path in CHROMIUM)": chromium() is None,
     }
     return [what for what, absent in lacks.items() if absent]

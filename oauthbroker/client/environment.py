@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-URL, TURN_TOKEN, KEY = "OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_KEY"
+URL, TURN_TOKEN, KEY = "OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_API_KEY"
 
 
 def needed(name: str, env: Mapping[str, str] | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from oauthbroker.client import calls
 from oauthbroker.client.address import bearer
 from oauthbroker.client.call import Call
-from oauthbroker.client.environment import KEY, URL, given, needed
+from oauthbroker.client.environment import KEY, TURN_TOKEN, URL, given, needed
 from oauthbroker.client.oauth import DEFAULT, OAuth, Options
 from oauthbroker.client.wire import Wire
 from oauthbroker.errors import BrokerError
@@ -84,9 +84,13 @@ class RunningTurn:
         return self._begun.token
 
     def token_for(self, tool: str) -> Secret:
-        """What the tool `Tool/name` gets, in OAUTHBROKER_TURN_TOKEN: only what it was given or declares."""
+        """What the tool `Tool/name` gets, and nothing else: good for what it was given or declares."""
         made = self._begun.tool_tokens.get(tool)
         return made if made is not None else narrow(self._begun.token, tool=tool)
+
+    def env_for(self, tool: str) -> dict[str, str]:
+        """The variables for the tool's process, from which `OAuth.from_env` makes its client. The token is in clear."""
+        return {URL: self._wire.url, TURN_TOKEN: self.token_for(tool).reveal()}
 
     def oauth(self, tool: str | None = None) -> OAuth:
         """`ctx.oauth` of a tool that runs here; without `tool`, the runtime's own view of every app."""
@@ -123,7 +127,7 @@ class Runtime:
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
-        """From OAUTHBROKER_URL and, unless the socket knows us, OAUTHBROKER_KEY. Raises ValueError."""
+        """From OAUTHBROKER_URL and, unless the socket knows us, OAUTHBROKER_API_KEY. Raises ValueError."""
         return cls(needed(URL, env), given(KEY, env), options)
 
     async def begin(

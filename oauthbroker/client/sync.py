@@ -160,8 +160,12 @@ class SyncRunningTurn:
         return self._running.token
 
     def token_for(self, tool: str) -> Secret:
-        """What the tool `Tool/name` gets, in OAUTHBROKER_TURN_TOKEN."""
+        """What the tool `Tool/name` gets, and nothing else: good for what it was given or declares."""
         return self._running.token_for(tool)
+
+    def env_for(self, tool: str) -> dict[str, str]:
+        """The variables for the tool's process, from which `OAuth.from_env` makes its client. The token is in clear."""
+        return self._running.env_for(tool)
 
     def oauth(self, tool: str | None = None) -> SyncOAuth:
         """`ctx.oauth` of a tool that runs here; without `tool`, the runtime's own view of every app."""
@@ -193,7 +197,7 @@ class SyncRuntime:
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
-        """From OAUTHBROKER_URL and, unless the socket knows us, OAUTHBROKER_KEY. Raises ValueError."""
+        """From OAUTHBROKER_URL and, unless the socket knows us, OAUTHBROKER_API_KEY. Raises ValueError."""
         made = cls.__new__(cls)
         made._runtime = Runtime.from_env(options, env)  # noqa: SLF001
         return made

@@ -40,7 +40,12 @@ class Wire:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
-        return f"Wire({self._address.socket or self._address.base})"
+        return f"Wire({self.url})"
+
+    @property
+    def url(self) -> str:
+        """The address as `parse_address` takes it."""
+        return f"unix:{self._address.socket}" if self._address.socket else self._address.base
 
     async def send(self, call: Call[T], bearer: Secret | None) -> T:
         """What the answer was judged to be.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from oauthbroker.clock import from_iso, to_iso
 from oauthbroker.records import codec
-from oauthbroker.turn import ResumeTarget
+from oauthbroker.turn import ResumeTarget, Turn
 
 EventType = Literal["auth.granted", "auth.denied", "auth.failed", "auth.revoked", "auth.expired"]
 
@@ -34,6 +34,12 @@ class AgentEvent:
         at: datetime,
     ) -> AgentEvent:
         return cls(f"evt-{session_id}-{kind}", kind, target, payload, at)
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that this event starts: the conversation, the origin and the auth of the one that asked."""
+        target = self.target
+        return Turn(target.agent_name, target.instance_key, target.swarm_ref, target.origin, target.auth)
 
     def to_json(self) -> dict[str, Any]:
         """As consumers see it: the resume target's fields beside type and payload."""

@@ -79,7 +79,7 @@ async def test_its_own_tests_pass_against_a_real_broker(
         ):
             _, key = await house.broker.api_keys.create("typescript", ["runtime", "operator"])
             canaries.add(key, "API key")
-            env = {"OAUTHBROKER_URL": url, "OAUTHBROKER_KEY": key.reveal(), "PERSON_URL": agrees}
+            env = {"OAUTHBROKER_URL": url, "OAUTHBROKER_API_KEY": key.reveal(), "PERSON_URL": agrees}
             files = sorted(str(file.relative_to(HOME)) for file in (HOME / "build" / "test").glob("*.test.js"))
             said = await node("--test", "--test-reporter=tap", *files, **env)
             canaries.look(said, "what Node printed")

@@ -25,9 +25,9 @@ export function createRuntime(options: RuntimeOptions): Runtime {
   return new Runtime(new Wire(options), options.key === undefined ? undefined : checkedBearer(options.key));
 }
 
-/** The same from OAUTHBROKER_URL and OAUTHBROKER_KEY. */
+/** The same from OAUTHBROKER_URL and OAUTHBROKER_API_KEY. */
 export function createRuntimeFromEnv(env: Record<string, string | undefined> = environment()): Runtime {
-  const key = env["OAUTHBROKER_KEY"];
+  const key = env["OAUTHBROKER_API_KEY"];
   return createRuntime({ baseUrl: needed(env, "OAUTHBROKER_URL"), ...(key ? { key } : {}) });
 }
 

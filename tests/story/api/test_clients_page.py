@@ -1,0 +1,87 @@
+"""docs/clients.md runs: its functions, in one namespace, against a broker whose API is served."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.apps import ToolAuth
+from oauthbroker.client import AuthorizationRequired, OAuth, Ready, Runtime
+from oauthbroker.settings import Settings
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests.house import BASE, House, global_app, running, turn
+from tests.story.api.clients import listening
+
+PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
+TOOLS: dict[str, tuple[ToolAuth, ...]] = {"Tool/slack": (ToolAuth("slack-bot"),)}
+
+
+@pytest.fixture
+def page() -> dict[str, Any]:
+    """The page's functions. `call_slack` says 401 to every token, once."""
+    refused: set[str] = set()
+
+    async def call_slack(token: str, said: str) -> int:
+        known = token in refused
+        refused.add(token)
+        return 200 if known else 401
+
+    space: dict[str, Any] = {"call_slack": call_slack}
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL):
+        exec(compile(block, str(PAGE), "exec"), space)  # noqa: S102 - that is what is tested
+    return space
+
+
+@pytest.fixture
+async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[tuple[House, str]]:
+    app = global_app(identity_provider, "slack-bot", scopes=("chat:write", "channels:read"))
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        host = f"127.0.0.1:{door.getsockname()[1]}"
+        settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
+        async with (
+            running(identity_provider, [app], clock=test_clock, tools=TOOLS, settings=settings) as house,
+            listening(house.broker.doors.api, door) as url,
+        ):
+            yield house, url
+
+
+async def test_the_runtime_and_the_tool_of_the_page_live_the_whole_story(
+    house: tuple[House, str], page: dict[str, Any], canaries: Canaries
+) -> None:
+    broker, (_, key) = house[0].broker, await house[0].broker.api_keys.create("runtime", ["runtime"])
+    canaries.add(key, "API key")
+    seen: list[Any] = []
+
+    async def run_tool(env: dict[str, str]) -> None:
+        assert {"OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN"} == env.keys()
+        async with OAuth.from_env(env=env) as oauth:
+            seen.append(await page["post"](oauth, "hello"))
+            assert await page["with_less"](oauth)
+
+    async with Runtime(house[1], key) as runtime:
+        block = await page["run_turn"](runtime, turn(), run_tool)
+        [asked] = seen
+        assert isinstance(asked, AuthorizationRequired)
+        assert asked.authorization_url == block["items"][0]["authorizationUrl"]
+        await house[0].connect(asked)
+        assert "too late" == await page["say_no"](runtime, asked.auth_session_id)
+        assert "requestInvalid" == await page["say_no"](runtime, "not a session")
+
+        async def work(of: Any, event: Any) -> None:
+            assert (turn(), "auth.granted") == (of, event.type)
+            assert await page["run_turn"](runtime, of, run_tool) is None
+            raise RuntimeError("not today")
+
+        with pytest.raises(RuntimeError, match="not today"):
+            await asyncio.wait_for(page["serve_agent"](runtime, "planner", work), 20)
+    assert isinstance(seen[1], Ready)  # a newer one, since Slack had refused the first
+    house[0].clock.advance(60)
+    again = await broker.events.lease("planner")
+    assert again is not None
+    assert 2 == again.attempt
