@@ -182,6 +182,18 @@ def starts_anew(keys: AuditKeys, line: Line) -> bool:
     return isinstance(after, str) and keys.follows(after.encode(), line)
 
 
+def last_of(keys: AuditKeys, before: bytes, block: bytes) -> Head | None:
+    """Where the chain stands after these lines; None unless each of them is an entry that follows the one before."""
+    *lines, rest = block.split(b"\n")
+    head = None
+    for raw in lines:
+        line = parse(raw)
+        if line is None or _LOG_TYPE in line.body or not keys.follows(before, line):
+            return None
+        before, head = line.mac, line.head
+    return None if rest else head
+
+
 @dataclass(frozen=True, slots=True)
 class Tail:
     """The end of a file: its last genuine line, what it says of the log, and the bytes after it that are not ours."""

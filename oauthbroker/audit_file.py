@@ -30,6 +30,7 @@ from oauthbroker.audit_chain import (
     LogRotated,
     LogTorn,
     Tail,
+    last_of,
     log_rest,
     next_line,
 )
@@ -42,6 +43,7 @@ from oauthbroker.audit_folder import (
     numbers,
     open_log,
     open_to_read,
+    read,
     tail_of,
     unlock,
 )
@@ -49,6 +51,7 @@ from oauthbroker.errors import BrokerError, Code
 
 MOST_BYTES = 64 * 1024 * 1024
 _UNKNOWN = -1
+_NEWS = 64 * 1024  # bytes of others that are worth reading line by line
 Tell = Callable[..., None]
 
 
@@ -131,7 +134,7 @@ class AuditFile:
                 return False
         try:
             end = os.lseek(self._descriptor, 0, os.SEEK_END)
-            if end != self._end or end >= self._most:
+            if (end != self._end or end >= self._most) and not self._read_on(end):
                 self._settle(at)
             self._add(rest, at)
         finally:
@@ -160,7 +163,17 @@ class AuditFile:
     def _add_words(self, entry: LogEntry, at: datetime, *, seq: int | None = None, before: bytes = b"") -> None:
         self._add(log_rest(entry), at, seq=seq, before=before)
 
-    # What follows is off the warm path: somebody else wrote, rotated or cut the log, or we have just come.
+    def _read_on(self, end: int) -> bool:
+        """Whether others have just added lines to ours; then the chain stands at the last of them."""
+        if self._end < 0 or not 0 < end - self._end <= _NEWS or end >= self._most:
+            return False
+        found = last_of(self.keys, self._mac, read(self._descriptor, self._end, end - self._end))
+        if found is None:
+            return False
+        self._head, self._end = found, end
+        return True
+
+    # What follows is off the warm path: somebody rotated or changed the log, died over it, or we have just come.
 
     def _settle(self, at: datetime) -> None:
         """The chain's head as it is now, at the end of the file that bears the name; holds that file's lock then."""

@@ -250,6 +250,26 @@ async def test_lines_that_somebody_appended_are_told_of_by_the_next_writer(tmp_p
     assert "told:foreign" in kinds(await verdict(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "forge", [lambda line: line.replace(b'"seq":3', b'"seq":4'), lambda line: line[:60], lambda _: b"\n"]
+)
+async def test_a_running_broker_does_not_take_a_line_of_somebody_else_for_one_of_ours(
+    tmp_path: Path, forge: Callable[[bytes], bytes]
+) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    log.write(ENTRY, AT)
+    log.write(ENTRY, AT)
+    forged = forge(active(tmp_path).read_bytes().splitlines(keepends=True)[-1])
+    with active(tmp_path).open("ab") as file:
+        file.write(forged)
+    log.write(ENTRY, AT)
+    log.close()
+    found = await verdict(tmp_path)
+    whole = forged.endswith(b"\n")
+    assert (not whole, not whole) == (found.sound, found.torn == 1)
+    assert ("told:foreign" in kinds(found)) is whole
+
+
 def test_a_process_that_was_stopped_while_it_held_the_log_does_not_hold_the_house_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
