@@ -62,13 +62,15 @@ async def probing(settings: Settings, clock: Clock) -> AsyncIterator[Probe]:
 
 @dataclass(slots=True)
 class Probe:
-    """One round of questions; every address is asked once. `skews`: by how many seconds providers' clocks are ahead."""
+    """One round of questions: every address is asked once, and a host that cannot be reached only until that is known.
+    `skews`: by how many seconds providers' clocks are ahead."""
 
     transport: Transport
     clock: Clock
     limits: Limits
     skews: list[float] = field(default_factory=list)
     _asked: dict[str, asyncio.Task[Asked]] = field(default_factory=dict)
+    _gone: dict[str, str] = field(default_factory=dict)
     _row: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def providers(self, apps: Iterable[OAuthApp]) -> list[Finding]:
@@ -87,7 +89,9 @@ class Probe:
 
     async def _provider(self, app: OAuthApp) -> list[Finding]:
         learned, found = await self._issuer(app)
-        asked = {name: await self._ask(url) for name, url in _addresses(app.endpoints, learned).items()}
+        addresses = _addresses(app.endpoints, learned)
+        answers = await asyncio.gather(*map(self._ask, addresses.values()))
+        asked = dict(zip(addresses, answers, strict=True))
         troubles = {it.trouble: [name for name in asked if asked[name].trouble == it.trouble] for it in asked.values()}
         found += [_silent(app, names, trouble) for trouble, names in troubles.items() if trouble]
         found += [_unwell(app, name, it) for name, it in asked.items() if it.status is not None and it.status >= 500]
@@ -96,7 +100,7 @@ class Probe:
             found.append(Finding("providers", "failure", f"Its key set is of no use: {flaw}.", _ADDRESS_TODO, app.name))
         if found:
             return found
-        hosts = sorted({urlsplit(url).netloc for url in _addresses(app.endpoints, learned).values()})
+        hosts = sorted({urlsplit(url).netloc for url in addresses.values()})
         return [
             Finding(
                 "providers",
@@ -148,14 +152,18 @@ class Probe:
         return await self._asked[url]
 
     async def _send(self, url: str) -> Asked:
-        limits = self.limits
+        limits, host = self.limits, urlsplit(url).netloc
         try:
             async with self._row:
+                if host in self._gone:
+                    return Asked(trouble=self._gone[host])
                 request = Request("GET", url)
                 answer = await self.transport.send(
                     request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes
                 )
         except TransportFailed as failed:
+            if not failed.sent:
+                self._gone[host] = failed.note
             return Asked(trouble="" if failed.note == TOO_LARGE else failed.note)
         except BrokerError as error:
             return Asked(trouble=error.note or error.code.value)

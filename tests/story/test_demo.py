@@ -42,6 +42,13 @@ def test_auto_plays_the_whole_story_and_its_last_line_is_json(tmp_path: Path):
     assert sorted(told) == told
 
 
+def test_with_json_stdout_has_the_ending_and_the_story_is_told_aside(tmp_path: Path):
+    done = command("demo", "--auto", "--json", cwd=tmp_path)
+    assert 0 == done.code
+    assert {"status": "ready", "event": "auth.granted", "tool": TOOL} == json.loads(done.out)
+    assert "ready: a token" in done.err
+
+
 @pytest.mark.case("89")
 def test_nothing_secret_is_printed_or_lies_in_the_folder(tmp_path: Path):
     """The provider marks every code, token and client secret that it makes."""

@@ -86,8 +86,10 @@ def test_every_shell_has_a_script(tmp_path: Path, shell: str):
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_get_the_same_words(tmp_path: Path, shell: str):
-    asked = {"_OAUTHBROKER_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "oauthbroker grants rev"}
-    done = command(cwd=tmp_path, _TYPER_COMPLETE_FISH_ACTION="get-args", **asked)
+    done = command(
+        cwd=tmp_path, _OAUTHBROKER_COMPLETE=f"complete_{shell}", _TYPER_COMPLETE_ARGS="oauthbroker grants rev",
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+    )  # fmt: skip
     assert "revoke" in done.out
     assert "list" not in done.out.split()
 

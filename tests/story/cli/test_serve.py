@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import socket
@@ -199,3 +200,20 @@ def test_help_loads_neither_cryptography_nor_a_server(tmp_path: Path):
     assert "loaded []" == done.stdout.splitlines()[-1]
     for word in ("init", "check", "secrets", "serve", "grants", "demo"):
         assert f"{word} " in done.stdout
+
+
+def test_with_json_it_says_once_where_it_serves(ready: Desk):
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "serve", "--json"], cwd=ready.folder, env=environment(),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(5)]
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert {"url": ready.base, "pid": process.pid, "workers": 1} == json.loads("".join([*said, rest]))
+    assert 0 == process.returncode

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -22,11 +24,11 @@ pytestmark = pytest.mark.slow
 class Terminal:
     """A pseudo-terminal with one command in it."""
 
-    def __init__(self, desk: Desk, *words: str) -> None:
+    def __init__(self, desk: Desk, *words: str, **env: str) -> None:
         self._desk = desk
         self._ours, theirs = pty.openpty()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words], cwd=desk.folder, env=environment(TERM="dumb"),
+            [sys.executable, "-c", MAIN, *words], cwd=desk.folder, env=environment(**{"TERM": "dumb", **env}),
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
         )  # fmt: skip
         os.close(theirs)
@@ -66,8 +68,8 @@ class Terminal:
 
 
 @contextmanager
-def at_terminal(desk: Desk, *words: str) -> Iterator[Terminal]:
-    terminal = Terminal(desk, *words)
+def at_terminal(desk: Desk, *words: str, **env: str) -> Iterator[Terminal]:
+    terminal = Terminal(desk, *words, **env)
     try:
         yield terminal
     finally:
@@ -89,6 +91,24 @@ def test_a_secret_is_typed_twice_and_never_seen(desk: Desk, idp: IdentityProvide
     assert 0 == desk.type("grants", "list").code
 
 
+@pytest.mark.parametrize("no_color", [True, False])
+def test_a_table_is_drawn_within_the_width_and_in_colour_where_that_is_wanted(
+    desk: Desk, idp: IdentityProvider, no_color: bool
+):
+    """Nothing is cut: what is too long for its column goes on below. In a pipe the same list is plain."""
+    desk.ready_to_serve(idp)
+    desk.connect("alice", idp)
+    more = {"TERM": "xterm-256color", "COLUMNS": "80"} | ({} if no_color else {"NO_COLOR": ""})
+    with at_terminal(desk, "grants", "list", **more) as terminal:
+        assert 0 == terminal.end(), terminal.screen
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.screen)
+    assert all(len(line) <= 80 for line in plain.splitlines())
+    assert "idp:user:U234567" in plain
+    assert "─" in plain
+    assert ("\x1b[32m" in terminal.screen) is not no_color, "the state is green"
+    assert "─" not in desk.type("grants", "list").out
+
+
 @pytest.mark.parametrize(("answer", "code", "state"), [("n", 2, "live"), ("y", 0, "revoked")])
 def test_revoking_asks_first(desk: Desk, idp: IdentityProvider, answer: str, code: int, state: str):
     desk.ready_to_serve(idp)
@@ -98,3 +118,19 @@ def test_revoking_asks_first(desk: Desk, idp: IdentityProvider, answer: str, cod
         terminal.type(answer)
         assert code == terminal.end(), terminal.screen
     assert f" {state} " in desk.type("grants", "list").out
+
+
+def test_an_import_shows_how_far_it_is_to_who_watches_and_to_nobody_else(desk: Desk, idp: IdentityProvider):
+    desk.ready_to_serve(idp)
+    lines = [
+        {"app": "mail", "subject": f"idp:user:N{number}", "refreshToken": f"refresh-{number}"} for number in (1, 2)
+    ]
+    path = desk.folder / "lines.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.chmod(0o600)
+    with at_terminal(desk, "grants", "import", str(path), TERM="xterm-256color") as terminal:
+        assert 0 == terminal.end(), terminal.screen
+    assert "written" in terminal.screen
+    assert "2/2" in terminal.screen
+    done = desk.type("grants", "import", str(path))
+    assert "2/2" not in done.out + done.err

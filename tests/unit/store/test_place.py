@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store import place
+from oauthbroker.store import fs, place
 from oauthbroker.store.place import Flaw, file_system, flaws, locks_exclude, room_at
 from oauthbroker.store.read_only import ReadOnlyFs, look_at
 from oauthbroker.testing import TestClock
@@ -50,7 +50,7 @@ def test_where_the_system_does_not_tell_nothing_is_claimed(tmp_path: Path, monke
 def test_locks_are_tried_on_a_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert locks_exclude(tmp_path) in {True, None}
     assert [] == list(tmp_path.iterdir())
-    monkeypatch.setattr(place.Fs, "try_lock", lambda *_: True)
+    monkeypatch.setattr(fs.Fs, "try_lock", lambda *_: True)
     assert locks_exclude(tmp_path) in {False, None}
 
 
@@ -85,7 +85,7 @@ async def test_every_flaw_is_named_at_once(tmp_path: Path):
 
 def test_files_of_somebody_else_are_flaws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "data").mkdir(0o700)
-    monkeypatch.setattr(place.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert [Flaw("data", "owned by somebody else")] == list(flaws(tmp_path))
 
 

@@ -1,0 +1,131 @@
+"""Moving house: whatever grants a broker has, another one that takes them over serves the same tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oauthbroker import Ready
+from oauthbroker.audit import GrantImported
+from oauthbroker.clock import to_iso
+from oauthbroker.import_lines import Incoming, judge
+from oauthbroker.records import Grant
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.house import SCOPES, House, global_app, running, turn, user_app
+
+PEOPLE = ("idp:user:U1", "idp:user:U2", "idp:user:가")
+TEAMS = ("idp:team:T1", "idp:team:T2")
+SECRET = st.text("abcXYZ019-._~+/=", min_size=24, max_size=40)
+PAIR = st.sampled_from([*(("mail", who) for who in PEOPLE), *(("team", who) for who in TEAMS)])
+LIFE = st.integers(min_value=-7200, max_value=90 * 86400)
+FACTS = st.tuples(SECRET, SECRET, LIFE, st.sets(st.sampled_from(SCOPES)))
+
+
+def exported(grant: Grant) -> dict[str, Any]:
+    token = grant.token
+    assert token is not None
+    assert token.refresh_token is not None
+    line: dict[str, Any] = {
+        "app": grant.app,
+        "subject": grant.subject,
+        "refreshToken": token.refresh_token.reveal(),
+        "scopes": list(grant.scopes),
+        "grantedAt": to_iso(grant.created_at),
+    }
+    if token.access_token and token.expires_at is not None:
+        line |= {"accessToken": token.access_token.reveal(), "expiresAt": to_iso(token.expires_at)}
+    return line
+
+
+def judged(house: House, lines: list[dict[str, Any]]) -> list[Incoming]:
+    stream = io.BytesIO("\n".join(map(json.dumps, lines)).encode())
+    found = judge(stream, house.broker.bundle.apps, house.clock.now())
+    assert [] == found.flaws
+    return found.incoming
+
+
+async def taken(house: House, lines: list[dict[str, Any]]) -> list[str]:
+    return [await house.broker.grants.importing.take(incoming) for incoming in judged(house, lines)]
+
+
+async def everything(house: House) -> list[dict[str, Any]]:
+    lines = [exported(held.record) async for held in house.repository.grants()]
+    return sorted(lines, key=lambda line: (line["app"], line["subject"]))
+
+
+async def served(house: House, line: dict[str, Any]) -> str | None:
+    """What a tool gets that asks for what was granted; None where it must wait or renew."""
+    mode = {"user": None, "team": None} | {"user" if line["app"] == "mail" else "team": line["subject"]}
+    result = await house.ask(line["app"], line["scopes"], turn(**mode), min_ttl_seconds=0)
+    return result.access_token.reveal() if isinstance(result, Ready) else None
+
+
+def line_of(pair: tuple[str, str], facts: tuple[str, str, int, set[str]], clock: TestClock) -> dict[str, Any]:
+    refresh, access, life, scopes = facts
+    return {
+        "app": pair[0],
+        "subject": pair[1],
+        "refreshToken": refresh,
+        "accessToken": access,
+        "expiresAt": to_iso(clock.now() + timedelta(seconds=life)),
+        "scopes": [scope for scope in SCOPES if scope in scopes],
+        "grantedAt": to_iso(clock.now() - timedelta(days=3)),
+    }
+
+
+async def _moves(idp: IdentityProvider, made: dict[tuple[str, str], tuple[str, str, int, set[str]]]) -> None:
+    apps = [user_app(idp), global_app(idp)]
+    clock = TestClock()
+    lines = sorted((line_of(*item, clock) for item in made.items()), key=lambda line: (line["app"], line["subject"]))
+    async with (
+        running(idp, apps, clock=clock, background=False) as old,
+        running(idp, apps, clock=clock, background=False) as new,
+    ):
+        assert ["imported"] * len(lines) == await taken(old, lines)
+        assert lines == await everything(old)
+        assert ["imported"] * len(lines) == await taken(new, await everything(old))
+        assert ["there"] * len(lines) == await taken(new, await everything(old))
+        assert await everything(old) == await everything(new)
+        for line in lines:
+            alive = made[line["app"], line["subject"]][2] > 0
+            first, second = await served(old, line), await served(new, line)
+            assert first == second == (line["accessToken"] if alive else None)
+        assert len(lines) == sum(isinstance(entry, GrantImported) for entry in new.audit.entries)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(PAIR, FACTS, max_size=5))
+def test_the_same_tokens_are_served_after_a_move(
+    identity_provider: IdentityProvider, made: dict[tuple[str, str], tuple[str, str, int, set[str]]]
+) -> None:
+    asyncio.run(_moves(identity_provider, made))
+
+
+async def test_an_import_pins_what_a_login_would_have_pinned(identity_provider: IdentityProvider) -> None:
+    """So that a later login of somebody else is refused as it would be otherwise."""
+    apps = [user_app(identity_provider), global_app(identity_provider)]
+    async with running(identity_provider, apps, background=False) as house:
+        await house.connected("team", of=turn())
+        by_login = await house.grant("team", "idp:team:T111")
+        assert by_login is not None
+        lines = [
+            {"app": "team", "subject": "idp:team:T222", "refreshToken": "r-1"},
+            {"app": "mail", "subject": "idp:user:U1", "refreshToken": "r-2", "account": "U1"},
+            {"app": "mail", "subject": "idp:user:U2", "refreshToken": "r-3"},
+        ]
+        await taken(house, lines)
+        team = await house.grant("team", "idp:team:T222")
+        known, unknown = await house.grant("mail", "idp:user:U1"), await house.grant("mail", "idp:user:U2")
+        assert team is not None
+        assert known is not None
+        assert unknown is not None
+        assert by_login.account == (identity_provider.issuer, "idp:team:T111")
+        assert team.account == (identity_provider.issuer, "idp:team:T222")
+        assert known.account == (identity_provider.issuer, "U1")
+        assert unknown.account is None, "the next login pins it"
