@@ -68,12 +68,10 @@ def render_connections(desk: Desk, overview: Overview, *, done: str = "") -> Pag
 
 def render_disconnect(desk: Desk, connection: Connection) -> Page:
     """The question before a connection ends."""
-    app = connection.app
     words = desk.words(
-        title=plain_phrase(desk.text.disconnect_title, app=app.display_name),
+        title=plain_phrase(desk.text.disconnect_title, app=connection.app.display_name),
         card=_card(desk, connection),
         it=connection,
-        provider=brand_of(app.provider) or app.display_name,
     )
     return Page(render("connections_disconnect.html", desk.locale, **words), 200, desk.locale, "same-origin")
 

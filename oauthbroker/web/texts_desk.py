@@ -64,6 +64,7 @@ class DeskTexts:
     disconnect_lead: str
     disconnect_shared: str
     disconnect_then: str
+    disconnect_untold: str
     disconnect_button: str
     keep_button: str
     done_disconnected: str
@@ -122,7 +123,8 @@ EN = DeskTexts(
     disconnect_title="Disconnect {app}?",
     disconnect_lead="Agents can no longer use {app} for you, from this moment on.",
     disconnect_shared="This connection is shared: it ends for everybody.",
-    disconnect_then="{provider} is told that access has ended. Nothing that agents made there is deleted.",
+    disconnect_then="The service is told that access has ended. Nothing that agents made there is deleted.",
+    disconnect_untold="This service cannot be told. To end the access there too, remove it in your account's settings.",
     disconnect_button="Disconnect",
     keep_button="Keep it",
     done_disconnected="Disconnected. Agents can no longer use it.",
@@ -181,7 +183,8 @@ KO = DeskTexts(
     disconnect_title="{app} 연결을 해제할까요?",
     disconnect_lead="지금부터 에이전트가 나를 위해 {app}을(를) 사용할 수 없습니다.",
     disconnect_shared="공용 연결이므로 모두에게서 해제됩니다.",
-    disconnect_then="{provider}에 접근이 끝났음을 알립니다. 에이전트가 그곳에 만든 것은 삭제되지 않습니다.",
+    disconnect_then="서비스에 접근이 끝났음을 알립니다. 에이전트가 그곳에 만든 것은 삭제되지 않습니다.",
+    disconnect_untold="이 서비스에는 알릴 방법이 없습니다. 서비스의 계정 설정에서도 접근을 제거하십시오.",
     disconnect_button="연결 해제",
     keep_button="유지",
     done_disconnected="연결이 해제되었습니다. 에이전트가 더 이상 사용할 수 없습니다.",
