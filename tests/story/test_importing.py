@@ -8,6 +8,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -99,6 +100,7 @@ async def _moves(idp: IdentityProvider, made: dict[tuple[str, str], tuple[str, s
         assert len(lines) == sum(isinstance(entry, GrantImported) for entry in new.audit.entries)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(PAIR, FACTS, max_size=5))
 def test_the_same_tokens_are_served_after_a_move(
