@@ -62,6 +62,7 @@ async def face(request: pytest.FixtureRequest, stage: Stage) -> AsyncIterator[Fa
         yield face
 
 
+@pytest.mark.rule("12.5.1-5", "12.5.2", "12.5.6-7", "12.5.8")
 async def test_the_whole_story_from_a_link_to_a_token_that_was_refused(stage: Stage, face: Face) -> None:
     assert await face.pending() is None
     asked = await face.ask("OAuthApp/mail", ["read"])
@@ -121,6 +122,7 @@ async def test_what_is_refused_has_the_same_code_everywhere(face: Face, request_
     assert failed.message
 
 
+@pytest.mark.case("81")
 async def test_a_request_of_another_form_is_refused_alike(face: Face) -> None:
     for request in ({}, {"oauthAppRef": "OAuthApp/mail", "subject": ALICE}, {"oauthAppRef": 1}):
         assert "requestInvalid" == (await face.ask_as_specified(request))["error"]["code"]
@@ -147,6 +149,7 @@ async def test_an_event_that_is_given_back_comes_again(stage: Stage, face: Face)
     assert await face.ack(second)
 
 
+@pytest.mark.case("79")
 async def test_a_token_of_a_turn_that_is_over_is_told_so_and_nothing_more(stage: Stage) -> None:
     async with Runtime(stage.url, stage.key) as runtime:
         async with runtime.turn(turn(), tools=["Tool/mail"]) as begun:
@@ -206,6 +209,7 @@ async def test_what_operators_do_is_the_same_over_the_api(stage: Stage) -> None:
         assert until > stage.house.clock.now()
 
 
+@pytest.mark.case("79")
 async def test_a_key_is_no_turn_and_a_turn_no_key(stage: Stage) -> None:
     async with OAuth(stage.url, stage.key) as oauth:
         failed = await oauth.get_access_token("mail")

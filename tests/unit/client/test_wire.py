@@ -25,6 +25,7 @@ async def ask(url: str, seconds: float = 30) -> Any:
         return await oauth.get_access_token("mail")
 
 
+@pytest.mark.rule("12.5.1-1")
 async def test_a_token_call_is_the_specifications_request_with_the_turn_token() -> None:
     async with fake_broker(says(200, READY)) as fake, OAuth(fake.url, TURN_TOKEN) as oauth:
         ready = await oauth.get_access_token("OAuthApp/mail", ["read"], 60, switch_account=True)
@@ -264,6 +265,8 @@ def test_from_env_names_what_is_missing() -> None:
     assert "Runtime(Wire(http://127.0.0.1))" == repr(Runtime.from_env(env=both))
 
 
+@pytest.mark.case("89", "92")
+@pytest.mark.rule("12.5.3-2")
 async def test_no_token_is_in_a_log_a_repr_an_exception_or_an_address(canaries: Canaries) -> None:
     """The sweep of every test hears the logs at their finest; here there is something to find."""
     token = "oabt." + "c" * 22 + "." + "Kx3" * 14 + "A"
