@@ -137,6 +137,22 @@ async def test_two_confirms_at_once_redeem_once(house: House) -> None:
     assert 1 == house.idp.count("token")
 
 
+@pytest.mark.case("12")
+async def test_two_processes_that_hear_it_at_once_redeem_once(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+) -> None:
+    stores = [file_store(tmp_path, test_clock) for _ in range(2)]
+    async with (
+        parking(identity_provider, test_clock, "runtimeConfirm", store=stores[0]) as one,
+        parking(identity_provider, test_clock, "runtimeConfirm", store=stores[1]) as other,
+    ):
+        handle = handle_on(await came_back(one, await one.ask_link(of=of_alice()), one.browser()))
+        said = (house.broker.confirm(handle, ALICE) for house in (one, other) for _ in range(5))
+        answers = await asyncio.gather(*said, return_exceptions=True)
+        assert [SessionOutcome("completed")] == [each for each in answers if isinstance(each, SessionOutcome)]
+        assert 1 == identity_provider.count("token")
+
+
 async def test_a_right_and_a_wrong_word_at_once_have_one_winner(house: House) -> None:
     handle = handle_on(await came_back(house, await house.ask_link(of=of_alice()), house.browser()))
     said = (house.broker.confirm(handle, subject) for subject in (MALLORY, ALICE))
