@@ -174,7 +174,9 @@ class Events:
 
     async def settle(self, agent: str, event_id: str, lease: str, *, done: bool) -> bool:
         """`ack` (done) or `nack` by what a delivery is known by elsewhere. False when the lease does not hold."""
-        return await (self._queues.ack if done else self._queues.nack)(agent, event_id, lease)
+        settled = await (self._queues.ack if done else self._queues.nack)(agent, event_id, lease)
+        self._bell.ring()  # the conversation's next event may be free now
+        return settled
 
     async def unsettled(self, agent: str, leases: Collection[str]) -> set[str]:
         """Those of the leases that still hold."""

@@ -51,7 +51,8 @@ def build_web(
     metrics: Metrics,
 ) -> Web:
     """`pages` and `api` say which routes there are; each is asked again after the configuration has changed."""
-    parts = (tuple(pages), tuple(api), (*pages, *(each for each in api if each not in pages)))
+    both = (*api, *(each for each in pages if each not in api))  # the API is called a thousand times for each page
+    parts = (tuple(pages), tuple(api), both)
     hosts = allowed_hosts(settings.public_base_url, settings.allowed_hosts)
     of_api = hosts | own_hosts(settings.api_host, settings.api_port) if settings.api_port else hosts
     first, second, third = (

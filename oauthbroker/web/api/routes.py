@@ -32,6 +32,6 @@ def _route(path: str, operations: dict[str, Operation], endpoint: Endpoint) -> R
     return made
 
 
-def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, str]:
-    """`/v1/auth-sessions/confirm` before `/v1/auth-sessions/{id}`."""
-    return ("{" in path[0], path[0])
+def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, bool, str]:
+    """`/v1/auth-sessions/confirm` before `/v1/auth-sessions/{id}`; what is called most is found first."""
+    return ("{" in path[0], not path[0].startswith("/v1/tokens"), path[0])
