@@ -60,9 +60,11 @@ class Doctor:
     forecast: Forecast = field(default_factory=lambda: Forecast((), {}))
 
     async def here(self) -> list[Finding]:
-        """Everything that needs no network."""
+        """Everything that needs no network; without a Broker resource nobody knows where to look."""
+        found = await guarded("configuration", self._configuration)
+        if self.settings is None:
+            return found
         steps: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [
-            ("configuration", self._configuration),
             ("keys", self._keys),
             ("permissions", self._permissions),
             ("disk", self._disk),
@@ -74,7 +76,7 @@ class Doctor:
             ("grants", self._grants),
             ("forecast", self._forecast),
         ]
-        return [finding for check, step in steps for finding in await guarded(check, step)]
+        return [*found, *[finding for check, step in steps for finding in await guarded(check, step)]]
 
     async def away(self) -> list[Finding]:
         """What takes the network: every provider, our own public address, and the clocks of those that answered."""
@@ -109,7 +111,7 @@ class Doctor:
         except ConfigRefused as refused:
             problems = refused.problems
         found = [
-            Finding("configuration", "failure", f"{problem.what}.", f"{problem.todo.capitalize()}.", str(problem.place))
+            Finding("configuration", "failure", sentence(problem.what), sentence(problem.todo), str(problem.place))
             for problem in problems[:MOST_NAMED]
         ]
         if len(problems) > MOST_NAMED:
@@ -143,8 +145,7 @@ class Doctor:
         found = list(flaws(Path(root)))
         todo = "Look who did that, then mend owner and mode: docs/operations.md, Permissions."
         findings = [
-            Finding("permissions", "failure", f"{it.what}.".capitalize(), todo, shown(it.path))
-            for it in found[:MOST_NAMED]
+            Finding("permissions", "failure", sentence(it.what), todo, shown(it.path)) for it in found[:MOST_NAMED]
         ]
         if len(found) > MOST_NAMED:
             findings.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo))
@@ -200,7 +201,7 @@ class Doctor:
     def _missing(self, app: str, what: str, todo: str) -> Finding:
         """A variable may be set where the broker runs; a secret of the store may not."""
         light: checkup.Light = "warning" if "environment" in what else "failure"
-        return Finding("secrets", light, f"{what[0].upper()}{what[1:]}.", f"{todo[0].upper()}{todo[1:]}.", app)
+        return Finding("secrets", light, sentence(what), sentence(todo), app)
 
     def _doubts(self, name: str) -> list[Finding]:
         draft = self.loaded.apps[name] if self.loaded is not None else None
@@ -269,6 +270,10 @@ class Doctor:
     def _facts(self) -> dict[str, AppFacts]:
         known = presets()
         return {name: AppFacts.of(app, known.get(app.provider)) for name, app in self.apps.items()}
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 async def guarded(check: Check, step: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:

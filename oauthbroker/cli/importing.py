@@ -59,6 +59,8 @@ def run(config: Path, file: str, app: str | None, *, dry_run: bool, replace: boo
     if judged.flaws:
         _refuse(judged)
     incoming, figures = judged.incoming, Figures()
+    if not incoming:
+        typer.echo("There are no lines in it.", err=True)
     if dry_run:
         asyncio.run(_foresee(loaded, incoming, figures, replace=replace))
         _tell(incoming, figures, dry_run=True, verify=False, as_json=as_json)

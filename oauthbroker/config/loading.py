@@ -107,13 +107,14 @@ def load(path: Path | str) -> Loaded:
 def load_settings(path: Path | str) -> Settings:
     """What the Broker resource says, whatever is wrong with the rest: for a look at a house whose apps are refused.
 
-    Raises ConfigRefused with what is wrong with that one.
+    Raises ConfigRefused with what is wrong with that one, or where nothing can be read at all.
     """
-    bundle, ignored, problems = Path(path), Problems(), Problems()
-    documents = [
-        it for it in read_bundle(bundle, ignored) if isinstance(it.data, dict) and it.data.get("kind") == "Broker"
-    ]
-    resources = [it for document in documents if (it := written(document, problems)) is not None]
+    bundle, rest, problems = Path(path), Problems(), Problems()
+    documents = read_bundle(bundle, rest)
+    if not documents:
+        rest.raise_if_any()
+    brokers = [it for it in documents if isinstance(it.data, dict) and it.data.get("kind") == "Broker"]
+    resources = [it for document in brokers if (it := written(document, problems)) is not None]
     broker: Written[BrokerSpec] | None = next(iter(_of(resources, "Broker")), None)
     settings = settings_of(broker, bundle)
     if broker is not None:

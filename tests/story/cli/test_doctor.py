@@ -174,6 +174,7 @@ def test_without_any_configuration_it_says_so(desk: Desk):
     assert [("configuration", True)] == [
         (check, "no such file or folder" in text) for check, text in findings(told, "failure")[:1]
     ]
+    assert [] == findings(told, "ok"), "nothing is claimed of a store that nobody named"
 
 
 def test_a_broken_app_keeps_nobody_from_looking_at_the_store(house: Desk):
