@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BROKEN = 1
 POLL = 0.5  # seconds between two looks at the log
 HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{32})")
+SILENT = {"app", "after", "digest"}  # has a column of its own, or says nothing to a person
 TITLES = ("no", "time", "entry", "app", "who", "details")
 
 app = typer.Typer(help="The audit log: is it sound, and its newest lines.", no_args_is_help=True, add_completion=False)
@@ -148,7 +149,9 @@ async def _show_more(found: list[AuditLine], people: People, *, as_json: bool) -
 
 
 def _row(line: AuditLine, people: People) -> tuple[str, ...]:
-    words = {name: value for name, value in line.fields.items() if name != "app" and value not in {None, False}}
+    words = {
+        name: value for name, value in line.fields.items() if name not in SILENT and value not in {None, False, ""}
+    }
     grant_id, subject = people.of(line)
     if grant_id:
         words["grant"] = grant_id.removeprefix("sha256:")[:12]

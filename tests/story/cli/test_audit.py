@@ -83,6 +83,7 @@ def test_the_tail_joins_a_line_with_the_grant_that_only_the_store_knows(used: De
     rows = [line.split() for line in used.type("audit", "tail").out.splitlines()]
     assert ["no", "time", "entry", "app", "who", "details"] == rows[0]
     assert ALICE in rows[-1]
+    assert ["1", "LogBegan", "-", "file=1"] == [rows[1][0], *rows[1][2:]]
 
 
 def test_a_name_from_hell_does_not_speak_to_the_terminal(used: Desk):
