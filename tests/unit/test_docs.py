@@ -27,6 +27,8 @@ from oauthbroker.metrics import Gauge, Metric, Timing
 from oauthbroker.providers import presets
 from oauthbroker.records import Attempt, Claim, EventType, Renewal, Retired
 from oauthbroker.records.renewal import Ended, Intent
+from oauthbroker.records.use import Use
+from oauthbroker.records.visit import Visit
 from oauthbroker.repository import KINDS, LEASES
 from oauthbroker.results import MESSAGES
 from oauthbroker.secret import Secret
@@ -276,7 +278,7 @@ def test_every_parameter_of_open_broker_is_on_the_embedding_page() -> None:
 
 
 def test_everything_a_broker_can_do_is_on_the_embedding_page() -> None:
-    inside = {"bundle", "confirming", "manager", "consent", "outcomes", "waiting", "clock", "audit", "in_use", "reloading", "checkup", "doors", "loop"}
+    inside = {"people", "bundle", "confirming", "manager", "consent", "outcomes", "waiting", "clock", "audit", "in_use", "reloading", "checkup", "doors", "loop"}
     names = {name for name in dir(oauthbroker.Broker) if not name.startswith("_")} - inside
     assert set() == {name for name in names if not re.search(rf"broker\.{name}\b", text("docs/embedding.md"))}
 
@@ -365,7 +367,8 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     remembered = Retired(now, (Secret("refresh"),), (Secret("access"),))
     full = kit.grant(renewal=renewal, retired=remembered, tell_after=now, token_binding="x")
     parked = kit.session(presses=1, parked=kit.parked(), claim=Claim("me", now, confirmed=True))
-    records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()))
+    visit, use = Visit("l", "admin", now, now, (("user", "u"),)), Use.first("g", "planner", None, now)
+    records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()), visit, use)
     prose = re.sub(r"```.*?```", "", text("store/README.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
     printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5
