@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from oauthbroker.apps import ToolAuth
 from oauthbroker.clock import to_iso
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.secret import Secret
 from oauthbroker.token_request import app_name
 from oauthbroker.turn import Turn, TurnAuth
@@ -53,10 +54,13 @@ async def narrow_turn(call: Call[Narrow, NoParameters, NoParameters]) -> Respons
     """For those who cannot do HMAC themselves. The new token is admitted once, so that its answer tells its end."""
     asked = call.body
     until = None
-    if asked.ttlSeconds is not None:
-        now = call.broker.clock.now().replace(microsecond=0)
-        until = min(now + timedelta(seconds=asked.ttlSeconds), call.guest.expires_at)
+    if asked.ttlSeconds is not None:  # in a token time has whole seconds: it never gets less than was asked for
+        until = (call.broker.clock.now() + timedelta(seconds=asked.ttlSeconds, microseconds=999_999)).replace(
+            microsecond=0
+        )
     apps = None if asked.apps is None else {_name(each): each.scopes for each in asked.apps}
+    if apps is not None and len(apps) != len(asked.apps or ()):
+        raise BrokerError(Code.REQUEST_INVALID, note="an app twice")
     token = narrow(Secret(bearer(call.request)), tool=asked.tool, apps=apps, expires_at=until)
     guest = await call.broker.turns.admit(token.reveal())
     return reply({"turnToken": token.reveal(), "expiresAt": to_iso(guest.expires_at)})

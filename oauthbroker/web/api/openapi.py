@@ -24,6 +24,7 @@ _REF = "#/components/schemas/{model}"
 _JSON, _PROBLEM = "application/json", "application/problem+json"
 _ALWAYS = (Code.RATE_LIMITED, Code.HOST_NOT_ALLOWED, Code.REQUEST_INVALID, Code.STORE_UNAVAILABLE, Code.STORE_LOCKED,
            Code.REQUEST_TIMEOUT, Code.SERVER_BUSY)  # fmt: skip
+_ALSO = {Code.REQUEST_TIMEOUT: (503,)}  # it was we who took too long
 _CALLER = (Code.UNAUTHENTICATED, Code.TURN_ENDED, Code.NOT_ALLOWED)
 _BODY = (Code.REQUEST_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE)
 _SCHEMES: dict[Who, str] = {
@@ -149,7 +150,10 @@ def _without_null(member: dict[str, Any]) -> dict[str, Any]:
 def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
     codes: dict[int, list[Code]] = {}
     for code in codes_of(operation):
-        codes.setdefault(MEANINGS[code].status, []).append(code)
+        for status in (MEANINGS[code].status, *_ALSO.get(code, ())):
+            codes.setdefault(status, []).append(code)
+    if operation.handler is not None:
+        codes[414] = [Code.REQUEST_TOO_LARGE]
     varied = operation.parameters is not m.NoParameters
     if varied:
         codes.setdefault(404, [])
@@ -191,7 +195,7 @@ def _refusal(status: int, codes: list[Code], *, coded: bool) -> dict[str, Any]:
         problem = {"allOf": [problem, words]}
     content: dict[str, Any] = {"schema": problem}
     if codes:
-        content["examples"] = {code.value: {"value": _problem_example(code)} for code in codes}
+        content["examples"] = {code.value: {"value": _problem_example(code, status)} for code in codes}
     made = {
         "description": ", ".join(f"`{code.value}`" for code in codes) or "There is nothing at this address.",
         "content": {_PROBLEM: content},
@@ -203,10 +207,10 @@ def _refusal(status: int, codes: list[Code], *, coded: bool) -> dict[str, Any]:
     return made
 
 
-def _problem_example(code: Code) -> dict[str, Any]:
+def _problem_example(code: Code, status: int) -> dict[str, Any]:
     meaning = MEANINGS[code]
     return {
-        "type": "about:blank", "title": HTTPStatus(meaning.status).phrase, "status": meaning.status,
+        "type": "about:blank", "title": HTTPStatus(status).phrase, "status": status,
         "detail": meaning.en, "code": code.value, "retryable": meaning.retryable,
     }  # fmt: skip
 

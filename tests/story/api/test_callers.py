@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.audit import CallRefused
+from oauthbroker.clock import from_iso
 from oauthbroker.secret import Secret
 from oauthbroker.settings import ApiSocket, Settings, SocketCaller
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -246,3 +247,15 @@ async def test_a_token_is_narrowed_for_who_cannot_do_it_and_never_widened(house:
         Canaries.active().add(one.json()["turnToken"], "turn token")
         many = api.holding(one.json()["turnToken"])
     assert (400, "requestInvalid") == ((no := await many.post("/v1/turn/narrow", {"ttlSeconds": 1})).status, no.code)
+
+
+async def test_a_narrowed_token_lives_as_long_as_was_asked_for_and_no_app_is_named_twice(
+    house: House, api: Callers
+) -> None:
+    house.clock.advance(0.999)
+    turn = await api.turn()
+    one = (await turn.post("/v1/turn/narrow", {"ttlSeconds": 1}, allow=MAY_SHOW)).json()
+    Canaries.active().add(one["turnToken"], "turn token")
+    assert 1 <= (from_iso(one["expiresAt"]) - house.clock.now()).total_seconds() < 2
+    twice = {"apps": [{"oauthAppRef": "mail", "scopes": ["read"]}, {"oauthAppRef": "OAuthApp/mail"}]}
+    assert (400, "requestInvalid") == ((no := await turn.post("/v1/turn/narrow", twice)).status, no.code)
