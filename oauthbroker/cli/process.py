@@ -30,6 +30,16 @@ def harden() -> None:
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
+def make_room(descriptors: int) -> int:
+    """Lets this process open so many files, or as many as it may; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    may = descriptors if hard == unlimited else min(descriptors, hard)
+    if soft != unlimited and soft < may:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (may, hard))
+    return max(may, soft) if soft != unlimited else descriptors
+
+
 def end_with_parent(parent: int) -> None:
     """When process `parent` dies, this one is told to end. Raises Refused where it has died already."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)

@@ -14,12 +14,15 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.broker import Broker
-from oauthbroker.cli.process import calm_libraries, end_with_parent
+from oauthbroker.cli.process import calm_libraries, end_with_parent, make_room
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError
+from oauthbroker.serving.connection import SPARE
 from oauthbroker.serving.doors import Doors
 from oauthbroker.serving.server import Server, broker_served, on_signals
 from oauthbroker.wiring import open_broker
+
+OTHER_FILES = 256  # the store's, the providers', the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ async def serve(
             broker_served(broker, doors, log) as servers,
             _reloading(broker, again),
         ):
+            _make_room(broker, len(servers), log)
             _say_serving(broker, log)
             on_serving()
             if post is not None:
@@ -99,6 +103,14 @@ async def serve(
             cutting = asyncio.create_task(_cut_short(hurry, servers))
         cutting.cancel()
     log.info("stopped")
+
+
+def _make_room(broker: Broker, doors: int, log: FilteringBoundLogger) -> None:
+    """A connection that cannot be accepted for want of a descriptor waits in a queue that nobody reads."""
+    wanted = doors * (broker.bundle.settings.limits.connections + SPARE) + OTHER_FILES
+    may = make_room(wanted)
+    if may < wanted:
+        log.warning("too few file descriptors", limit=may, wanted=wanted)
 
 
 def _say_serving(broker: Broker, log: FilteringBoundLogger) -> None:
