@@ -160,6 +160,7 @@ async def reached(way: Way, broker: Broker, url: str, key: Secret, turn: Turn) -
 @asynccontextmanager
 async def listening(app: Any, door: socket.socket) -> AsyncIterator[str]:
     """Serves an application behind a bound socket, in this event loop; its address."""
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as oauthbroker.serving does
     server = uvicorn.Server(uvicorn.Config(app, **uvicorn_options(), lifespan="off"))
     task = asyncio.create_task(server.serve(sockets=[door]))
     try:
