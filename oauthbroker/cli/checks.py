@@ -125,7 +125,8 @@ class Doctor:
                 self.settings = with_keys(load_settings(self.config), self.env)
             return found
         todo = "Turn it on for real accounts."
-        weaken = sorted(self.loaded.settings.weaken)
+        plain = ["plainHttpPages"] if self._settings.public_base_url.startswith("http:") else []
+        weaken = [*sorted(self.loaded.settings.weaken), *plain]
         found += [Finding("configuration", "warning", f"A check is off: {name}.", todo) for name in weaken]
         apps, tools = len(self.loaded.apps), len(self.loaded.tools)
         return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]

@@ -123,6 +123,7 @@ def test_what_is_wrong_is_said(line: Any, says: str):
     assert [True] == [says in what for what in found], found
 
 
+@pytest.mark.case("90")
 def test_every_flaw_of_every_line_is_told_at_once_and_no_value(canaries: Canaries):
     secret = canaries.mint("refresh token").reveal()
     bad = {"app": "mail", "subject": secret, "refreshToken": f"{secret} ", "scopes": [secret], secret: secret}

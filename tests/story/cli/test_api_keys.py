@@ -72,6 +72,7 @@ def test_stdout_has_the_key_and_nothing_else(ready: Desk, canaries: Canaries):
     )  # fmt: skip
 
 
+@pytest.mark.case("89")
 def test_the_key_is_nowhere_in_the_store(ready: Desk, canaries: Canaries):
     key = made(ready, canaries, "create", "planner", "--role", "operator")["key"].encode()
     assert key.split(b".")[-1] not in b"".join(tree(ready.folder).values())

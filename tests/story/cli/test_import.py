@@ -212,6 +212,7 @@ def test_a_provider_that_is_down_leaves_them_to_be_verified_later(desk: Desk, id
     assert 2 == imported(desk, lines, "--verify")["verified"]
 
 
+@pytest.mark.case("89")
 def test_one_bad_line_and_nothing_is_written(desk: Desk, canaries: Canaries, lines: list[Line]):
     secret = canaries.mint("refresh token").reveal()
     bad = [lines[0], {"app": "other", "subject": "x", "refreshToken": secret}, {"app": "mail", "refreshToken": secret}]
