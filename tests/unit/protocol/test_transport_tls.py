@@ -125,5 +125,5 @@ async def test_the_environment_neither_adds_trust_nor_gets_the_session_keys(trus
 @pytest.mark.case("35")
 def test_no_switch_turns_verification_off():
     """A new parameter has to pass by here: the two there are can only add trust, or allow plain loopback."""
-    assert ["plain_http_loopback", "extra_ca_file"] == list(inspect.signature(Transport).parameters)
+    assert ["plain_http_loopback", "extra_ca_file", "watch"] == list(inspect.signature(Transport).parameters)
     assert not {name for name in Settings.__slots__ if "verify" in name or "tls" in name or "ssl" in name}
