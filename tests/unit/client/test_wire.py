@@ -122,13 +122,19 @@ async def test_a_call_ends_at_its_deadline_however_slow_the_answer(slow: Any) ->
     assert time.monotonic() - begun < 5
 
 
+def nobody() -> tuple[socket.socket, str]:
+    """A port that is ours, where nobody listens: connections are refused."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    return held, f"http://127.0.0.1:{held.getsockname()[1]}"
+
+
 async def test_nobody_there_is_an_answer_after_a_few_tries() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-    clock = TestClock()
+    (held, url), clock = nobody(), TestClock()
     began = clock.monotonic()
     async with OAuth(url, TURN_TOKEN, Options(timeout=30, clock=clock)) as oauth:
         failed = await oauth.get_access_token("mail")
+    held.close()
     assert isinstance(failed, Failed)
     assert (Code.BROKER_UNREACHABLE, True) == (failed.code, failed.retryable)
     assert sum(PAUSES) / 2 <= clock.monotonic() - began <= sum(PAUSES) * 1.5
@@ -175,22 +181,19 @@ async def test_a_turn_is_begun_again_only_where_surely_nothing_was_begun(answer:
 
 async def test_a_turn_is_begun_once_the_broker_is_there() -> None:
     """Refused connections never arrived anywhere."""
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port = bound.getsockname()[1]
+    held, url = nobody()
 
     class Later(TestClock):
-        started = None
+        started: asyncio.Server | None = None
 
         async def sleep(self, seconds: float) -> None:
-            if self.started is None:
-                self.started = await asyncio.start_server(fake.serve, "127.0.0.1", port)
+            self.started = self.started or await asyncio.start_server(fake.serve, sock=held)
             await super().sleep(seconds)
 
     clock = Later()
     async with fake_broker(says(201, BEGUN)) as fake:
-        async with Runtime(f"http://127.0.0.1:{port}", KEY, Options(clock=clock)) as runtime:
-            running = await runtime.begin(TURN)
-        assert "turn-x" == running.turn_id
+        async with Runtime(url, KEY, Options(clock=clock)) as runtime:
+            assert "turn-x" == (await runtime.begin(TURN)).turn_id
         assert clock.started is not None
         clock.started.close()
 
