@@ -1,0 +1,251 @@
+"""What stands behind the pages for people: a link is won once, uses cost little, dead letters come back, health is told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.circuit import Circuits
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.grant_health import health_of
+from oauthbroker.letters import Letters
+from oauthbroker.metrics import Metrics
+from oauthbroker.queues import Queues
+from oauthbroker.records import Token
+from oauthbroker.records.use import Use
+from oauthbroker.records.visit import Visit, subjects_of
+from oauthbroker.repository import KINDS, LEASES, Repository
+from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.testing import Canaries, TestClock
+from oauthbroker.testing.stores import open_file_store
+from oauthbroker.uses import MOST_NOTED, Uses
+from oauthbroker.visits import MOST, Visits
+from tests.house import UnwellStore
+from tests.unit import records_kit as kit
+
+SUBJECTS = {"user": "idp:user:alice"}
+
+
+def visits_on(store: Any, clock: TestClock) -> Visits:
+    return Visits(Repository(store).shelf("visits", Visit.from_plaintext), clock)
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+def store(clock: TestClock) -> MemoryStore:
+    return MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+
+
+# visits
+
+
+@given(
+    st.builds(
+        Visit,
+        locator=st.text("abcXYZ019_-", min_size=22, max_size=22),
+        pages=st.sampled_from(["connections", "admin"]),
+        created_at=kit.moments,
+        expires_at=kit.moments,
+        subjects=st.dictionaries(st.sampled_from(["user", "global"]), kit.names).map(subjects_of),
+        operator=kit.texts,
+        key=kit.texts,
+        ticket_hash=st.none() | kit.names,
+        cookie_hash=st.none() | kit.names,
+    )
+)
+def test_a_visit_is_read_as_it_was_written(visit: Visit) -> None:
+    assert visit == Visit.from_plaintext(visit.to_plaintext())
+
+
+@given(st.builds(Use, kit.names, kit.names, kit.moments, kit.names, st.none() | kit.names, kit.moments))
+def test_a_use_is_read_as_it_was_written(use: Use) -> None:
+    assert use == Use.from_plaintext(use.to_plaintext())
+
+
+async def test_of_many_who_press_the_button_at_once_one_comes_in(tmp_path: Path, clock: TestClock) -> None:
+    """In two processes of one store."""
+    doors = [visits_on(open_file_store(tmp_path, clock=clock), clock) for _ in range(2)]
+    ticket, _ = await doors[0].invite(SUBJECTS)
+    Canaries.active().add(ticket, "ticket")
+    tries = await asyncio.gather(*(doors[n % 2].open(ticket.reveal()) for n in range(20)), return_exceptions=True)
+    came_in = [each for each in tries if not isinstance(each, BaseException)]
+    assert 1 == len(came_in)
+    assert {Code.STATE_UNKNOWN} == {each.code for each in tries if isinstance(each, BrokerError)}
+    cookie = came_in[0].cookie.reveal()
+    assert [came_in[0].visit.id] * 2 == [getattr(await door.admit(cookie, "connections"), "id", "") for door in doors]
+
+
+async def test_a_visit_tells_nothing_when_it_is_printed(store: MemoryStore, clock: TestClock) -> None:
+    visits = visits_on(store, clock)
+    ticket, _ = await visits.invite(SUBJECTS)
+    arrival = await visits.open(ticket.reveal())
+    for secret in (
+        ticket.reveal()[22:],
+        arrival.cookie.reveal()[22:],
+        "idp:user:alice",
+        str(arrival.visit.cookie_hash),
+    ):
+        assert secret not in repr(arrival)
+
+
+async def test_so_many_links_and_no_more(store: MemoryStore, clock: TestClock) -> None:
+    visits = visits_on(store, clock)
+    visits._counted = MOST
+    with pytest.raises(BrokerError) as refused:
+        await visits.invite(SUBJECTS)
+    assert Code.RATE_LIMITED is refused.value.code
+    await visits.sweep()
+    await visits.invite(SUBJECTS)
+
+
+# uses
+
+
+def uses_on(store: Any, clock: TestClock) -> Uses:
+    return Uses(Repository(store).shelf("uses", Use.from_plaintext), clock)
+
+
+async def test_the_latest_use_of_any_process_counts_and_the_first_stays(tmp_path: Path, clock: TestClock) -> None:
+    one, two = (uses_on(open_file_store(tmp_path, clock=clock), clock) for _ in range(2))
+    one.note("g", "planner", None, clock.now())
+    await one.write()
+    clock.advance(60)
+    two.note("g", "researcher", "Tool/x", clock.now())
+    seen = await two.last("g")
+    assert seen is not None
+    assert ("planner", "researcher", "Tool/x", clock.now()) == (seen.first_agent, seen.agent, seen.tool, seen.at)
+    assert 1 == await two.write()
+    assert seen == await one.last("g")
+    one.note("g", "late", None, clock.now() - timedelta(seconds=30))
+    assert seen == await one.last("g"), "an older note changes nothing"
+
+
+async def test_what_the_store_does_not_take_is_written_later(clock: TestClock) -> None:
+    store = UnwellStore(clock)
+    uses = uses_on(store, clock)
+    uses.note("g", "planner", None, clock.now())
+    store.refuses = 1
+    with pytest.raises(BrokerError):
+        await uses.write()
+    assert 1 == await uses.write()
+    assert 0 == await uses.write()
+
+
+async def test_notes_are_bounded(store: MemoryStore, clock: TestClock) -> None:
+    uses = uses_on(store, clock)
+    for number in range(MOST_NOTED + 10):
+        uses.note(str(number), "planner", None, clock.now())
+    assert MOST_NOTED == len(uses._noted)
+
+
+# queues
+
+
+@pytest.fixture
+def queues(store: MemoryStore, clock: TestClock) -> Queues:
+    return Queues(Repository(store), clock, Limits(queue_attempts=1), Metrics())
+
+
+async def die(queues: Queues, number: int) -> str:
+    event = kit.event(number)
+    await queues.enqueue(event)
+    delivery = await queues.lease(event.target.agent_name)
+    assert delivery is not None
+    await delivery.nack()
+    return event.id
+
+
+async def test_a_dead_letter_that_is_revived_is_delivered_and_a_dropped_one_never(
+    store: MemoryStore, clock: TestClock, queues: Queues
+) -> None:
+    first, second = await die(queues, 1), await die(queues, 2)
+    letters = Letters(Repository(store), queues, clock)
+    (state,) = await letters.states()
+    assert (0, 0, 2) == (state.waiting, state.leased, state.dead)
+    agent = state.agent
+    assert [second, first] == [letter.id for letter in await letters.dead()]
+    assert await queues.revive(agent, first)
+    assert await queues.drop(agent, second)
+    assert not await queues.revive(agent, first)
+    assert not await queues.drop(agent, second)
+    assert not await queues.revive("nobody", second)
+    delivery = await queues.lease(agent)
+    assert delivery is not None
+    assert (first, 1) == (delivery.id, delivery.attempt)
+    (state,) = await letters.states()
+    assert (0, 1, 0) == (state.waiting, state.leased, state.dead)
+    assert await delivery.ack()
+    assert [] == await letters.states()
+    assert 0 == await store.count("events")
+
+
+async def test_a_dead_letter_whose_body_is_gone_is_shown_as_far_as_it_is_known(
+    store: MemoryStore, clock: TestClock, queues: Queues
+) -> None:
+    event = await die(queues, 1)
+    await Repository(store).drop_event(event)
+    (letter,) = await Letters(Repository(store), queues, clock).dead()
+    assert (event, "", None, 1) == (letter.id, letter.type, letter.made, letter.attempts)
+
+
+# circuits and health
+
+
+def test_open_circuits_are_told_with_what_is_left_of_them(clock: TestClock) -> None:
+    circuits = Circuits(clock)
+    circuits.failed("mail", BrokerError(Code.APP_MISCONFIGURED))
+    circuits.pause_one("files", "g", BrokerError(Code.PROVIDER_UNREACHABLE))
+    clock.advance(0.25)
+    mail, files = circuits.open_now()
+    assert ("mail", "", Code.APP_MISCONFIGURED, 29.75) == (mail.app, mail.grant, mail.code, mail.seconds_left)
+    assert ("files", "g", Code.PROVIDER_UNREACHABLE) == (files.app, files.grant, files.code)
+    clock.advance(31)
+    assert [] == circuits.open_now()
+
+
+NOW = kit.CREATED
+
+
+def a_token(seconds: float | None, *, refresh: bool) -> Token:
+    ends = None if seconds is None else NOW + timedelta(seconds=seconds)
+    return Token(Secret("not-a-token"), "Bearer", Secret("not-either") if refresh else None, ends, 3600)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "seconds"),
+    [
+        ({"token": a_token(3600, refresh=True)}, "alive", None),
+        ({"token": a_token(-5, refresh=True)}, "alive", None),
+        ({"token": a_token(None, refresh=False)}, "alive", None),
+        ({"token": a_token(3600, refresh=False)}, "ending", 3600),
+        ({"token": a_token(90_000, refresh=False)}, "alive", 90_000),
+        ({"token": a_token(0, refresh=False)}, "again", 0),
+        ({"token": a_token(-5, refresh=False), "flow": "client_credentials"}, "alive", None),
+        ({"token": None}, "again", None),
+        ({"revoked": True}, "ended", None),
+    ],
+)
+def test_a_grants_health(changes: dict[str, Any], state: str, seconds: float | None) -> None:
+    grant = replace(kit.grant(), **{"token": a_token(60, refresh=True), **changes})
+    health = health_of(grant, None, NOW)
+    assert (state, None if seconds is None else NOW + timedelta(seconds=seconds)) == (health.state, health.until)
+
+
+@pytest.mark.parametrize(("ended", "state"), [("dead", "ending"), ("uncertain", "ending"), ("quarantined", "again")])
+def test_a_grant_whose_renewals_have_ended_ends_with_its_token(ended: Any, state: str) -> None:
+    grant = replace(kit.grant(), token=a_token(600, refresh=True))
+    grant = replace(grant, renewal=grant.renewal.over(ended))
+    assert state == health_of(grant, None, NOW).state
