@@ -31,8 +31,10 @@ class Server(uvicorn.Server):
         yield
 
     def hurry(self) -> None:
-        """Callers are not waited for any more."""
+        """Callers are not waited for any more: they are cut off."""
         self.force_exit = True
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 @asynccontextmanager

@@ -14,9 +14,13 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.settings import Limits
+from oauthbroker import open_broker
+from oauthbroker.apps import Bundle
+from oauthbroker.audit import AuditList
+from oauthbroker.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider
 from tests.cli_kit import BROKER, Desk, command, free_port, log_lines, serving
+from tests.house import BASE, file_store, user_app
 from tests.service_kit import Service, children_of, is_there, kill, make_key, until, user_of
 
 slow = pytest.mark.slow
@@ -49,6 +53,17 @@ def test_what_processes_count_for_themselves_is_shared_out():
     )  # fmt: skip
     assert limits == limits.shared_by(1)
     assert (9, limits.sessions_per_subject) == (shared.turn_seconds, shared.sessions_per_subject)
+
+
+async def test_a_broker_that_is_one_of_four_takes_its_part_and_a_reload_leaves_it_at_that(
+    identity_provider: IdentityProvider, tmp_path: Path
+):
+    settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=Limits(connections=100))
+    bundle = Bundle(settings, {"mail": user_app(identity_provider)})
+    async with open_broker(bundle, env={}, store=file_store(tmp_path), audit=AuditList(), workers=4) as broker:
+        assert 25 == broker.bundle.settings.limits.connections
+        assert set() == await broker.reload(bundle)
+        assert 25 == broker.bundle.settings.limits.connections
 
 
 @slow
