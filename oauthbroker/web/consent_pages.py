@@ -12,6 +12,7 @@ from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.consent import Consent, Departure, Ending, Invitation
 from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.records.parked import PARKED_SECONDS
 from oauthbroker.resume import locator_of
 from oauthbroker.settings import Settings
 from oauthbroker.web import csrf, pages, problems
@@ -77,7 +78,7 @@ class ConsentPages:
         invitation = await self._consent.invitation(ticket)
         departure = await self._consent.depart(ticket)
         page = pages.render_interstitial(departure.url.reveal(), self._view(invitation), self._locale_of(request))
-        return page.response(set_cookies=[self._session_cookie(departure)])
+        return page.response(set_cookies=[self._session_cookie(departure, invitation.app)])
 
     def _page_of(self, invitation: Invitation, view: ConnectView, locale: Locale) -> Page:
         if invitation.device is None:
@@ -157,9 +158,11 @@ class ConsentPages:
             csrf_token=token,
         )
 
-    def _session_cookie(self, departure: Departure) -> str:
+    def _session_cookie(self, departure: Departure, app: OAuthApp) -> str:
+        """It outlives the link where the browser is still needed after it has come back."""
         name = csrf.session_cookie_name(departure.session.locator, secure=self._secure)
         left = self._consent.seconds_left(departure.session.expires_at)
+        left += PARKED_SECONDS if app.owner.vouching is not None else 0
         return csrf.cookie_header(name, departure.cookie.reveal(), secure=self._secure, max_age=left)
 
     def _cookies_of(self, request: Request) -> Callable[[str], str | None]:

@@ -20,12 +20,14 @@ from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import line_of
 from oauthbroker.audit_file import AuditFile
 from oauthbroker.config import ConfigRefused, load, resolve
+from oauthbroker.consent import Step
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.token import token_response
 from oauthbroker.protocol.transport import Answer, Request, Transport, TransportFailed
 from oauthbroker.queues import Delivery
-from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records import AuthSession, Grant, Parked
 from oauthbroker.results import AuthorizationRequired
+from oauthbroker.secret import Secret
 from oauthbroker.strict_json import decode_object
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.evidence import text_of
@@ -292,6 +294,20 @@ async def a_session(house: House) -> Any:
 async def a_claimed_session(house: House) -> Any:
     session = await house.session(await house.ask_link())
     return session.claimed("somebody", session.expires_at)
+
+
+@thing
+async def a_parked_session(house: House) -> Any:
+    session = await house.session(await house.ask_link())
+    code, handle = (Canaries.active().mint(kind) for kind in ("authorization code", "handle"))
+    return session.park(Parked("runtimeConfirm", code, handle, session.expires_at))
+
+
+@thing
+async def a_step_to_the_runtime(house: House) -> Any:
+    handle = Canaries.active().mint("handle").reveal()
+    url = Secret(f"https://runtime.test/confirm?handle={handle}")
+    return Step(house.broker.bundle.apps["mail"], house.clock.now(), "runtimeConfirm", url, Secret(handle))
 
 
 @thing

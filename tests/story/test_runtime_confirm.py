@@ -12,9 +12,10 @@ import pytest
 from oauthbroker.apps import Bundle, IdentityRule, Owner
 from oauthbroker.audit import Connected, ConnectFailed, OwnerConfirmed
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records.parked import PARKED_SECONDS
 from oauthbroker.results import Ready, SessionOutcome
 from oauthbroker.secret import Secret
-from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing import IdentityProvider, TestClock, leave
 from tests.house import House, file_store, global_app, tree, turn
 from tests.story.binding_kit import (
     ALICE,
@@ -184,11 +185,21 @@ async def test_after_sixty_seconds_the_code_is_redeemed_by_nobody(house: House) 
     handle = handle_on(page)
     house.clock.advance(60)
     assert_says(await person.open(page.url), Code.STATE_UNKNOWN)
-    assert SessionOutcome("expired") == await house.broker.wait(asked.auth_session_id, timeout=0)
+    assert SessionOutcome("failed", Code.OWNER_BINDING_FAILED) == await house.broker.wait(
+        asked.auth_session_id, timeout=0
+    )
     assert Code.STATE_UNKNOWN is await refused(house, handle)
     assert 0 == house.idp.count("token")
     session = await house.session(asked)
     assert ("failed", Code.OWNER_BINDING_FAILED) == (session.status, session.failure)
+
+
+async def test_the_cookie_lives_as_long_as_the_page_after_the_callback_needs_it(house: House) -> None:
+    asked, person = await house.ask_link(of=of_alice()), house.browser()
+    house.clock.advance(590)
+    page = await leave(person, asked.authorization_url)
+    (cookie,) = [value for name, value in page.headers if name.lower() == "set-cookie" and "oab-" in value]
+    assert f"Max-Age={10 + PARKED_SECONDS};" in cookie
 
 
 async def test_a_minute_is_a_minute_even_when_the_link_ends_before(house: House) -> None:
