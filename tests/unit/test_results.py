@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.results import AuthorizationRequired, DevicePrompt, Failed, Ready, TokenResult, result_from_json
+from oauthbroker.secret import Secret
 from oauthbroker.testing import Canaries
 
 UNTIL = datetime(2026, 2, 1, 10, 0, tzinfo=UTC)
@@ -74,3 +75,44 @@ def test_every_answer_is_plain_json(canaries: Canaries) -> None:
         Failed(Code.RATE_LIMITED, "m", True, 3),
     ):
         assert result.to_json() == json.loads(json.dumps(result.to_json()))
+
+
+PROMPT = DevicePrompt("https://idp.example/device", "https://idp.example/device?code=AB", "AB-CD", 5)
+PRINTED: list[TokenResult] = [
+    Ready(Secret("at"), "bearer", UNTIL, ("a", "b")),
+    Ready(Secret("at"), "DPoP", None, (), degraded=True),
+    AuthorizationRequired("as-1", "https://b.example/connect/x", UNTIL, "please", "scopes"),
+    AuthorizationRequired("as-1", "https://b.example/connect/x", UNTIL, "please", "noGrant", PROMPT),
+    AuthorizationRequired("as-1", "https://b", UNTIL, "x", "expired", DevicePrompt("https://idp", None, "AB", 5)),
+    Failed(Code.RATE_LIMITED, "later", retryable=True, retry_after_seconds=7),
+    Failed(Code.APP_FORBIDDEN, "never", retryable=False),
+]
+
+
+@pytest.mark.rule("12.5.2")
+@pytest.mark.parametrize("result", PRINTED, ids=lambda result: str(result.status))
+def test_what_was_printed_is_read_as_it_was(result: TokenResult) -> None:
+    assert result == result_from_json(json.loads(json.dumps(result.to_json())))
+
+
+def test_a_later_brokers_words_are_understood_as_far_as_they_go() -> None:
+    error = {"code": "somethingNew", "message": "do this", "retryable": True, "more": 1}
+    assert Failed(Code.BROKER_ANSWER_INVALID, "do this", retryable=True) == result_from_json(
+        {"status": "error", "error": error}
+    )
+    ready = result_from_json({**PRINTED[0].to_json(), "tokenBinding": {"jkt": "x"}})
+    assert PRINTED[0] == ready
+
+
+BROKEN: list[object] = [
+    None, [], "ready", {}, {"status": "later"}, {"status": 1}, {"status": "error"}, {"status": "error", "error": {"code": 1}},
+    {**PRINTED[0].to_json(), "scopes": [1]}, {**PRINTED[0].to_json(), "tokenType": None},
+    {**PRINTED[0].to_json(), "expiresAt": "2026-02-01T10:00:00"}, {**PRINTED[2].to_json(), "deviceCode": "AB"},
+    {**PRINTED[3].to_json(), "deviceCode": {**PROMPT.to_json(), "interval": True}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_what_is_none_of_the_three_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        result_from_json(said)
