@@ -22,6 +22,8 @@ from oauthbroker.repository import Repository
 from oauthbroker.turn import SubjectMode
 from oauthbroker.uses import Uses
 
+__all__ = ["AppState", "Found", "OpenCircuit", "Row", "Survey", "Trouble", "Waiting", "Wanted"]
+
 PAGE = 50
 SNAPSHOT_SECONDS = 5.0
 LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures

@@ -10,12 +10,11 @@ from urllib.parse import urlencode
 
 from oauthbroker import audit
 from oauthbroker.audit_trail import AuditLine
-from oauthbroker.circuit import OpenCircuit
 from oauthbroker.clock import from_iso
 from oauthbroker.errors import Locale
 from oauthbroker.letters import Letter, QueueState
 from oauthbroker.records.use import Use
-from oauthbroker.survey import AppState, Found, Row, Trouble, Waiting, Wanted
+from oauthbroker.survey import AppState, Found, OpenCircuit, Row, Trouble, Waiting, Wanted
 from oauthbroker.web.display import plain_phrase
 from oauthbroker.web.rendering import Page, render
 from oauthbroker.web.scopes import scope_line
