@@ -221,7 +221,7 @@ def _outcome(reply: Reply) -> SessionOutcome:
     if status not in {"pending", "completed", "failed", "expired"}:
         raise BrokerError(Code.BROKER_ANSWER_INVALID, note="not a state of a session")
     code = (known_code(word) or Code.BROKER_ANSWER_INVALID) if isinstance(word, str) else None
-    return SessionOutcome(status, code)
+    return SessionOutcome(status, code, str(said.get("authSessionId", "")))
 
 
 def _link(reply: Reply) -> tuple[str, datetime]:

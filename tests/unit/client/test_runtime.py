@@ -162,7 +162,8 @@ async def test_the_other_calls_are_as_the_api_has_them() -> None:
     async with fake_broker(*answers) as fake, Runtime(fake.url, KEY) as runtime:
         assert SessionOutcome("completed") == await runtime.session("as-1")
         assert await runtime.cancel("as-1")
-        assert SessionOutcome("completed") == await runtime.confirm("handle", "idp:user:U1")
+        confirmed = await runtime.confirm("handle", "idp:user:U1")
+        assert ("completed", None, "as-1") == (confirmed.status, confirmed.code, confirmed.auth_session_id)
         turn = _running(runtime)
         assert SessionOutcome("completed") == await runtime.relay_code(turn, "1234")
         link, until = await runtime.connections_link({"user": "idp:user:U1"})
