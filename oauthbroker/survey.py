@@ -3,9 +3,10 @@ payload."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -26,6 +27,7 @@ __all__ = ["AppState", "Found", "OpenCircuit", "Row", "Survey", "Trouble", "Wait
 
 PAGE = 50
 SNAPSHOT_SECONDS = 5.0
+BREATH = 64  # records that are opened before others may run
 LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures
 FAILURES = frozenset({"ConnectFailed", "RenewalFailed"})
 Light = Literal["good", "warn", "bad"]
@@ -114,6 +116,7 @@ class Survey:
     trail: AuditTrail
     clock: Clock
     _rows: tuple[float, list[Row]] | None = None
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def forget(self) -> None:
         """Something was changed here: the next look reads anew."""
@@ -178,13 +181,22 @@ class Survey:
         return (await self.trail.tail(count, app=app or None, type=type or None))[::-1]
 
     async def _all_rows(self) -> list[Row]:
-        """Every grant, the latest changed first, as of a few seconds ago."""
-        now = self.clock.monotonic()
-        if self._rows is None or self._rows[0] <= now:
-            rows = [self._row(held.record) async for held in self.repository.grants()]
-            rows.sort(key=lambda row: (row.changed, row.id), reverse=True)
-            self._rows = (now + SNAPSHOT_SECONDS, rows)
-        return self._rows[1]
+        """Every grant, the latest changed first, as of a few seconds ago; read once, however many look at once."""
+        async with self._reading:
+            if self._rows is None or self._rows[0] <= self.clock.monotonic():
+                rows = await self._read_rows()
+                self._rows = (self.clock.monotonic() + SNAPSHOT_SECONDS, rows)
+            return self._rows[1]
+
+    async def _read_rows(self) -> list[Row]:
+        """Token calls go on meanwhile."""
+        rows: list[Row] = []
+        async for held in self.repository.grants():
+            rows.append(self._row(held.record))
+            if len(rows) % BREATH == 0:
+                await asyncio.sleep(0)
+        rows.sort(key=lambda row: (row.changed, row.id), reverse=True)
+        return rows
 
     def _row(self, grant: Grant) -> Row:
         return Row(
