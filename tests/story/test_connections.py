@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_th
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.web import csrf
-from tests.house import ALICE, BASE, BOB, TEAM, House, file_store, global_app, running, tree, turn, user_app
+from tests.house import ALICE, BASE, BOB, TEAM, House, at, file_store, global_app, public, running, tree, turn, user_app
 from tests.story.test_callback import assert_says
+from tests.story.test_web_addresses import PREFIXED, mounted
 
 HOME = f"{BASE}/connections"
 
@@ -58,6 +60,7 @@ async def test_a_shared_connection_is_on_the_page_of_a_link_that_names_it(house:
     assert "Team" not in (await opened(house, {"user": ALICE})).page.text
 
 
+@pytest.mark.case("13")
 async def test_looking_at_a_link_changes_nothing_and_lets_nobody_in(filed: House, tmp_path: Path) -> None:
     """Chat applications fetch links: once, twice, by HEAD, with and without cookies."""
     await filed.connected()
@@ -343,3 +346,30 @@ async def test_uses_are_written_once_in_five_minutes_and_when_the_broker_ends(
         use = await house.broker.people.uses.last(grant.id)
         assert use is not None
         assert ("planner", "researcher", test_clock.now()) == (use.first_agent, use.agent, use.at)
+
+
+@pytest.mark.case("16", "85", "87")
+async def test_on_https_below_a_path_every_link_form_and_redirect_stays_there_and_cookies_are_host_cookies(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    app = at(identity_provider, PREFIXED, user_app(identity_provider))
+    async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED)) as house:
+        person = Browser(apps={"https://runtime.example": mounted(house.broker.web, "/tools/oauth")})
+        asked = await house.ask_link()
+        assert 200 == (await house.connect(asked, browser=person)).status
+        url, _ = await house.broker.connections.link({"user": ALICE})
+        assert url.startswith(f"{PREFIXED}/connections/open/")
+        await person.open(url)
+        page = await person.submit()
+        assert (303, f"{PREFIXED}/connections") == (page.status, page.location)
+        (given,) = [value for name, value in page.headers if name.lower() == "set-cookie"]
+        assert given.startswith("__Host-oab-connections=")
+        assert {"Path=/", "HttpOnly", "SameSite=Lax", "Secure", "Max-Age=1800"} == set(given.split("; ")[1:])
+        page = await person.follow()
+        links = [*(form.action for form in page.document.forms), *re.findall(r'href="([^"#]+)"', page.source)]
+        assert {True} == {link.startswith(f"{PREFIXED}/connections/") for link in links}
+        grant = await house.grant()
+        assert grant is not None
+        await person.open(f"{PREFIXED}/connections/{grant.id}/disconnect")
+        assert f"{PREFIXED}/connections?done=disconnected" == (await press(person, "/disconnect")).location
+        assert isinstance(await house.ask(), AuthorizationRequired)
