@@ -19,12 +19,7 @@ def decode_json(body: bytes, code: Code) -> Json:
     surrogates, nesting deeper than 32. The error holds nothing of the body.
     """
     try:
-        value = json.loads(
-            body.decode("utf-8"),
-            object_pairs_hook=_object,
-            parse_constant=_refuse,
-            parse_float=_finite,
-        )
+        value = _DECODER.decode(body.decode("utf-8"))
         sane = _is_sane(value)
     except (ValueError, RecursionError):
         sane, value = False, None
@@ -57,6 +52,9 @@ def _finite(text: str) -> float:
     if number in {float("inf"), float("-inf")}:
         raise ValueError("number out of range")
     return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite)
 
 
 def _is_sane(value: Json) -> bool:

@@ -5,6 +5,8 @@ The token says nothing and is kept nowhere: the turn is kept, sealed, and a toke
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, narrow
 
 MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
+MOST_KNOWN = 10_000
 
 Allowed = tuple[ToolAuth, ...]
 Tools = Mapping[str, Sequence[ToolAuth] | None]
@@ -58,6 +61,15 @@ class Guest:
         return self.declared is None or any(auth.app == app for auth in self.declared)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a token came to, for as long as the turn and the configuration are the very same."""
+
+    record: TurnRecord
+    bundle: Bundle
+    guest: Guest
+
+
 @dataclass(slots=True)
 class Turns:
     """Begins and ends turns, and admits whoever holds a token of one. Every worker of a store honours all of it."""
@@ -67,6 +79,7 @@ class Turns:
     clock: Clock
     audit: AuditWriter
     _swept: float = field(default=0.0)
+    _known: OrderedDict[bytes, _Known] = field(default_factory=OrderedDict, repr=False)
 
     async def begin(
         self,
@@ -112,16 +125,29 @@ class Turns:
     async def admit(self, token: str) -> Guest:
         """Who this is. Raises `unauthenticated` for whatever we did not sign, all alike, and `turnEnded` for our own
         token once its turn or its time is over."""
-        made = TurnToken.parse(token)
+        name = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        known = self._known.pop(name, None)
+        if known is None or not await self._holds(known):
+            known = await self._judged(token)
+        self._known[name] = known
+        if len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
+        if known.guest.expires_at <= self.clock.now():
+            raise BrokerError(Code.TURN_ENDED)
+        return known.guest
+
+    async def _holds(self, known: _Known) -> bool:
+        """Whether the turn and the configuration are still those that a token was judged by."""
+        return await self.shelf.get(known.record.locator) is known.record and self.bundle() is known.bundle
+
+    async def _judged(self, token: str) -> _Known:
+        made, bundle = TurnToken.parse(token), self.bundle()
         if not made.signed_with(self._root(made.locator)):
             raise BrokerError(Code.UNAUTHENTICATED)
         record = await self.shelf.get(made.locator)
         if record is None:
             raise BrokerError(Code.TURN_ENDED)
-        guest = self._guest(record, made)
-        if guest.expires_at <= self.clock.now():
-            raise BrokerError(Code.TURN_ENDED)
-        return guest
+        return _Known(record, bundle, self._guest(record, made))
 
     async def sweep(self) -> int:
         """Forgets turns whose time is over; how many. Looks once in a while, however often it is called."""

@@ -50,6 +50,7 @@ class Call(Generic[B, Q, P]):
         note_refused(self.broker, self.caller, self.request, code)
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 AnyCall = Call[Any, Any, Any]
 
 
@@ -68,8 +69,7 @@ def note_refused(broker: Broker, caller: Caller | None, request: Request, code: 
 
 def reply(body: Mapping[str, Any], status: int = 200) -> Response:
     """JSON, spelt as `json.dumps` of the same answer in Python with compact separators and no ASCII escapes."""
-    text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Response(text.encode(), status, media_type="application/json")
+    return Response(_ENCODER.encode(body).encode(), status, media_type="application/json")
 
 
 def nothing() -> Response:

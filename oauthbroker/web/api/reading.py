@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from functools import cache
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -50,11 +51,19 @@ def judged(model: type[M], body: dict[str, Any]) -> M:
 
 def read_query(request: Request, model: type[M]) -> M:
     """The query as `model`; a parameter that comes twice has no meaning. Raises `requestInvalid`."""
+    if not request.scope["query_string"]:
+        return cast("M", _unasked(model))
     pairs = request.query_params.multi_items()
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise BrokerError(Code.REQUEST_INVALID, note="a query parameter twice")
     return _from_strings(model, fields)
+
+
+@cache
+def _unasked(model: type[Model]) -> Model:
+    """What holds where nothing was asked for: models are frozen, one is enough."""
+    return model()
 
 
 def read_path(request: Request, model: type[M]) -> M:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from oauthbroker import turns
+from oauthbroker.apps import ToolAuth
 from oauthbroker.audit import CallRefused
 from oauthbroker.clock import from_iso
 from oauthbroker.secret import Secret
@@ -259,3 +263,33 @@ async def test_a_narrowed_token_lives_as_long_as_was_asked_for_and_no_app_is_nam
     assert 1 <= (from_iso(one["expiresAt"]) - house.clock.now()).total_seconds() < 2
     twice = {"apps": [{"oauthAppRef": "mail", "scopes": ["read"]}, {"oauthAppRef": "OAuthApp/mail"}]}
     assert (400, "requestInvalid") == ((no := await turn.post("/v1/turn/narrow", twice)).status, no.code)
+
+
+async def test_what_a_tool_may_follows_the_configuration_at_once(house: House, api: Callers) -> None:
+    tool = await api.tool("Tool/mail")
+
+    async def scopes() -> Any:
+        return [(app["name"], app["scopes"]) for app in (await tool.get("/v1/apps")).json()["apps"]]
+
+    assert [("mail", ["read", "write"])] == await scopes() == await scopes()
+    bundle = house.broker.bundle
+    await house.broker.reload(replace(bundle, tools={**bundle.tools, "Tool/mail": (ToolAuth("mail", ("read",)),)}))
+    assert [("mail", ["read"])] == await scopes()
+    await house.broker.reload(replace(bundle, tools={}))
+    assert [] == await scopes()
+
+
+async def test_tokens_that_were_admitted_are_remembered_up_to_a_bound_and_no_longer_than_their_turn(
+    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "MOST_KNOWN", 3)
+    begun = [await api.begin() for _ in range(5)]
+    holders = [api.holding(each["turnToken"]) for each in begun]
+    for _ in range(2):
+        answers = await asyncio.gather(*(holder.get("/v1/apps") for holder in holders for _ in range(3)))
+        assert {200} == {answer.status for answer in answers}
+    assert 3 == len(house.broker.turns._known)
+    for each, holder in zip(begun, holders, strict=True):
+        await house.broker.turns.end(each["turnId"])
+        assert (401, "turnEnded") == ((over := await holder.get("/v1/apps")).status, over.code)
+    assert all(token not in repr(house.broker.turns) for token in (each["turnToken"] for each in begun))
