@@ -18,7 +18,7 @@ from tests import machine
 from tests.cli_kit import REPOSITORY, Desk, environment, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-PATIENCE = 60.0
+PATIENCE = 240.0
 APP = """\
 apiVersion: agents.example.io/v1alpha1
 kind: OAuthApp

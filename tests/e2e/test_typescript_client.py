@@ -22,7 +22,7 @@ from tests.story.api.clients import TOOLS, listening
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 HOME = machine.TYPESCRIPT_HOME
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 async def node(*arguments: str, **env: str) -> str:
