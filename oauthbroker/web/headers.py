@@ -19,7 +19,7 @@ from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.web.access_log import request_id
 from oauthbroker.web.deadline import set_deadline
 from oauthbroker.web.forwarded import Proxies
-from oauthbroker.web.policy import security_headers
+from oauthbroker.web.policy import raw_security_headers
 from oauthbroker.web.problems import answer, bare_answer
 
 TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
@@ -176,11 +176,11 @@ class _Exchange:
             self.started = True
             if self._limit is not None and not self._limit.expired():
                 self._limit.reschedule(None)
-            headers = MutableHeaders(scope=message)
-            for name, value in security_headers().items():
-                headers.setdefault(name, value)
+            said = {name.lower() for name, _ in message["headers"]}
+            ours = [pair for pair in raw_security_headers() if pair[0] not in said]
+            message = {**message, "headers": [*message["headers"], *ours]}
             if self._received > BODY_LIMIT:
-                headers["connection"] = "close"
+                MutableHeaders(scope=message)["connection"] = "close"
         await self._send(message)
 
 

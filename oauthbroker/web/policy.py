@@ -44,3 +44,9 @@ def security_headers() -> Mapping[str, str]:
             "x-robots-tag": "noindex, nofollow",
         }
     )
+
+
+@cache
+def raw_security_headers() -> tuple[tuple[bytes, bytes], ...]:
+    """The same as ASGI wants them: they are added to every answer there is."""
+    return tuple((name.encode("ascii"), value.encode("ascii")) for name, value in security_headers().items())
