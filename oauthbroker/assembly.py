@@ -33,6 +33,7 @@ from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.protocol.watch import Watch
 from oauthbroker.quota import OpenSessions
+from oauthbroker.reach import Reach
 from oauthbroker.renewing import Renewing
 from oauthbroker.repository import Repository
 from oauthbroker.settings import Limits, Settings
@@ -66,7 +67,8 @@ class Means:
     ) -> Means:
         limits = settings.limits
         plain_http = "plainHttpProvider" in settings.weaken
-        transport = Transport(plain_http_loopback=plain_http, watch=Watch(metrics, clock))
+        reach = Reach(settings.provider_networks)
+        transport = Transport(plain_http_loopback=plain_http, reach=reach, watch=Watch(metrics, clock))
         discovery = Discovery(transport, clock, limits)
         asker = Asker(transport, clock, limits, on_changed)
         owners = OwnerReader(transport, discovery, clock, limits)

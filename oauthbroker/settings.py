@@ -83,6 +83,7 @@ class Settings:
     api_socket: ApiSocket | None = None
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
+    provider_networks: tuple[str, ...] = ()
     confirm_url: str = ""
     admin_loopback: bool = False
     audit_on_failure: Literal["refuse", "continue"] = "refuse"

@@ -94,6 +94,7 @@ class BrokerSpec(Strict):
     api: ApiSpec | None = None
     allowed_hosts: Texts | None = None
     trusted_proxies: Texts | None = None
+    provider_networks: Texts | None = None
     confirm_url: Text | None = None
     admin: AdminSpec | None = None
     audit: AuditSpec | None = None

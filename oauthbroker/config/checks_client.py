@@ -12,6 +12,7 @@ from oauthbroker.config.merge import Merged, params_in, provider_options
 from oauthbroker.config.resources import ClientSpec
 from oauthbroker.config.shape import nearest
 from oauthbroker.providers import presets
+from oauthbroker.reach import Reach
 
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -114,7 +115,7 @@ def _secrets(client: ClientSpec | None) -> dict[str, object]:
     return {"clientSecret": client.client_secret, "clientSecrets": client.client_secrets}
 
 
-def check_endpoints(app: Merged, *, plain_http: bool) -> None:
+def check_endpoints(app: Merged, *, plain_http: bool, reach: Reach) -> None:
     written = app.spec.endpoints
     for slot, name in _ENDPOINT_NAMES.items():
         said = getattr(written, slot) if written else None
@@ -123,6 +124,8 @@ def check_endpoints(app: Merged, *, plain_http: bool) -> None:
         trouble = urls.flaw(said, query=slot == "authorization_url")
         if trouble is None and urls.is_http(said):
             trouble = _plain_http(said, allowed=plain_http)
+        if trouble is None and slot != "authorization_url" and reach.refuses(urls.host_of(said)):  # browsers go there
+            trouble = "an address inside your own network", "list its network in the Broker's providerNetworks"
         if trouble is None and RESERVED_OPTIONS & _query_names(said):
             trouble = "a query that names a parameter of ours", "remove it from the URL"
         if trouble:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, ToolAuth
+from oauthbroker.config import urls
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.checks_client import (
     check_client,
@@ -30,6 +31,7 @@ from oauthbroker.config.settings import check_broker, settings_of
 from oauthbroker.config.shape import Written, written
 from oauthbroker.config.values import SecretKey, Source, source_of
 from oauthbroker.config.yaml_reader import Document
+from oauthbroker.reach import Reach
 from oauthbroker.settings import Settings
 
 
@@ -147,13 +149,14 @@ def _apps(
     apps: list[Written[OAuthAppSpec]], broker: Written[BrokerSpec] | None, settings: Settings
 ) -> dict[str, AppDraft]:
     plain_http = broker is not None and "plainHttpProvider" in settings.weaken
+    reach = Reach(tuple(filter(urls.is_network, settings.provider_networks)), loopback=plain_http)
     plain_secrets = broker is not None and broker.spec.allow_plain_secrets is not None
     merged = [merge(app, settings.public_base_url) for app in apps]
     for app in merged:
         check_flow(app)
         check_provider(app)
         check_client(app)
-        check_endpoints(app, plain_http=plain_http)
+        check_endpoints(app, plain_http=plain_http, reach=reach)
         check_scopes(app)
         check_quirks(app)
         check_redirect(app, public_base_url=settings.public_base_url)

@@ -47,6 +47,7 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
         expired_events=bool(spec.events and spec.events.expired),
         allowed_hosts=tuple(spec.allowed_hosts or ()),
         trusted_proxies=tuple(spec.trusted_proxies or ()),
+        provider_networks=tuple(spec.provider_networks or ()),
         confirm_url=spec.confirm_url or "",
         audit_on_failure=(spec.audit and spec.audit.on_failure) or _DEFAULT.audit_on_failure,
         audit_max_bytes=(spec.audit and spec.audit.max_bytes) or _DEFAULT.audit_max_bytes,
@@ -138,9 +139,12 @@ def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
             broker.refuse(
                 ("allowedHosts", at), "not a value of Host", "write a name or address, with :port if it has one"
             )
-    for at, proxy in enumerate(settings.trusted_proxies):
-        if not urls.is_network(proxy):
-            broker.refuse(("trustedProxies", at), "not an address or network", "write 10.0.0.7 or 10.0.0.0/24")
+    for name, networks in (
+        ("trustedProxies", settings.trusted_proxies),
+        ("providerNetworks", settings.provider_networks),
+    ):
+        for at in (at for at, network in enumerate(networks) if not urls.is_network(network)):
+            broker.refuse((name, at), "not an address or network", "write 10.0.0.7 or 10.0.0.0/24")
     if spec.confirm_url is not None and (trouble := page_flaw(spec.confirm_url)):
         broker.refuse(("confirmUrl",), *trouble)
     if settings.admin_loopback and not is_local(settings):

@@ -7,15 +7,18 @@ import ipaddress
 import logging
 import re
 from contextvars import ContextVar
+from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
+from oauthbroker.protocol.dialing import AddressRefused, Dialer
 from oauthbroker.protocol.messages import Answer, Request, encode_form, encode_json, reveal
 from oauthbroker.protocol.tls import tls_trouble
 from oauthbroker.protocol.watch import Watch
+from oauthbroker.reach import Reach
 
 if TYPE_CHECKING:
     import ssl
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Request", "Transport", "TransportFailed", "check_url"]
 
+NOWHERE_INSIDE = Reach()
+_INSIDE = "the provider's address is in a network that is not listed in providerNetworks"
 _MAX_URL = 8 * 1024
 _MAX_PIECES = 8 * 1024  # a body in one-byte chunks would cost seconds of our time
 _PER_ORIGIN = 64  # a slow provider fills its own row of connections, never another provider's
@@ -47,13 +52,19 @@ class Transport:
     `plain_http_loopback` is the loud weakening `plainHttpProvider`: http:// to a literal loopback address.
     `extra_ca_file` (PEM) is trusted beside the system's certificates. The environment (proxies, SSL_CERT_FILE,
     SSLKEYLOGFILE) is not consulted. Belongs to one event loop; the client is built at the first request. `watch` is
-    told of every request.
+    told of every request. A provider whose address is not in `reach` is not connected to, whoever named it.
     """
 
     def __init__(
-        self, *, plain_http_loopback: bool = False, extra_ca_file: str = "", watch: Watch | None = None
+        self,
+        *,
+        plain_http_loopback: bool = False,
+        extra_ca_file: str = "",
+        reach: Reach = NOWHERE_INSIDE,
+        watch: Watch | None = None,
     ) -> None:
         self._watch = watch
+        self._reach = replace(reach, loopback=True) if plain_http_loopback else reach
         self._plain_http = plain_http_loopback
         self._extra_ca_file = extra_ca_file
         self._client: httpx2.AsyncClient | None = None
@@ -87,10 +98,14 @@ class Transport:
             failed = "the answer is too large"
         except TimeoutError:
             failed = "no answer in time"
+        except AddressRefused:
+            failed = _INSIDE
         except Exception as exc:  # noqa: BLE001 - whatever it is, it may carry a URL, a header or a body
             failed = tls_trouble(exc) or f"the exchange broke off ({type(exc).__name__})"
         finally:
             _ours.reset(ours)
+        if failed is _INSIDE:
+            raise BrokerError(Code.APP_MISCONFIGURED, note=failed)
         raise TransportFailed(failed, sent=flight.sent)
 
     async def close(self) -> None:
@@ -132,12 +147,10 @@ class Transport:
             import httpx2
 
             self._client = httpx2.AsyncClient(
-                verify=_tls(self._extra_ca_file),
+                transport=_dialling(_tls(self._extra_ca_file), self._reach),
                 trust_env=False,
                 follow_redirects=False,
                 timeout=None,  # theirs is per read; the one deadline for everything is in `send`
-                # A kept connection may be closed by the far side just as a one-time code enters it: never reuse.
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # nothing of one person reaches the next
                 headers={"User-Agent": "oauthbroker"},
             )
@@ -186,6 +199,20 @@ class _Flight:
     async def trace(self, event: str, _info: dict[str, Any]) -> None:
         if event.endswith("send_request_headers.started"):
             self.sent = True
+
+
+def _dialling(context: ssl.SSLContext, reach: Reach) -> httpx2.AsyncHTTPTransport:
+    """httpx2's own transport, over connections that we dial. A kept one may be closed by the far side just as a
+    one-time code enters it: none is used twice."""
+    import httpcore2
+    import httpx2
+
+    transport = httpx2.AsyncHTTPTransport(verify=context, trust_env=False)
+    backend: Any = Dialer(httpcore2.AnyIOBackend(), reach)
+    transport._pool = httpcore2.AsyncConnectionPool(  # noqa: SLF001  (it takes no backend of ours itself)
+        ssl_context=context, max_connections=None, max_keepalive_connections=0, network_backend=backend
+    )
+    return transport
 
 
 async def _read(response: httpx2.Response, max_bytes: int) -> bytes:

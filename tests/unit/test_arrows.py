@@ -38,6 +38,7 @@ FLOORS = {
         "audit_verify",
         "providers",
         "settings",
+        "reach",
         "turn_token",
         "token_request",
         "grant_summary",

@@ -13,11 +13,14 @@ import pytest
 
 from oauthbroker.protocol.messages import Request
 from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.reach import Reach
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
 from oauthbroker.testing import Authority
 from oauthbroker.testing.authority import Fault
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, says
+
+HERE = Reach(("127.0.0.0/8",))
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def trusted(tmp_path: Path) -> Authority:
 
 async def ask(context: ssl.SSLContext, extra_ca_file: str) -> tuple[int | TransportFailed, RawServer]:
     """The status, or the refusal; and the server, to see what it got."""
-    transport = Transport(extra_ca_file=extra_ca_file)
+    transport = Transport(extra_ca_file=extra_ca_file, reach=HERE)
     answer: int | TransportFailed
     async with RawServer(says(200), tls=context) as server:
         request = Request("POST", f"{server.url}/token", form={"code": Secret(CANARY)})
@@ -95,7 +98,7 @@ async def test_the_operator_is_told_what_is_wrong_with_it(bad, words, trusted, t
 
 
 async def test_a_server_that_speaks_no_tls_and_one_that_is_not_there_are_told_apart():
-    transport = Transport()
+    transport = Transport(reach=HERE)
 
     async def plain(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -124,6 +127,6 @@ async def test_the_environment_neither_adds_trust_nor_gets_the_session_keys(trus
 
 @pytest.mark.case("35")
 def test_no_switch_turns_verification_off():
-    """A new parameter has to pass by here: the two there are can only add trust, or allow plain loopback."""
-    assert ["plain_http_loopback", "extra_ca_file", "watch"] == list(inspect.signature(Transport).parameters)
+    """A new parameter has to pass by here: those there are can only add trust, allow plain loopback or more networks."""
+    assert ["plain_http_loopback", "extra_ca_file", "reach", "watch"] == list(inspect.signature(Transport).parameters)
     assert not {name for name in Settings.__slots__ if "verify" in name or "tls" in name or "ssl" in name}

@@ -1,0 +1,233 @@
+"""Where a provider may be (case 80): the public internet and what the operator lists, judged again at every connection."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.config import ConfigRefused, load
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol import dialing
+from oauthbroker.protocol.messages import Request
+from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.reach import Reach
+from oauthbroker.testing.authority import Authority
+from tests.unit.config.bundles import APP, write
+from tests.unit.protocol.kit import RawServer, assert_clean, says
+
+pytestmark = pytest.mark.case("80")
+
+INSIDE = [
+    "127.0.0.1", "127.255.255.254", "::1", "0.0.0.0", "::", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1",
+    "169.254.169.254", "fe80::1", "fe80::1%eth0", "fd00:ec2::254", "fc00::1", "100.64.0.1", "224.0.0.1", "ff02::1",
+    "255.255.255.255", "240.0.0.1", "192.0.2.1", "198.18.0.1", "2001:db8::1", "::ffff:10.0.0.1", "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254", "::127.0.0.1", "::10.0.0.1", "2002:7f00:1::", "2002:a00:1::1", "64:ff9b::a9fe:a9fe",
+    "64:ff9b::7f00:1", "2001::1", "", "localhost", "10.0.0", "0x7f.1", "2130706433", "017700000001", "1.1.1.1.evil",
+]  # fmt: skip
+OUTSIDE = [
+    "8.8.8.8",
+    "1.1.1.1",
+    "2606:4700:4700::1111",
+    "[2606:4700::1]",
+    "::ffff:8.8.8.8",
+    "64:ff9b::808:808",
+    "2002:808:808::1",
+]
+
+
+@pytest.mark.parametrize("address", INSIDE)
+def test_what_is_not_the_public_internet_is_not_admitted(address: str) -> None:
+    assert not Reach().admits(address)
+
+
+@pytest.mark.parametrize("address", OUTSIDE)
+def test_what_is_public_is_admitted(address: str) -> None:
+    assert Reach().admits(address)
+
+
+def test_a_listed_network_is_admitted_and_its_neighbour_is_not() -> None:
+    reach = Reach(("10.1.0.0/16", "fd12::/32", "192.168.7.7"))
+    assert all(map(reach.admits, ("10.1.2.3", "::ffff:10.1.2.3", "fd12::1", "192.168.7.7")))
+    assert not any(map(reach.admits, ("10.2.0.1", "fd13::1", "192.168.7.8", "127.0.0.1")))
+    assert Reach(loopback=True).admits("127.0.0.1")
+    assert Reach(loopback=True).admits("::1")
+    assert not Reach(loopback=True).admits("10.0.0.1")
+
+
+@given(st.ip_addresses(v=4))
+def test_an_address_that_is_wrapped_is_judged_as_what_it_means(address: ipaddress.IPv4Address) -> None:
+    """No IPv6 spelling of an IPv4 address opens a door that the address itself does not."""
+    plain, number = Reach().admits(str(address)), int(address)
+    wrapped = [
+        ipaddress.IPv6Address((0xFFFF << 32) | number),
+        ipaddress.IPv6Address((0x0064FF9B << 96) | number),
+        ipaddress.IPv6Address((0x2002 << 112) | (number << 80) | 1),
+        ipaddress.IPv6Address(number),
+    ]
+    assert plain or not any(Reach().admits(str(each)) for each in wrapped)
+
+
+# at load
+
+
+@pytest.mark.parametrize(
+    "host", ["10.0.0.5", "169.254.169.254", "[fd00::1]", "[::ffff:10.0.0.5]", "127.0.0.1", "192.168.0.1:8443"]
+)
+def test_an_endpoint_at_an_inner_address_is_refused_when_it_is_loaded(tmp_path: Path, host: str) -> None:
+    text = APP.replace("https://acme.example/token", f"https://{host}/token")
+    with pytest.raises(ConfigRefused) as caught:
+        load(write(tmp_path / "b", app=text))
+    (problem,) = caught.value.problems
+    assert ("spec.endpoints.tokenUrl", "an address inside your own network") == (problem.path, problem.what)
+
+
+# at every connection
+
+
+class Resolver:
+    """Gives what the test says, one answer after the other, the last one for ever."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        self.asked.append(host)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@asynccontextmanager
+async def sending(
+    monkeypatch: pytest.MonkeyPatch, *answers: list[str], **more: Any
+) -> AsyncIterator[tuple[Any, Resolver]]:
+    resolver, transport = Resolver(*answers), Transport(**more)
+    monkeypatch.setattr(dialing, "resolve", resolver)
+
+    async def send(url: str) -> int:
+        return (await transport.send(Request("GET", url), seconds=5, max_bytes=1000)).status
+
+    yield send, resolver
+    await transport.close()
+
+
+@pytest.mark.parametrize(
+    "addresses", [["10.0.0.5"], ["127.0.0.1"], ["169.254.169.254", "fe80::1"], ["::ffff:127.0.0.1"]]
+)
+async def test_a_name_that_leads_inside_is_not_connected_to(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[str]
+) -> None:
+    dialled = list[str]()
+
+    async def connect(*args: Any, **_: Any) -> Any:
+        dialled.append(str(args))
+        raise AssertionError
+
+    import httpcore2
+
+    monkeypatch.setattr(httpcore2.AnyIOBackend, "connect_tcp", connect)
+    async with sending(monkeypatch, addresses) as (send, resolver):
+        with pytest.raises(BrokerError) as caught:
+            await send("https://idp.example/token")
+        assert Code.APP_MISCONFIGURED is caught.value.code
+        assert "providerNetworks" in (caught.value.note or "")
+        assert_clean(caught.value)
+        assert (["idp.example"], []) == (resolver.asked, dialled)
+
+
+async def test_a_name_that_changes_its_mind_leads_to_where_we_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DNS rebinding: a name is asked once for each connection, and what was judged is dialled. The second connection
+    is judged anew."""
+    networks = Reach(("127.0.0.1/32",))
+    async with RawServer(says(200)) as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        answers = ["127.0.0.1"], ["127.0.0.2"]
+        async with sending(monkeypatch, *answers, plain_http_loopback=True, reach=networks) as (send, resolver):
+            monkeypatch.setattr("oauthbroker.protocol.transport.Transport.check_url", lambda *_: None)
+            assert 200 == await send(url.replace("127.0.0.1", "idp.example"))
+            assert (1, 1) == (len(resolver.asked), server.connections)
+            with pytest.raises(TransportFailed):
+                await send(url.replace("127.0.0.1", "idp.example"))
+            assert (2, 1) == (len(resolver.asked), server.connections)
+
+
+async def test_of_several_addresses_only_those_that_are_admitted_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, and the next one when one does not answer."""
+    tried = list[str]()
+    import httpcore2
+
+    real = httpcore2.AnyIOBackend.connect_tcp
+
+    async def connect(self: Any, host: str, *args: Any, **more: Any) -> Any:
+        tried.append(host)
+        return await real(self, host, *args, **more)
+
+    monkeypatch.setattr(httpcore2.AnyIOBackend, "connect_tcp", connect)
+    async with RawServer(says(200)) as server:
+        everything = ["10.0.0.5", "127.0.0.9", "127.0.0.1", "192.168.0.1"]
+        async with sending(monkeypatch, everything, plain_http_loopback=True) as (send, _):
+            assert 200 == await send(server.url)
+    assert ["127.0.0.9", "127.0.0.1"] == tried
+
+
+async def test_tls_goes_by_the_name_and_not_by_the_address_that_was_dialled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The certificate is for 127.0.0.1; at the same address under another name it is somebody else's."""
+    authority = Authority(tmp_path)
+    async with RawServer(says(200), tls=authority.issue().context) as server:
+        more = {"extra_ca_file": str(authority.file), "reach": Reach(("127.0.0.1",))}
+        async with sending(monkeypatch, ["127.0.0.1"], **more) as (send, _):
+            assert 200 == await send(server.url)
+            with pytest.raises(TransportFailed, match="another host"):
+                await send(server.url.replace("127.0.0.1", "idp.example"))
+        assert 1 == len(server.requests)
+
+
+@pytest.mark.parametrize("answers", [[], None])
+async def test_a_name_without_an_address_is_a_provider_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str] | None
+) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        if answers is None:
+            raise OSError(-2, "Name or service not known: canary")
+        return answers
+
+    transport = Transport()
+    monkeypatch.setattr(dialing, "resolve", resolve)
+    with pytest.raises(TransportFailed) as caught:
+        await transport.send(Request("GET", "https://idp.example/"), seconds=5, max_bytes=1000)
+    assert not caught.value.sent
+    assert "canary" not in repr(caught.value)
+    await transport.close()
+
+
+async def test_the_systems_resolver_is_asked_without_holding_up_anybody() -> None:
+    assert "127.0.0.1" in await asyncio.wait_for(dialing.resolve("127.0.0.1", 80), 5)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user@idp.example/",
+        "https://u:p@idp.example/",
+        "https://idp.example:0/",
+        "http://idp.example/",
+        "https://[::1",
+        "ftp://idp.example/",
+    ],
+)
+async def test_user_info_odd_ports_and_schemes_are_refused_before_anything_is_resolved(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    async with sending(monkeypatch, ["8.8.8.8"]) as (send, resolver):
+        with pytest.raises(BrokerError) as caught:
+            await send(url)
+        assert (Code.APP_MISCONFIGURED, []) == (caught.value.code, resolver.asked)
