@@ -82,7 +82,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         terms = self._terms
-        super().connection_made(PartingTransport(transport, self.loop, terms.write_seconds))
+        super().connection_made(PartingTransport(transport, self.loop, terms.write_seconds, self._body_is_coming))
         self.app = partial(_serve_named, self.app, peer_uid(transport))
         here = len(self.connections)
         self._await_head()
@@ -112,6 +112,9 @@ class Connection(H11Protocol):
             self._head_has_come()
         elif self._head_timer is None:
             self._await_head()
+
+    def _body_is_coming(self) -> bool:
+        return self.conn.their_state is h11.SEND_BODY
 
     @property
     def _answering(self) -> bool:

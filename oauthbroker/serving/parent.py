@@ -21,6 +21,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 import oauthbroker
+from oauthbroker.cli.process import calm_libraries
 from oauthbroker.cli.refusals import CRASHED, REFUSED, Refused
 from oauthbroker.clock import Clock
 from oauthbroker.serving.doors import Doors
@@ -71,7 +72,7 @@ class Parent:
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT: 0 when every worker ended well. Raises Refused when none of them can live."""
-        with on_signals(self._end, self._reload), _metrics_folder() as metrics:
+        with on_signals(self._end, self._reload), calm_libraries(self.log), _metrics_folder() as metrics:
             first = asyncio.create_task(self._tend(self._places[0], metrics))
             await _either(first, self._serving.wait())  # what one refuses, all would: it is said once
             await asyncio.gather(first, *(self._tend(place, metrics) for place in self._places[1:]))

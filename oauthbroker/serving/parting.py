@@ -7,6 +7,7 @@ Closing a socket with unread bytes in it resets the connection, and the client m
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 LINGER_SECONDS = 2.0
@@ -14,11 +15,18 @@ LINGER_BYTES = 4 * 1024 * 1024
 
 
 class PartingTransport(asyncio.Transport):
-    """Around the transport of a connection. `write_seconds`: how long a client may leave what we wrote unread."""
+    """Around the transport of a connection. `write_seconds`: how long a client may leave what we wrote unread.
+    `still_sends`: whether the client's request is not over."""
 
-    def __init__(self, inner: asyncio.Transport, loop: asyncio.AbstractEventLoop, write_seconds: float) -> None:
+    def __init__(
+        self,
+        inner: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        write_seconds: float,
+        still_sends: Callable[[], bool],
+    ) -> None:
         super().__init__()
-        self._inner, self._loop, self._write_seconds = inner, loop, write_seconds
+        self._inner, self._loop, self._write_seconds, self._still_sends = inner, loop, write_seconds, still_sends
         self._timer: asyncio.TimerHandle | None = None
         self._parting = False
         self._forgotten = 0
@@ -60,6 +68,9 @@ class PartingTransport(asyncio.Transport):
 
     def close(self) -> None:
         if self.is_closing():
+            return
+        if self._still_sends():
+            self.part()
             return
         self._inner.close()
         if self._inner.get_write_buffer_size():

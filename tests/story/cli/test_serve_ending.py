@@ -92,7 +92,7 @@ def test_a_second_signal_waits_for_no_caller_and_still_stores_what_the_provider_
         process.send_signal(signal.SIGTERM)
         status, _ = answer.result(10)
         assert 0 == process.wait(10)
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 12
     assert 0 == status
     after(desk, service, idp, token)
 
@@ -139,7 +139,7 @@ def test_whoever_waits_for_events_is_let_go_at_once(desk: Desk, service: Service
         assert [(204, None)] * 3 == [poll.result(5) for poll in polls]
         assert stream.result(5).endswith(b"0\r\n\r\n"), "the stream has its proper end"
         assert 0 == process.wait(5)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
 
 
 def _stream(service: Service) -> bytes:
