@@ -21,9 +21,11 @@ from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.protocol.metadata import Metadata, metadata_addresses, metadata_response
 from oauthbroker.protocol.signing_keys import keys_response
 from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.reach import Reach
 from oauthbroker.settings import Limits, Settings
 
 AT_ONCE = 8
+ANYWHERE = Reach(("0.0.0.0/0", "::/0"), loopback=True)
 TOO_LARGE = "the answer is too large"  # the transport's words for an answer all the same
 SLOTS = {
     "authorization_url": "authorization",
@@ -50,14 +52,16 @@ class Asked:
 
 @asynccontextmanager
 async def probing(settings: Settings, clock: Clock) -> AsyncIterator[Probe]:
-    """A probe with a transport of its own, which goes with the block. Plain http is asked where the settings allow it,
-    and at a public address that is our own loopback."""
-    plain = "plainHttpProvider" in settings.weaken or settings.public_base_url.startswith("http:")
-    transport = Transport(plain_http_loopback=plain)
+    """A probe that goes with the block. Providers are asked under the rules of every other request; our own public
+    address may be anywhere."""
+    plain, reach = "plainHttpProvider" in settings.weaken, Reach(settings.provider_networks)
+    to_providers = Transport(plain_http_loopback=plain, reach=reach)
+    to_us = Transport(plain_http_loopback=settings.public_base_url.startswith("http:"), reach=ANYWHERE)
     try:
-        yield Probe(transport, clock, settings.limits)
+        yield Probe(to_providers, to_us, clock, settings.limits)
     finally:
-        await transport.close()
+        await to_providers.close()
+        await to_us.close()
 
 
 @dataclass(slots=True)
@@ -65,7 +69,8 @@ class Probe:
     """One round of questions: every address is asked once, and a host that cannot be reached only until that is known.
     `skews`: by how many seconds providers' clocks are ahead."""
 
-    transport: Transport
+    to_providers: Transport
+    to_us: Transport
     clock: Clock
     limits: Limits
     skews: list[float] = field(default_factory=list)
@@ -80,7 +85,7 @@ class Probe:
 
     async def address(self, public_base_url: str) -> list[Finding]:
         """Whether a broker answers at its public address, as seen from here."""
-        asked = await self._ask(f"{public_base_url.rstrip('/')}/healthz")
+        asked = await self._send(self.to_us, f"{public_base_url.rstrip('/')}/healthz")
         if asked.status == 200:
             return [Finding("address", "ok", f"A broker answers at {public_base_url}.")]
         why = asked.trouble or f"status {asked.status}"
@@ -148,19 +153,17 @@ class Probe:
     async def _ask(self, url: str) -> Asked:
         url = url.partition("?")[0]
         if url not in self._asked:
-            self._asked[url] = asyncio.create_task(self._send(url))
+            self._asked[url] = asyncio.create_task(self._send(self.to_providers, url))
         return await self._asked[url]
 
-    async def _send(self, url: str) -> Asked:
+    async def _send(self, transport: Transport, url: str) -> Asked:
         limits, host = self.limits, urlsplit(url).netloc
         try:
             async with self._row:
                 if host in self._gone:
                     return Asked(trouble=self._gone[host])
                 request = Request("GET", url)
-                answer = await self.transport.send(
-                    request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes
-                )
+                answer = await transport.send(request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes)
         except TransportFailed as failed:
             if not failed.sent:
                 self._gone[host] = failed.note
