@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import playwright.async_api as browsers
 
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.turn import ResumeTarget
 from tests import planting
 from tests.e2e import served
 from tests.e2e.person import Person, chromium
@@ -85,5 +86,7 @@ async def _furnish(house: House) -> None:
         await planting.grant(house, "mail", f"idp:user:U9{number:05d}")
     await house.ask_link("notes", of=turn(agent="researcher"))
     await house.ask_link("notes", of=turn(BOB))
+    await house.ask_link("notes", of=turn("idp:user:" + "W" * 300, agent="A" * 200))
+    await planting.grant(house, "mail", "idp:user:" + "M" * 300, resume=ResumeTarget("A" * 200, "1"))
     house.clock.advance(130)
     planting.open_circuit(house, "code")
