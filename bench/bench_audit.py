@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from oauthbroker.audit import TokenIssued, line_of
-from oauthbroker.audit_chain import AuditKeys
-from oauthbroker.audit_file import AuditFile
-from oauthbroker.audit_trail import FileTrail
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.trail import FileTrail
 from oauthbroker.store.names import labelled_mac
 
 KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts))

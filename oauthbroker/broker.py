@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditWriter, StaticTokenIssued
-from oauthbroker.audit_trail import AuditTrail
+from oauthbroker.audit.trail import AuditTrail
 from oauthbroker.clock import Clock
 from oauthbroker.confirming import Confirming
 from oauthbroker.connections import Connections

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, SecretChanged
-from oauthbroker.audit_trail import FileTrail
+from oauthbroker.audit.trail import FileTrail
 from oauthbroker.clock import Clock
 from oauthbroker.flows.revoke import Revoke, Told
 from oauthbroker.grant_summary import GrantSummary

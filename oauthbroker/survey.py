@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from oauthbroker.apps import OAuthApp
-from oauthbroker.audit_trail import AuditLine, AuditTrail
+from oauthbroker.audit.trail import AuditLine, AuditTrail
 from oauthbroker.circuit import Circuits, OpenCircuit
 from oauthbroker.clock import Clock, from_iso
 from oauthbroker.errors import BrokerError, Code

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.assembly import Flows
-from oauthbroker.audit_gap import keep_anchor, settle
+from oauthbroker.audit.gap import keep_anchor, settle
 from oauthbroker.broker import Broker
 from oauthbroker.errors import BrokerError
 from oauthbroker.metrics_folder import Sharing

@@ -18,10 +18,10 @@ from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import Bundle
 from oauthbroker.assembly import Flows, Means
 from oauthbroker.audit import AuditList, AuditWriter
-from oauthbroker.audit_chain import AuditKeys
-from oauthbroker.audit_file import AuditFile
-from oauthbroker.audit_gap import on_failure, trouble_of
-from oauthbroker.audit_trail import FileTrail, trail_of
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.gap import on_failure, trouble_of
+from oauthbroker.audit.trail import FileTrail, trail_of
 from oauthbroker.broker import Broker
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve

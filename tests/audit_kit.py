@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from oauthbroker.audit import TokenIssued
-from oauthbroker.audit_chain import AuditKeys
-from oauthbroker.audit_file import AuditFile
-from oauthbroker.audit_trail import FileTrail
-from oauthbroker.audit_verify import Verdict
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.trail import FileTrail
+from oauthbroker.audit.verify import Verdict
 from oauthbroker.store.names import labelled_mac
 
 AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)

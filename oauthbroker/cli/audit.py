@@ -17,9 +17,9 @@ from oauthbroker.cli.text import counted, shown, table
 from oauthbroker.cli.words import app_names
 
 if TYPE_CHECKING:
-    from oauthbroker.audit_chain import Head
-    from oauthbroker.audit_trail import AuditLine
-    from oauthbroker.audit_verify import Verdict
+    from oauthbroker.audit.chain import Head
+    from oauthbroker.audit.trail import AuditLine
+    from oauthbroker.audit.verify import Verdict
     from oauthbroker.inventory import Vault
 
 BROKEN = 1
@@ -173,7 +173,7 @@ def _word(value: object) -> str:
 
 
 def _head(noted: str | None) -> Head | None:
-    from oauthbroker.audit_chain import Head
+    from oauthbroker.audit.chain import Head
 
     if noted is None:
         return None
@@ -188,7 +188,7 @@ def _range(verdict: Verdict) -> str:
 
 
 def _show_breaks(verdict: Verdict) -> None:
-    from oauthbroker.audit_verify import WHAT
+    from oauthbroker.audit.verify import WHAT
 
     rows = [
         (

@@ -17,9 +17,9 @@ from structlog.typing import FilteringBoundLogger
 
 from oauthbroker import checkup
 from oauthbroker.apps import OAuthApp
-from oauthbroker.audit_chain import AuditKeys
-from oauthbroker.audit_folder import NAME as AUDIT_LOG
-from oauthbroker.audit_trail import FileTrail
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.folder import NAME as AUDIT_LOG
+from oauthbroker.audit.trail import FileTrail
 from oauthbroker.checkup import Check, Finding
 from oauthbroker.cli.refusals import HINTS, described
 from oauthbroker.cli.text import counted, shown

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from urllib.parse import urlencode
 
 from oauthbroker import audit
-from oauthbroker.audit_trail import AuditLine
+from oauthbroker.audit.trail import AuditLine
 from oauthbroker.clock import from_iso
 from oauthbroker.errors import Locale
 from oauthbroker.letters import Letter, QueueState

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.audit_file import AuditFile
+from oauthbroker.audit.file import AuditFile
 from tests.audit_kit import AT, ENTRY, KEYS
 
 

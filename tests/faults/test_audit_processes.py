@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.audit_trail import FileTrail
+from oauthbroker.audit.trail import FileTrail
 from tests.audit_kit import KEYS, active, verdict, write
 
 ROOT = Path(__file__).parents[2]

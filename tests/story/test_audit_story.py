@@ -17,10 +17,10 @@ import pytest
 from oauthbroker import open_broker
 from oauthbroker.apps import Bundle, ToolAuth
 from oauthbroker.audit import AuditGap, AuditList, Entry, TokenIssued, rest_of
-from oauthbroker.audit_chain import AuditKeys
-from oauthbroker.audit_file import AuditFile
-from oauthbroker.audit_gap import AuditAnyway
-from oauthbroker.audit_trail import AuditLine, FileTrail
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.gap import AuditAnyway
+from oauthbroker.audit.trail import AuditLine, FileTrail
 from oauthbroker.broker import Broker
 from oauthbroker.clock import to_iso
 from oauthbroker.errors import BrokerError, Code

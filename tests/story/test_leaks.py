@@ -18,7 +18,7 @@ import pytest
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import line_of
-from oauthbroker.audit_file import AuditFile
+from oauthbroker.audit.file import AuditFile
 from oauthbroker.config import ConfigRefused, load, resolve
 from oauthbroker.consent import Step
 from oauthbroker.errors import BrokerError, Code

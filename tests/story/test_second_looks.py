@@ -16,7 +16,7 @@ import pytest
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.apps import Client, Habits, IdentityRule, OAuthApp, Owner
 from oauthbroker.audit import GrantRevoked, TokenIssued
-from oauthbroker.audit_file import AuditFile
+from oauthbroker.audit.file import AuditFile
 from oauthbroker.binding import OwnerFacts, check_pin, judge_owner
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish

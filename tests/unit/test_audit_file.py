@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker import audit_folder
+from oauthbroker.audit import folder as audit_folder
 from oauthbroker.audit import line_of
-from oauthbroker.audit_file import AuditFile
-from oauthbroker.audit_trail import FileTrail
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.trail import FileTrail
 from oauthbroker.errors import BrokerError, Code
 from tests.audit_kit import AT, ENTRY, KEYS, active, kinds, verdict, write
 

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.audit import rest_of
-from oauthbroker.audit_anchor import Anchor
-from oauthbroker.audit_chain import START, Head, LogBegan, Mac, log_rest, next_line
-from oauthbroker.audit_file import AuditFile
-from oauthbroker.audit_verify import MOST_BREAKS, WHAT, verify
+from oauthbroker.audit.anchor import Anchor
+from oauthbroker.audit.chain import START, Head, LogBegan, Mac, log_rest, next_line
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.verify import MOST_BREAKS, WHAT, verify
 from tests.audit_kit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verdict, write
 
 Lines = list[bytes]

@@ -18,8 +18,9 @@ import yaml
 from starlette.applications import Starlette
 
 import oauthbroker
-from oauthbroker import audit, audit_chain
+from oauthbroker import audit
 from oauthbroker.apps import Bundle, Flow, ToolAuth
+from oauthbroker.audit import chain as audit_chain
 from oauthbroker.cli import COMMANDS
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.errors import Code

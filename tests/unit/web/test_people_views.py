@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.apps import Client, Endpoints, OAuthApp, Owner, Redirect
-from oauthbroker.audit_trail import AuditLine
+from oauthbroker.audit.trail import AuditLine
 from oauthbroker.circuit import OpenCircuit
 from oauthbroker.clock import to_iso
 from oauthbroker.connections import Connection, Overview, Request

@@ -1,0 +1,286 @@
+"""Judging an audit log: is every line genuine, in its place, and none missing? Pure: lines in, a verdict out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from oauthbroker.audit.anchor import Anchor
+from oauthbroker.audit.chain import START, AuditKeys, Head, Line, log_words, members, parse
+
+MOST_BREAKS = 100  # that are kept with their places; all are counted
+Kind = Literal["changed", "missing", "misplaced", "foreign", "cut", "replaced", "anchor", "told"]
+WHAT: dict[Kind, str] = {
+    "changed": "the line is not the one that was written",
+    "missing": "lines before this one are not there",
+    "misplaced": "the line is not in its place, or there twice",
+    "foreign": "no line of this log",
+    "cut": "the end of the log is not there",
+    "replaced": "a line that is known to have been there is not, or is another one",
+    "anchor": "the anchor is not there, or not of this store",
+    "told": "a broker found the log changed when it wanted to write, and said so here",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """One thing that is wrong, and where; `lines` are the numbers of what is missing, `told` is a LogBroken's kind."""
+
+    file: str
+    line: int
+    kind: Kind
+    lines: tuple[int, int] | None = None
+    told: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        words: dict[str, Any] = {"file": self.file, "line": self.line, "kind": self.kind}
+        if self.lines is not None:
+            words["missing"] = list(self.lines)
+        return words | ({"told": self.told} if self.told is not None else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a log is worth. `verified` lines of the chain, numbers `first` to `last`; `moved_away`: the log's beginning
+    is in files that are not here; `unchained` lines are from before the chain; `torn` were cut off by a crash;
+    `unfinished`: bytes after the last line, which the next entry will tell of; `gaps`: entries that were never kept."""
+
+    verified: int
+    first: int
+    head: Head
+    moved_away: bool
+    unchained: int
+    torn: int
+    unfinished: int
+    gaps: int
+    anchored: int | None
+    breaks: tuple[Break, ...]
+    broken: int
+
+    @property
+    def sound(self) -> bool:
+        return not self.broken
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sound": self.sound,
+            "verified": self.verified,
+            "first": self.first,
+            "last": self.head.seq,
+            "mac": self.head.mac.decode(),
+            "anchored": self.anchored,
+            "earlierFilesMovedAway": self.moved_away,
+            "unchainedLines": self.unchained,
+            "tornLines": self.torn,
+            "unfinishedBytes": self.unfinished,
+            "missingEntries": self.gaps,
+            "broken": self.broken,
+            "breaks": [each.to_json() for each in self.breaks],
+        }
+
+
+def verify(
+    files: Iterable[tuple[str, Iterable[bytes]]], keys: AuditKeys, anchor: Anchor | None, noted: Head | None = None
+) -> Verdict:
+    """Judges files, the oldest first: (name, lines with their line breaks). `anchor` was read before them; `noted` is
+    a line that somebody knows to have been there."""
+    walk, name = _Walk(keys, anchor, noted), "audit.jsonl"
+    for name, lines in files:
+        walk.open(name)
+        for raw in lines:
+            walk.take(raw)
+        walk.shut()
+    return walk.verdict(name)
+
+
+@dataclass(slots=True)
+class _Unchained:
+    """Lines from before the chain: counted, and hashed without a line break that a broker may have added."""
+
+    lines: int = 0
+    size: int = 0
+    strange: int = 0
+    owed: bytes = b""
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def take(self, raw: bytes) -> None:
+        found = members(raw) if raw.endswith(b"\n") else {"at": "", "type": ""}
+        self.strange += not ({"at", "type"} <= found.keys() and not {"seq", "mac"} & found.keys())
+        self.digest.update(self.owed)
+        self.owed = b"\n" if raw.endswith(b"\n") else b""
+        self.digest.update(raw.removesuffix(b"\n"))
+        self.lines, self.size = self.lines + 1, self.size + len(raw)
+
+    def is_what(self, words: dict[str, Any]) -> bool:
+        """Whether a LogBegan vouches for just these."""
+        digest = self.digest.copy()
+        if words.get("bytes") == self.size:
+            digest.update(self.owed)
+        elif words.get("bytes") != self.size - len(self.owed):
+            return False
+        return bool(words.get("digest") == (digest.hexdigest() if self.size else ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Odd:
+    """A line that has no number and no MAC; `cut`: it has no line break either."""
+
+    line: int
+    bytes: int
+    cut: bool
+
+
+@dataclass(slots=True)
+class _Walk:
+    """From line to line. `head` is the last line that is surely ours, `claimed` the MAC that the line before names."""
+
+    keys: AuditKeys
+    anchor: Anchor | None
+    noted: Head | None = None
+    file: str = ""
+    number: int = 0
+    head: Head | None = None
+    claimed: bytes | None = None
+    expected: int = 1
+    verified: int = 0
+    first: int = 0
+    moved_away: bool = False
+    unchained: int = 0
+    torn: int = 0
+    unfinished: int = 0
+    gaps: int = 0
+    anchor_met: bool = False
+    noted_met: bool = False
+    old: _Unchained = field(default_factory=_Unchained)
+    odd: list[_Odd] = field(default_factory=list)
+    breaks: list[Break] = field(default_factory=list)
+    broken: int = 0
+
+    def open(self, name: str) -> None:
+        if self.unfinished:  # only the newest file may end so
+            self._break("foreign")
+        self.file, self.number, self.unfinished, self.old = name, 0, 0, _Unchained()
+
+    def take(self, raw: bytes) -> None:
+        self.number += 1
+        line = parse(raw.removesuffix(b"\n")) if raw.endswith(b"\n") else None
+        if line is None:
+            self._odd(raw)
+            return
+        words = log_words(line)
+        after = words.get("after")
+        if self.head is not None and self.keys.follows(self.head.mac, line):
+            self._good(line, words)
+        elif isinstance(after, str) and self.keys.follows(after.encode(), line):
+            self._anew(line, words)
+        elif self.claimed is not None and self.keys.follows(self.claimed, line):
+            self._good(line, words)
+        else:
+            self._bad(line)
+        self.claimed = line.mac
+
+    def shut(self) -> None:
+        """The end of a file: a last piece without a line break is one that a crash, or a writer at work, has cut."""
+        if self.odd and self.odd[-1].cut and self.odd[-1].line == self.number:
+            self.unfinished = self.odd.pop().bytes
+        self._foreign()
+        if self.head is None and self.old.lines:
+            self.unchained += self.old.lines
+            if self.old.strange:
+                self._break("foreign")
+
+    def verdict(self, last_file: str) -> Verdict:
+        head, anchor = self.head or START, self.anchor
+        if anchor is None:
+            if self.verified or not self.unchained:
+                self._break("anchor", line=0, file="audit.anchor")
+        elif anchor.head.seq > head.seq:
+            self._break("cut", lines=(head.seq + 1, anchor.head.seq), file=last_file)
+        elif anchor.head.seq >= self.first > 0 and not self.anchor_met:
+            self._break("replaced", file=last_file)
+        if self.noted is not None and not self.noted_met:
+            self._break("replaced", lines=(self.noted.seq, self.noted.seq), file=last_file)
+        return Verdict(
+            self.verified, self.first, head, self.moved_away, self.unchained, self.torn, self.unfinished, self.gaps,
+            None if anchor is None else anchor.head.seq, tuple(self.breaks), self.broken,
+        )  # fmt: skip
+
+    def _odd(self, raw: bytes) -> None:
+        """No line of a chain: one of an old log, half a line that the next one tells of, or none of ours."""
+        if self.head is None and self.number == self.old.lines + 1:
+            self.old.take(raw)
+        else:
+            self.odd.append(_Odd(self.number, len(raw), not raw.endswith(b"\n")))
+        self.claimed = None
+
+    def _good(self, line: Line, words: dict[str, Any]) -> None:
+        if "kind" in words:
+            self._break("told", told=str(words["kind"]))
+        if words.get("type") == "LogTorn" and self._is_torn(words):
+            self.torn += 1
+            self.odd.clear()
+        self._foreign()
+        self.head, self.expected = line.head, line.seq + 1
+        self.first = self.first or line.seq
+        self.verified += 1
+        if self.anchor is not None and line.head == self.anchor.head:
+            self.anchor_met = True
+        self.noted_met = self.noted_met or line.head == self.noted
+        if b'"type":"AuditGap"' in line.body:
+            self.gaps += int(members(line.body + b"}").get("missing", 0))
+
+    def _anew(self, line: Line, words: dict[str, Any]) -> None:
+        """A genuine line that says what it follows, and does not follow what we saw."""
+        if self.head is None and not self.broken:
+            self._begin(words)
+        elif line.seq > self.expected:
+            self._break("missing", lines=(self.expected, line.seq - 1))
+        else:
+            self._break("misplaced")
+        self._good(line, words)
+
+    def _begin(self, words: dict[str, Any]) -> None:
+        """The first line of the chain that is here."""
+        if words["type"] == "LogBegan":
+            if not self.old.is_what(words):
+                self._break("changed", line=1)
+            self.unchained += self.old.lines
+        elif self.number > 1:
+            self._break("missing")
+        else:
+            self.moved_away = True
+
+    def _bad(self, line: Line) -> None:
+        self._foreign()
+        if self.head is None and not self.broken:
+            self._break("missing", lines=(1, line.seq - 1) if line.seq > 1 else None)
+        elif line.seq == self.expected:
+            self._break("changed")
+        elif line.seq > self.expected:
+            self._break("missing", lines=(self.expected, line.seq - 1))
+        else:
+            self._break("misplaced")
+        self.expected = max(self.expected, line.seq + 1)
+
+    def _is_torn(self, words: dict[str, Any]) -> bool:
+        return len(self.odd) == 1 and self.odd[0].bytes == words.get("bytes", 0) + 1
+
+    def _foreign(self) -> None:
+        for each in self.odd:
+            self._break("foreign", line=each.line)
+        self.odd.clear()
+
+    def _break(
+        self,
+        kind: Kind,
+        *,
+        line: int | None = None,
+        lines: tuple[int, int] | None = None,
+        told: str | None = None,
+        file: str | None = None,
+    ) -> None:
+        self.broken += 1
+        if len(self.breaks) < MOST_BREAKS:
+            self.breaks.append(Break(file or self.file, self.number if line is None else line, kind, lines, told))
