@@ -12,6 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from starlette.responses import Response
 
 from oauthbroker.errors import MEANINGS, Code
+from oauthbroker.web.api import answers as a
 from oauthbroker.web.api import models as m
 from oauthbroker.web.api.caller import Who
 from oauthbroker.web.api.doors import AnyCall, reply
@@ -79,7 +80,7 @@ DOCUMENT = Operation(
 
 def _schemas(operations: Iterable[Operation]) -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
     """The schema of each model (or union) that a body or an answer has, and the named ones that they refer to."""
-    wanted = {m.Problem: m.Problem}
+    wanted = {a.Problem: a.Problem}
     for operation in operations:
         kinds = [*operation.bodies.values(), *(answer.model for answer in operation.answers.values())]
         wanted.update({_key(kind): kind for kind in kinds if kind is not None})

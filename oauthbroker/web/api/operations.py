@@ -9,6 +9,7 @@ from typing import Any, Literal
 from starlette.responses import Response
 
 from oauthbroker.errors import Code
+from oauthbroker.web.api import answers as a
 from oauthbroker.web.api import handlers_apps, handlers_events, handlers_grants, handlers_sessions, handlers_tokens
 from oauthbroker.web.api import handlers_turns as turns
 from oauthbroker.web.api import models as m
@@ -52,14 +53,14 @@ class Operation:
     description: str = ""
 
 
-_RESULT = {200: Answer("One of the three results.", m.TokenResultBody)}
+_RESULT = {200: Answer("One of the three results.", a.TokenResultBody)}
 _ANY_KEY: tuple[Who, ...] = ("runtime", "operator", "turn")
 _SETTLED = {204: Answer("Settled.")}
 
 OPERATIONS = (
     Operation(
         "beginTurn", "POST", "/v1/turns", "Begin a turn: its token, and one for each tool", turns.begin_turn,
-        ("runtime",), {201: Answer("The turn's tokens. They are told once.", m.TurnBegun)},
+        ("runtime",), {201: Answer("The turn's tokens. They are told once.", a.TurnBegun)},
         bodies={"runtime": m.BeginTurn},
         codes=(Code.OAUTH_APP_NOT_FOUND, Code.SCOPE_NOT_ALLOWED),
         description="A tool token can ask for what both the bundle and `tools` allow. Tokens end with the turn.",
@@ -71,17 +72,17 @@ OPERATIONS = (
     ),
     Operation(
         "narrowTurn", "POST", "/v1/turn/narrow", "A narrower token for a sub-tool", turns.narrow_turn, ("turn",),
-        {200: Answer("The new token.", m.Narrowed)}, bodies={"turn": m.Narrow},
+        {200: Answer("The new token.", a.Narrowed)}, bodies={"turn": m.Narrow},
         description="A token can also be narrowed without asking, by whoever can compute an HMAC: docs/api.md.",
     ),
     Operation(
         "getPending", "GET", "/v1/turn/pending", "What waits for a person in this turn: the auth.pending block",
-        turns.pending_of_turn, ("turn",), {200: Answer("The block; no items when nothing waits.", m.PendingBlock)},
+        turns.pending_of_turn, ("turn",), {200: Answer("The block; no items when nothing waits.", a.PendingBlock)},
         query=m.PendingQuery,
     ),
     Operation(
         "getLinks", "GET", "/v1/turn/links", "The links that wait in this turn, to be delivered privately",
-        turns.links_of_turn, ("wholeTurn",), {200: Answer("The links.", m.PrivateLinks)},
+        turns.links_of_turn, ("wholeTurn",), {200: Answer("The links.", a.PrivateLinks)},
     ),
     Operation(
         "getAccessToken", "POST", "/v1/tokens", "The token call: ready, authorization_required or error",
@@ -95,7 +96,7 @@ OPERATIONS = (
     Operation(
         "nextEvent", "GET", "/v1/agents/{agent}/events", "The agent's next event, leased; or a stream of them",
         handlers_events.next_event, ("runtime",),
-        {200: Answer("An event, leased.", m.LeasedEvent, stream=True), 204: Answer("No event by now.")},
+        {200: Answer("An event, leased.", a.LeasedEvent, stream=True), 204: Answer("No event by now.")},
         query=m.EventsQuery, parameters=m.AgentPath,
         description="With `Accept: text/event-stream` a stream; at most 16 of its events may be unsettled at once.",
     ),
@@ -111,50 +112,50 @@ OPERATIONS = (
     Operation(
         "getAuthSession", "GET", "/v1/auth-sessions/{id}", "How an authorization stands",
         handlers_sessions.session_state, _ANY_KEY,
-        {200: Answer("Its state. What is not known, or not the caller's, has expired.", m.SessionOutcomeBody)},
+        {200: Answer("Its state. What is not known, or not the caller's, has expired.", a.SessionOutcomeBody)},
         parameters=m.SessionPath,
     ),
     Operation(
         "cancelAuthSession", "DELETE", "/v1/auth-sessions/{id}", "Take a request back: its link dies, without an event",
-        handlers_sessions.cancel_session, _ANY_KEY, {200: Answer("Whether there was something.", m.Cancelled)},
+        handlers_sessions.cancel_session, _ANY_KEY, {200: Answer("Whether there was something.", a.Cancelled)},
         parameters=m.SessionPath,
     ),
     Operation(
         "confirmAuthSession", "POST", "/v1/auth-sessions/confirm", "Say whose browser it was that agreed",
         handlers_sessions.confirm_session, ("runtime", "turn"),
-        {200: Answer("How the authorization ended.", m.SessionOutcomeBody)},
+        {200: Answer("How the authorization ended.", a.SessionOutcomeBody)},
         bodies={"runtime": m.ConfirmByRuntime, "turn": m.ConfirmByCode},
         codes=(Code.STATE_UNKNOWN, Code.OWNER_BINDING_FAILED),
         description="A runtime confirms the handle that a browser brought to its page; a turn relays a channel code.",
     ),
     Operation(
         "linkConnections", "POST", "/v1/connections", "A link to the page of what is connected, good for one visit",
-        handlers_sessions.connections_link, ("runtime",), {201: Answer("The link.", m.ConnectionsLink)},
+        handlers_sessions.connections_link, ("runtime",), {201: Answer("The link.", a.ConnectionsLink)},
         bodies={"runtime": m.ConnectionsFor},
     ),
     Operation(
         "listGrants", "GET", "/v1/grants", "The grants there are, without their tokens", handlers_grants.list_grants,
-        ("operator",), {200: Answer("A page of grants.", m.GrantPage)}, query=m.GrantsQuery,
+        ("operator",), {200: Answer("A page of grants.", a.GrantPage)}, query=m.GrantsQuery,
     ),
     Operation(
         "endGrant", "DELETE", "/v1/grants/{grantId}", "End a grant, here at once and at its provider",
-        handlers_grants.end_grant, ("operator",), {200: Answer("What its provider knows by now.", m.GrantEndedBody)},
+        handlers_grants.end_grant, ("operator",), {200: Answer("What its provider knows by now.", a.GrantEndedBody)},
         parameters=m.GrantPath, codes=(Code.GRANT_NOT_FOUND,),
     ),
     Operation(
         "listApps", "GET", "/v1/apps", "The apps that the caller may ask for", handlers_apps.list_apps, _ANY_KEY,
-        {200: Answer("The apps.", m.AppList)},
+        {200: Answer("The apps.", a.AppList)},
     ),
 )  # fmt: skip
 
 PROBES = (
     Operation(
         "getHealth", "GET", "/healthz", "Is the process alive, and is all well", None, (),
-        {200: Answer("Always, while the process answers. `red`: an operator is needed.", m.HealthBody)},
+        {200: Answer("Always, while the process answers. `red`: an operator is needed.", a.HealthBody)},
     ),
     Operation(
         "getReadiness", "GET", "/readyz", "Can work be sent here", None, (),
-        {200: Answer("It can.", m.ReadyBody), 503: Answer("It starts, stops, or has no store.", m.ReadyBody)},
+        {200: Answer("It can.", a.ReadyBody), 503: Answer("It starts, stops, or has no store.", a.ReadyBody)},
     ),
     Operation(
         "getMetrics", "GET", "/metrics", "Figures in Prometheus' text format", None, ("operator",),

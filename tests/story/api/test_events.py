@@ -14,7 +14,7 @@ from oauthbroker.queues import Queues
 from oauthbroker.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.api import streaming
-from oauthbroker.web.api.models import LeasedEvent
+from oauthbroker.web.api.answers import LeasedEvent
 from tests.house import House, running, turn, user_app
 from tests.story.api.kit import TOOLS, Callers, Exchange
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oauthbroker.web.api.models import GrantPage
+from oauthbroker.web.api.answers import GrantPage
 from tests.house import ALICE, TEAM, House, turn
 from tests.story.api.kit import Callers
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from oauthbroker.web.api.models import PendingBlock, PrivateLinks, SessionOutcomeBody
+from oauthbroker.web.api.answers import PendingBlock, PrivateLinks, SessionOutcomeBody
 from tests.house import ALICE, BOB, House, turn
 from tests.story import binding_kit
 from tests.story.api.kit import TOOLS, Answer, Callers

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from oauthbroker.context import OAuthContext
 from oauthbroker.testing import connect_through
-from oauthbroker.web.api.models import TokenResultBody
+from oauthbroker.web.api.answers import TokenResultBody
 from tests.house import House, turn
 from tests.story.api.kit import Callers
 

@@ -10,13 +10,13 @@ from pydantic import BaseModel
 
 from oauthbroker.errors import Code
 from oauthbroker.testing import Canaries
-from oauthbroker.web.api import models
+from oauthbroker.web.api import answers, models
 from oauthbroker.web.api.examples import ANSWERS, BODIES
 from oauthbroker.web.api.fields import Model
 from oauthbroker.web.api.operations import OPERATIONS
 from oauthbroker.web.api.reading import RequestInvalid, judged
 
-ALL = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, Model)]
+ALL = [kind for kind in (vars(models) | vars(answers)).values() if isinstance(kind, type) and issubclass(kind, Model)]
 CONFIDENTIAL = {
     "accessToken", "turnToken", "toolTokens", "authorizationUrl", "verificationUri", "verificationUriComplete", "userCode",
     "lease", "handle", "channelCode", "url",
@@ -72,9 +72,9 @@ def test_a_refusal_holds_nothing_of_what_was_sent(kind: type[Model], body: dict[
 
 
 def test_a_result_shows_no_token_where_it_is_printed() -> None:
-    ready = models.ReadyResult.model_validate(ANSWERS["getAccessToken"][200]["ready"])
+    ready = answers.ReadyResult.model_validate(ANSWERS["getAccessToken"][200]["ready"])
     assert ready.accessToken not in repr(ready)
-    begun = models.TurnBegun.model_validate(ANSWERS["beginTurn"][201]["begun"])
+    begun = answers.TurnBegun.model_validate(ANSWERS["beginTurn"][201]["begun"])
     assert "oabt." not in repr(begun)
     rejected = judged(models.RejectedToken, BODIES["reportRejected"]["turn"])
     assert "what-the-provider-refused" not in repr(rejected)
