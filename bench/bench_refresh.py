@@ -18,24 +18,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.apps import (
-    Bundle,
-    Client,
-    Endpoints,
-    Habits,
-    IdentityRule,
-    Limits,
-    OAuthApp,
-    Owner,
-    Redirect,
-    Settings,
-)
+from oauthbroker.apps import Bundle, Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner, Redirect
 from oauthbroker.broker import Broker
 from oauthbroker.clock import SystemClock
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.results import AuthorizationRequired
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Limits, Settings
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.testing.provider.nouns import Client as Registration

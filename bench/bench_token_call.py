@@ -20,10 +20,11 @@ from pathlib import Path
 from pydantic_core import from_json
 
 from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect, Settings
+from oauthbroker.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.secret import Secret
+from oauthbroker.settings import Settings
 from oauthbroker.testing.stores import open_file_store
 
 SUBJECT = "idp:user:U1"
