@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from oauthbroker import wiring
 from oauthbroker.apps import Bundle, OAuthApp
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
@@ -19,9 +18,11 @@ from oauthbroker.settings import Limits, Settings
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.fs import Fs
 from oauthbroker.store.keys import Keyring
-from oauthbroker.tending import House
 from oauthbroker.testing import Browser, TestClock
 from oauthbroker.web.access_log import json_log
+from oauthbroker.wiring.broker import build
+from oauthbroker.wiring.house import House
+from oauthbroker.wiring.rooms import Given
 from tests.house import BASE
 
 AFTER_CLAIMS = PROVIDER_CALLS * Limits().provider_seconds + 1
@@ -61,7 +62,7 @@ class Process:
         settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}))
         bundle = Bundle(settings, {app.name: app for app in apps})
         log = json_log(io.StringIO(), clock)
-        house = wiring._build(bundle, Repository(store), store, clock, AuditList(), log)
+        house = build(Given(bundle, Repository(store), store.mac, clock, AuditList(), log))
         return cls(house, store, clock)
 
     @property

@@ -10,13 +10,13 @@ from typing import get_args
 
 import pytest
 
-from oauthbroker import assembly
 from oauthbroker.errors import Code
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.records import Grant, Token
 from oauthbroker.results import Failed, Ready
 from oauthbroker.testing import Authority, Canaries, IdentityProvider
 from oauthbroker.testing.authority import Certificate, Fault
+from oauthbroker.wiring import flows as wired_flows
 from tests.house import ALICE, House, running, user_app
 
 FAULTS: list[Fault] = [fault for fault in get_args(Fault) if fault]
@@ -46,7 +46,7 @@ async def ask(certificate: Certificate) -> tuple[object, Grant, Grant | None, Id
 def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """An authority that the machine trusts: no setting of the product adds one."""
     authority = Authority(tmp_path)
-    monkeypatch.setattr(assembly, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
+    monkeypatch.setattr(wired_flows, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
     return authority
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker import assembly
 from oauthbroker.apps import IdentityRule, OAuthApp, Owner
 from oauthbroker.config.resources import SPECS, models_in
 from oauthbroker.errors import Code
@@ -21,6 +20,7 @@ from oauthbroker.protocol.transport import Transport
 from oauthbroker.results import Failed, Ready
 from oauthbroker.testing import Authority, Browser, IdentityProvider, TestClock
 from oauthbroker.testing.authority import Fault
+from oauthbroker.wiring import flows as wired_flows
 from tests.house import ALICE, House, running, user_app
 from tests.story.test_callback import assert_says
 from tests.story.test_client_credentials import APP as MACHINE
@@ -42,7 +42,7 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """One that our brokers trust here, so that a certificate is refused for its own fault. Only code can add trust, and
     this is the only way."""
     authority = Authority(tmp_path)
-    monkeypatch.setattr(assembly, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
+    monkeypatch.setattr(wired_flows, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
     return authority
 
 

@@ -79,8 +79,6 @@ FLOORS = {
         "serving",
         "config",
         "wiring",
-        "assembly",
-        "tending",
         "metrics_folder",
         "broker",
         "reload",
@@ -93,7 +91,7 @@ FLOORS = {
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 ORDER = list(FLOORS)
 HIDDEN = {"repository", "flows", "protocol"}  # what rooms and edges reach only through the manager
-MAY_REACH_HIDDEN = {"wiring", "assembly", "tending"}
+MAY_REACH_HIDDEN = {"wiring"}
 MAY_STORE = {"repository", "shelf", "wiring", "cli", "store"}  # cli: init and keys make and unlock a store
 MAY_TESTING = {"cli", "testing"}  # cli: the demo's provider
 SHARED_BY_FLOWS = {"oauthbroker.flows.finish", "oauthbroker.flows.exchange"}

@@ -37,7 +37,8 @@ from oauthbroker.settings import Settings
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.tracing import ERROR_TYPE, KEYS, Span
-from oauthbroker.wiring import CREDENTIAL, KEY_ENV, open_broker
+from oauthbroker.wiring import KEY_ENV, open_broker
+from oauthbroker.wiring.storage import CREDENTIAL
 from tests.house import BASE, House, global_app, running
 from tests.matrix import RULES
 from tests.unit import records_kit as kit

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.assembly import Flows
 from oauthbroker.audit.gap import keep_anchor, settle
 from oauthbroker.broker import Broker
 from oauthbroker.errors import BrokerError
@@ -17,6 +16,7 @@ from oauthbroker.metrics_folder import Sharing
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.resume import Bell, Relay
 from oauthbroker.upkeep import Upkeep
+from oauthbroker.wiring.flows import Flows
 
 UPKEEP_SECONDS = 5.0
 

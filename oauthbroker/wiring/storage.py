@@ -1,0 +1,102 @@
+"""The store of the settings, opened: its key, its records, its audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from oauthbroker.api_keys import ApiKeys
+from oauthbroker.audit import AuditList, AuditWriter
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.clock import Clock
+from oauthbroker.config.settings import with_key_file
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records.api_key import ApiKey
+from oauthbroker.repository import KINDS, LEASES, Repository
+from oauthbroker.settings import Settings
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
+from oauthbroker.store.keys import Keyring
+from oauthbroker.store.memory import MemoryStore
+
+KEY_ENV = "OAUTHBROKER_KEY"
+CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
+CREDENTIAL = "oauthbroker.kek"
+AnyStore = FileStore | MemoryStore
+
+
+def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger) -> FileStore:
+    """The file store of the settings, unlocked. Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
+    root = Path(settings.store_root)
+    keyring = Keyring.load(_keyring_path(settings), key_provider(settings, env, log))
+    return FileStore.open(
+        root,
+        keyring,
+        kinds=KINDS,
+        lease_kinds=LEASES,
+        clock=clock,
+        on_damage=reporting(log),
+    )
+
+
+def reporting(log: FilteringBoundLogger) -> Callable[[str, Code], None]:
+    """What is said of entries and records that cannot be read: a kind, the first digits of a name, and why."""
+    return lambda place, code: log.error("unreadable", place=place, code=code.value)
+
+
+def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
+    """Makes the key file (unless there is one) and the keyring; (whether the key is new, where it is).
+
+    Raises `keyExists` where a keyring is: nothing is ever overwritten.
+    """
+    path, root = Path(settings.key_file), Path(settings.store_root)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    is_new = not path.exists()
+    if is_new and _keyring_path(settings).exists():
+        raise BrokerError(Code.KEY_UNKNOWN, note="the store has a keyring, but its key file is missing")
+    kek = FileKek.create(path, store_root=root) if is_new else FileKek.open(path, store_root=root)
+    Keyring.create(_keyring_path(settings), kek, clock=clock)
+    return is_new, path
+
+
+def key_provider(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> KeyProvider:
+    """Where the KEK comes from: the environment (with a warning), a systemd credential, or the key file."""
+    if env.get(KEY_ENV):
+        log.warning("the key comes from the environment, which keeps it readable; use a key file")
+        return EnvKek(env[KEY_ENV])
+    root = Path(settings.store_root)
+    credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
+    if credential is not None and credential.exists():
+        return FileKek.open(credential, store_root=root)
+    return FileKek.open(Path(settings.key_file), store_root=root)
+
+
+def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
+    """The settings with `key_file` filled in from the environment or the default."""
+    return replace(settings, key_file=with_key_file(settings, env))
+
+
+def default_audit(settings: Settings, store: AnyStore, log: FilteringBoundLogger) -> AuditWriter:
+    """Beside the records; in memory for a store in memory."""
+    return AuditList() if isinstance(store, MemoryStore) else audit_file(settings, store, log)
+
+
+def audit_file(settings: Settings, store: FileStore, log: FilteringBoundLogger) -> AuditFile:
+    keys = AuditKeys(store.mac)
+    return AuditFile(_data(settings), keys, most_bytes=settings.audit_max_bytes, tell=log.warning)
+
+
+def _data(settings: Settings) -> Path:
+    return Path(settings.store_root) / "data"
+
+
+def _keyring_path(settings: Settings) -> Path:
+    return _data(settings) / "keyring"
+
+
+def api_keys(repository: Repository, clock: Clock, audit: AuditWriter) -> ApiKeys:
+    return ApiKeys(repository.shelf("apikeys", ApiKey.from_plaintext), clock, audit)
