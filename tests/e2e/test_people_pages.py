@@ -151,19 +151,16 @@ async def test_a_connection_is_ended_by_keyboard_alone(desk: Desk) -> None:
     person = await desk.person()
     await person.open(url)
     await step_to(person, "Show my connections")
-    await person.page.keyboard.press("Enter")
-    await person.page.wait_for_url(desk.home + "/connections")
+    await enter(person, desk.home + "/connections")
     await person.page.keyboard.press("Tab")
     assert "Skip to the content" in await focused(person)
     await person.page.keyboard.press("Enter")
     await step_to(person, "Disconnect Google Mail")
-    await person.page.keyboard.press("Enter")
-    await person.page.wait_for_url("**/disconnect")
+    await enter(person, "**/disconnect")
     await step_to(person, "Keep it")
     await person.page.keyboard.press("Shift+Tab")
     assert "Disconnect" == await focused(person)
-    await person.page.keyboard.press("Enter")
-    await person.page.wait_for_url("**/connections?done=disconnected")
+    await enter(person, "**/connections?done=disconnected")
     assert "Agents can no longer use it" in await person.page.get_by_role("status").inner_text()
     assert isinstance(await desk.house.ask("mail"), AuthorizationRequired)
     assert [] == person.troubles
@@ -172,22 +169,18 @@ async def test_a_connection_is_ended_by_keyboard_alone(desk: Desk) -> None:
 async def test_a_grant_is_found_and_revoked_by_keyboard_alone(desk: Desk) -> None:
     person = await desk.operator()
     await step_to(person, "Grants")
-    await person.page.keyboard.press("Enter")
-    await person.page.wait_for_url("**/admin/grants")
+    await enter(person, "**/admin/grants")
     await step_to(person, "")  # a field has no words of its own; the first one is the search
     assert await person.page.get_by_label("Search").evaluate("field => field === document.activeElement")
     await person.page.keyboard.type("U900042")
-    await person.page.keyboard.press("Enter")
-    await person.page.wait_for_url("**/admin/grants?q=U900042*")
+    await enter(person, "**/admin/grants?q=U900042*")
     assert "1 found" in await person.text()
     await step_to(person, "idp:user:U900042")
-    await person.page.keyboard.press("Enter")
+    await enter(person, "**/grants/sha256:*")
     await step_to(person, "Revoke")
-    await person.page.keyboard.press("Enter")
-    await person.page.wait_for_url("**/revoke")
+    await enter(person, "**/revoke")
     await step_to(person, "Revoke")
-    await person.page.keyboard.press("Enter")
-    await person.page.wait_for_url("**?done=revoked")
+    await enter(person, "**?done=revoked")
     assert "The grant has ended" in await person.page.get_by_role("status").inner_text()
     assert [] == person.troubles
 
@@ -214,6 +207,12 @@ async def test_everything_works_where_scripts_are_off(desk: Desk) -> None:
     await office.page.get_by_role("button", name="Sign out").click()
     await office.page.get_by_role("heading", name="Signed out").wait_for()
     assert [] == person.troubles + office.troubles
+
+
+async def enter(person: Person, url: str) -> None:
+    """Presses Enter, and waits until the page it leads to is there."""
+    async with person.page.expect_navigation(url=url):
+        await person.page.keyboard.press("Enter")
 
 
 async def step_to(person: Person, name: str) -> None:
