@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from oauthbroker.bridge import wait_on
 from oauthbroker.errors import BrokerError, Locale
@@ -32,6 +32,9 @@ class OAuthContext:
         self._caller = caller
         self._locale = locale
         self._loop = loop
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a context belongs to a running broker: it is neither pickled nor copied")
 
     async def get_access_token(
         self,

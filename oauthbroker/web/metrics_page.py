@@ -77,7 +77,7 @@ def metrics_page(figures: Callable[[], Awaitable[Figures]], admit: Admit) -> Han
     return answer
 
 
-def operators_only(callers: Callable[[], Callers], *, loopback: bool) -> Admit:
+def operators_only(callers: Callers, *, loopback: bool) -> Admit:
     """Operators by key or over the socket; where `loopback` is on, also whoever sends no key from this machine.
 
     Raises `unauthenticated`, `notAllowed`, `turnEnded`.
@@ -86,7 +86,7 @@ def operators_only(callers: Callable[[], Callers], *, loopback: bool) -> Admit:
     async def admit(request: Request) -> None:
         if loopback and "authorization" not in request.headers and _is_local(request):
             return
-        if not may(await callers().who(request), {"operator"}):
+        if not may(await callers.who(request), {"operator"}):
             raise BrokerError(Code.NOT_ALLOWED)
 
     return admit
