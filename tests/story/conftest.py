@@ -24,9 +24,11 @@ async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> A
 
 @pytest.fixture
 async def filed(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> AsyncIterator[House]:
-    """The same on a file store below `tmp_path`, where `tree(tmp_path)` shows every byte."""
+    """The same on a file store below `tmp_path`, where `tree(tmp_path)` shows every byte. Nothing runs in the
+    background: what has changed there was changed by what the test did."""
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
+    store = file_store(tmp_path, test_clock)
+    async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as house:
         yield house
 
 

@@ -20,7 +20,8 @@ def here(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: P
 
 
 @pytest.fixture
-def broker(here: World) -> Process:
+async def broker(here: World) -> Process:
+    """A broker is of the event loop that it was made in, so this is no ordinary fixture."""
     return here.start()
 
 

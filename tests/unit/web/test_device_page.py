@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import segno
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.errors import BrokerError, Code
@@ -122,6 +122,7 @@ def test_an_address_that_no_browser_should_be_given_is_not_shown(url: str, membe
     assert Code.APP_MISCONFIGURED is refused.value.code
 
 
+@settings(deadline=None)
 @given(st.from_regex(r"\Ahttps://[a-z]{1,20}\.example/[a-zA-Z0-9/?=&-]{0,300}\Z"))
 def test_the_drawing_is_the_code_that_segno_makes_with_its_quiet_zone(address: str):
     """Its rectangles, drawn again, are the modules; what they say is the library's business."""
