@@ -28,6 +28,16 @@ WRITTEN_AS: Final = {
     "limits": "spec.limits",
     "weaken": "spec.weaken",
     "expired_events": "spec.events.expired",
+    "api_host": "spec.api.listen.host",
+    "api_port": "spec.api.listen.port",
+    "api_socket": "spec.api.socket",
+    "allowed_hosts": "spec.allowedHosts",
+    "trusted_proxies": "spec.trustedProxies",
+    "provider_networks": "spec.providerNetworks",
+    "confirm_url": "spec.confirmUrl",
+    "admin_loopback": "spec.admin.loopback",
+    "audit_on_failure": "spec.audit.onFailure",
+    "audit_max_bytes": "spec.audit.maxBytes",
 }
 """What the Broker resource says is read at start only, because every room was built with it."""
 

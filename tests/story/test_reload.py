@@ -6,19 +6,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from oauthbroker import open_broker
 from oauthbroker.apps import Bundle, OAuthApp, Revocation, ToolAuth
+from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.problems import ConfigRefused
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.reload import WRITTEN_AS
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
+from oauthbroker.settings import ApiSocket, Limits, Settings
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from oauthbroker.testing.browser import Page
 from tests.cli_kit import Desk
@@ -255,6 +257,52 @@ async def test_tools_are_narrowed_from_the_next_turn_on(house: House):
 
 
 # what is refused
+
+
+def another(value: Any) -> Any:
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case None:
+            return ApiSocket("/elsewhere.sock")
+        case str():
+            return f"{value}x"
+    return type(value)(["x"])
+
+
+def changes_of(settings: Settings) -> list[tuple[str, Settings]]:
+    """(the field, settings that differ in it alone), for each field of Settings and of Limits."""
+    limits = settings.limits
+    simple = [each.name for each in fields(Settings) if each.name != "limits"]
+    return [
+        *[(name, replace(settings, **{name: another(getattr(settings, name))})) for name in simple],
+        *[
+            ("limits", replace(settings, limits=replace(limits, **{each.name: another(getattr(limits, each.name))})))
+            for each in fields(Limits)
+        ],
+    ]
+
+
+def is_written(path: str) -> bool:
+    """Whether a Broker resource can say it."""
+    model: Any = BrokerSpec
+    for name in path.removeprefix("spec.").split("."):
+        found = [each for each in model.model_fields.values() if each.alias == name] if model else []
+        if not found:
+            return False
+        model = next((kind for kind in get_args(found[0].annotation) if hasattr(kind, "model_fields")), None)
+    return True
+
+
+async def test_whichever_setting_has_changed_is_named_as_it_is_written(house: House):
+    before = house.broker.bundle
+    for field, settings in changes_of(before.settings):
+        with pytest.raises(ConfigRefused) as refused:
+            await house.broker.reload(replace(before, settings=settings))
+        assert [WRITTEN_AS[field]] == [problem.path for problem in refused.value.problems]
+    assert [] == [path for path in WRITTEN_AS.values() if not is_written(path)]
 
 
 async def test_settings_that_take_a_restart_are_named_and_nothing_changes(house: House):
