@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from oauthbroker.errors import BrokerError, Code
+
+T = TypeVar("T")
 
 
 class Life:
@@ -28,3 +33,30 @@ class Life:
     async def over(self) -> None:
         """Returns when the broker stops."""
         await self._over.wait()
+
+
+class UnderWay:
+    """Work that is done to its end, whoever stops waiting for it. Belongs to one event loop."""
+
+    __slots__ = ("_closing", "_tasks")
+
+    def __init__(self) -> None:
+        self._closing = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Raises `brokerUnreachable` once it is closing: nobody would see this work to its end, and whoever asks again
+        reaches the next broker."""
+        if self._closing:
+            work.close()
+            raise BrokerError(Code.BROKER_UNREACHABLE, note="the broker is ending", retry_after_seconds=1)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Begins nothing more, and waits for everything that was begun. Who stops waiting here cancels nothing."""
+        self._closing = True
+        if self._tasks:
+            await asyncio.wait(self._tasks)

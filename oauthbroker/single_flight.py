@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from oauthbroker.lifecycle import UnderWay
 
 R = TypeVar("R")
 
@@ -31,22 +33,22 @@ class SingleFlight(Generic[R]):
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, Flight[R]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._under_way = UnderWay()
 
     async def join(self, key: Hashable, work: Callable[[Flight[R]], Awaitable[R]], otherwise: Callable[[], R]) -> R:
         """What the work for this key comes to; `work` is begun unless it is under way. It must not raise: should it
-        be cancelled or break all the same, `otherwise` is the answer."""
+        be cancelled or break all the same, `otherwise` is the answer. Raises `brokerUnreachable` for work that would
+        have to be begun when it is closing."""
         flight = self._flights.get(key)
         if flight is None:
-            flight = self._flights[key] = Flight()
-            task = asyncio.create_task(self._fly(key, flight, work, otherwise))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            flight = Flight()
+            self._under_way.begin(self._fly(key, flight, work, otherwise))
+            self._flights[key] = flight
         return await flight.landing()
 
     async def close(self) -> None:
-        """Waits for everything under way."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Begins nothing more, and waits for everything under way."""
+        await self._under_way.close()
 
     async def _fly(
         self, key: Hashable, flight: Flight[R], work: Callable[[Flight[R]], Awaitable[R]], otherwise: Callable[[], R]

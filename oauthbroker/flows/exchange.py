@@ -15,6 +15,7 @@ from oauthbroker.audit import OwnerConfirmed
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish, Revoker
+from oauthbroker.lifecycle import UnderWay
 from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.callback import ValidCallback
 from oauthbroker.protocol.discovery import Discovery
@@ -50,18 +51,16 @@ class Exchange:
     ended: Callable[[str], None]
     clock: Clock
     limits: Limits
-    _running: set[asyncio.Task[Any]] = field(default_factory=set)
+    _under_way: UnderWay = field(default_factory=UnderWay)
 
     async def see_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Does it to its end, even if whoever asked for it stops waiting."""
-        task = asyncio.ensure_future(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+        """Does it to its end, even if whoever asked for it stops waiting. Raises `brokerUnreachable` when the broker is
+        ending: nothing was used up, the next one can do it."""
+        return await asyncio.shield(self._under_way.begin(work))
 
     async def close(self) -> None:
-        """Waits for exchanges and commits that are under way."""
-        await asyncio.gather(*self._running, return_exceptions=True)
+        """Begins no other exchange, and waits for those and their commits that are under way."""
+        await self._under_way.close()
 
     async def redeem(
         self, app: OAuthApp, held: Held[AuthSession], valid: ValidCallback, confirmed: Vouching | None = None

@@ -98,17 +98,21 @@ class Refresh:
         """One renewal of the grant that the caller `seen`, or what somebody else made of it meanwhile.
 
         `rejected` is renewed although it seems to live, and so is a token that somebody finds too old `early` in its
-        life. Never raises: trouble is part of the answer.
+        life. Never raises: trouble is part of the answer, `brokerUnreachable` when the broker is ending.
         """
         job = _Job(app, subject, seen, rejected, early)
-        return await self._flights.join(
-            (app.name, subject),
-            lambda flight: self._answer(job, flight),
-            lambda: Renewed(None, BrokerError(Code.STORE_UNAVAILABLE)),
-        )
+        try:
+            return await self._flights.join(
+                (app.name, subject),
+                lambda flight: self._answer(job, flight),
+                lambda: Renewed(None, BrokerError(Code.STORE_UNAVAILABLE)),
+            )
+        except BrokerError as error:
+            ending = error.with_traceback(None)
+        return Renewed(await self._as_it_is(job), ending)
 
     async def close(self) -> None:
-        """Waits for what is under way; what could not be stored so far gets one more try."""
+        """Begins nothing more, and waits for what is under way; what could not be stored so far gets one more try."""
         self.renewing.keeper.close()
         await self._flights.close()
 

@@ -48,13 +48,14 @@ class House:
             self.tasks.append(asyncio.create_task(self._anchor_for_ever()))
 
     async def close(self) -> None:
-        """Whoever waits long goes; commits under way finish and their events reach the queue; then the network goes."""
+        """Whoever waits long goes; what is asked of providers from here on is left to the next broker; commits under
+        way finish and their events reach the queue; then the network goes."""
         self.broker.life.stop()
-        await self.flows.exchange.close()
-        await self.flows.polling.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.flows.exchange.close()
+        await self.flows.polling.close()
         await self.flows.refresh.close()
         await self._try("uses", self.broker.people.close)
         if self.tasks:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.single_flight import Flight, SingleFlight
 
 
@@ -89,6 +90,44 @@ async def test_close_waits_for_what_is_under_way() -> None:
     await asyncio.sleep(0)
     await flights.close()
     assert ended
+    assert "done" == await waiting
+
+
+@pytest.mark.case("50")
+async def test_while_it_closes_nothing_more_is_begun_and_who_comes_late_gets_what_is_under_way() -> None:
+    flights, hold = SingleFlight[str](), asyncio.Event()
+
+    async def work(_: Flight[str]) -> str:
+        await hold.wait()
+        return "done"
+
+    first = asyncio.create_task(flights.join("a", work, nothing))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(flights.close())
+    await asyncio.sleep(0)
+    late = asyncio.create_task(flights.join("a", work, nothing))
+    for _ in range(2):
+        with pytest.raises(BrokerError) as refused:
+            await flights.join("b", work, nothing)
+        assert (Code.BROKER_UNREACHABLE, True) == (refused.value.code, refused.value.retryable)
+    assert not closing.done()
+    hold.set()
+    await closing
+    assert ("done", "done") == (await first, await late)
+
+
+async def test_who_stops_waiting_for_the_end_cancels_nothing() -> None:
+    flights, hold = SingleFlight[str](), asyncio.Event()
+
+    async def work(_: Flight[str]) -> str:
+        await hold.wait()
+        return "done"
+
+    waiting = asyncio.create_task(flights.join("a", work, nothing))
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(flights.close(), timeout=0.01)
+    hold.set()
     assert "done" == await waiting
 
 

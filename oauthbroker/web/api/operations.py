@@ -125,7 +125,7 @@ OPERATIONS = (
         handlers_sessions.confirm_session, ("runtime", "turn"),
         {200: Answer("How the authorization ended.", a.SessionOutcomeBody)},
         bodies={"runtime": m.ConfirmByRuntime, "turn": m.ConfirmByCode},
-        codes=(Code.STATE_UNKNOWN, Code.OWNER_BINDING_FAILED),
+        codes=(Code.STATE_UNKNOWN, Code.OWNER_BINDING_FAILED, Code.BROKER_UNREACHABLE),
         description="A runtime confirms the handle that a browser brought to its page; a turn relays a channel code.",
     ),
     Operation(
