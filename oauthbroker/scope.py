@@ -21,11 +21,14 @@ def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequen
     """What this call needs.
 
     `declared` are the tool's scopes (None: all of the app's), `wanted` the call's own (None: the declared ones;
-    empty: nothing in particular). Raises `scopeNotAllowed` for anything outside, for repetition, and for junk.
+    empty: nothing in particular). Raises `scopeNotAllowed` for anything outside, for repetition, and for junk;
+    `appForbidden` when the app has none of the declared scopes any more: nothing that was declared is left.
     """
     ceiling = app.scopes if declared is None else tuple(declared)
     if not app.scope_set.issuperset(ceiling):
         ceiling = tuple(scope for scope in ceiling if scope in app.scope_set)
+        if not ceiling:
+            raise BrokerError(Code.APP_FORBIDDEN)
     if wanted is None:
         return ScopeNeed(frozenset(ceiling), ceiling)
     allowed = app.scope_set if declared is None else app.scope_set.intersection(declared)

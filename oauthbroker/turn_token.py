@@ -26,6 +26,8 @@ START = b"oabt1."
 MAX_CAVEATS = 16
 MAX_LENGTH = 4096
 LOCATOR = re.compile(r"[A-Za-z0-9_-]{22}")
+TOOL = re.compile(r"[A-Za-z][A-Za-z0-9]*/[!-.0-9;-~]+(:[!-.0-9;-~]+)?")
+LONGEST_TOOL = 256
 _SIGNATURE = re.compile(r"[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]")  # 32 bytes leave two bits of the last character unused
 _CAVEAT = re.compile(r"[A-Za-z0-9_-]{2,4000}")
 
@@ -111,7 +113,8 @@ def narrow(
     """A token that can do less: only for `tool`, only these apps (app -> scopes, None: all that are allowed so far),
     only until `expires_at` (whole seconds). The one it was made from is as good as before.
 
-    Raises `unauthenticated` for what is no turn token, `requestInvalid` for one that was narrowed too often.
+    Raises `unauthenticated` for what is no turn token, `requestInvalid` for one that was narrowed too often. No broker
+    admits a token for a tool whose name `is_tool` does not know.
     """
     made = TurnToken.parse(token.reveal())
     if tool is not None:
@@ -125,6 +128,11 @@ def narrow(
     if len(made.caveats) > MAX_CAVEATS or len(text.reveal()) > MAX_LENGTH:
         raise BrokerError(Code.REQUEST_INVALID, note="a turn token with too many caveats")
     return text
+
+
+def is_tool(text: str) -> bool:
+    """Whether this is a tool's name as it may stand in a log: `Kind/name` or `Kind/name:export`, printable ASCII."""
+    return len(text) <= LONGEST_TOOL and TOOL.fullmatch(text) is not None
 
 
 def _signed(key: bytes, message: bytes) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.shelf import Shelf
 from oauthbroker.subject import is_subject
 from oauthbroker.turn import Turn, checked_target
-from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, narrow
+from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, is_tool, narrow
 
 MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
@@ -44,7 +44,9 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """Whoever holds a turn token. `declared` is what it may ask for, None for everything: the runtime's own view."""
+    """Whoever holds a turn token. `declared` is what it may ask for, None for everything: the runtime's own view.
+    `tool` is the one that the runtime named: who narrows a token further acts in that tool's name, never in another's.
+    """
 
     turn_id: str
     turn: Turn
@@ -165,27 +167,29 @@ class Turns:
 
     def _guest(self, record: TurnRecord, token: TurnToken) -> Guest:
         """Every caveat holds: what may be asked for is what all of them allow."""
-        tool, allowed, until = None, None, record.expires_at
+        apps, tool, allowed, until = self.bundle().apps, None, None, record.expires_at
         for caveat in _read(token):
             if caveat.tool is not None:
-                tool, allowed = caveat.tool, _both(allowed, self._of_tool(record, caveat.tool))
+                tool, allowed = tool or caveat.tool, _both(allowed, self._of_tool(record, caveat.tool))
             if caveat.apps is not None:
-                allowed = _both(allowed, tuple(ToolAuth(app, scopes) for app, scopes in caveat.apps.items()))
+                said = (ToolAuth(app, scopes) for app, scopes in caveat.apps.items())
+                allowed = _both(allowed, _something(said, apps))
             if caveat.expires_at is not None:
                 until = min(until, caveat.expires_at)
         if allowed is not None:
-            allowed = _that_exist(allowed, self.bundle().apps)
+            allowed = _that_exist(allowed, apps)
         return Guest(record.id, record.turn, tool, allowed, until, record.private_links)
 
     def _of_tool(self, record: TurnRecord, tool: str) -> Allowed:
         """What the runtime said when it began the turn and what the bundle declares, both when both speak."""
-        declared, said = self.bundle().tools.get(tool), record.tools.get(tool)
+        bundle, said = self.bundle(), record.tools.get(tool)
+        declared = bundle.tools.get(tool)
         if said is None:
             return declared or ()
-        return said if declared is None else _both(declared, said)
+        return _both(declared, _something(said, bundle.apps))
 
     def _checked_tools(self, tools: Tools) -> dict[str, Allowed | None]:
-        if len(tools) > MAX_TOOLS or not all(isinstance(tool, str) and 0 < len(tool) <= 256 for tool in tools):
+        if len(tools) > MAX_TOOLS or not all(isinstance(tool, str) and is_tool(tool) for tool in tools):
             raise BrokerError(Code.REQUEST_INVALID, note="tools")
         return {tool: None if auths is None else self._checked_auths(auths) for tool, auths in tools.items()}
 
@@ -202,11 +206,12 @@ class Turns:
 
 
 def _read(token: TurnToken) -> list[Caveat]:
-    """A caveat that we do not understand may be one that forbids: then nothing is allowed."""
+    """A caveat that we do not understand may be one that forbids: then nothing is allowed. Neither is it to a tool
+    whose name could not stand in the audit log."""
     caveats: list[Caveat] | None = None
     with suppress(ValueError, OverflowError, RecursionError, OSError):
         caveats = [Caveat.from_text(text) for text in token.caveats]
-    if caveats is None:
+    if caveats is None or not all(caveat.tool is None or is_tool(caveat.tool) for caveat in caveats):
         raise BrokerError(Code.UNAUTHENTICATED)
     return caveats
 
@@ -216,22 +221,31 @@ def _both(one: Allowed | None, other: Allowed) -> Allowed:
     if one is None:
         return other
     second = {auth.app: auth.scopes for auth in other}
-    return tuple(ToolAuth(auth.app, _fewer(auth.scopes, second[auth.app])) for auth in one if auth.app in second)
+    return _left((auth, second[auth.app]) for auth in one if auth.app in second)
+
+
+def _something(said: Iterable[ToolAuth], apps: Mapping[str, OAuthApp]) -> Allowed:
+    """Without apps that were taken down to no scopes: `[]` means something only for an app that has none."""
+    return tuple(auth for auth in said if auth.scopes != () or (auth.app in apps and not apps[auth.app].scopes))
+
+
+def _that_exist(allowed: Allowed, apps: Mapping[str, OAuthApp]) -> Allowed:
+    """Without apps and scopes that the configuration does not have (any more): a caveat is anybody's text."""
+    there = (auth for auth in allowed if auth.app in apps)
+    return _left((auth, apps[auth.app].scopes if auth.scopes else None) for auth in there)
+
+
+def _left(pairs: Iterable[tuple[ToolAuth, tuple[str, ...] | None]]) -> Allowed:
+    """What each app keeps of its scopes. Where nothing is left the app goes too: with an empty list it could still be
+    asked for, and the answer would be the grant's whole token."""
+    kept = [(auth.app, _fewer(auth.scopes, scopes), auth.scopes or scopes) for auth, scopes in pairs]
+    return tuple(ToolAuth(app, scopes) for app, scopes, some in kept if scopes or not some)
 
 
 def _fewer(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if one is None or other is None:
         return other if one is None else one
     return tuple(scope for scope in one if scope in other)
-
-
-def _that_exist(allowed: Allowed, apps: Mapping[str, OAuthApp]) -> Allowed:
-    """Without apps and scopes that the configuration does not have (any more): a caveat is anybody's text."""
-    there = [(auth, apps[auth.app].scope_set) for auth in allowed if auth.app in apps]
-    return tuple(
-        ToolAuth(auth.app, None if auth.scopes is None else tuple(scope for scope in auth.scopes if scope in scopes))
-        for auth, scopes in there
-    )
 
 
 def _checked_turn(turn: Turn) -> Turn:

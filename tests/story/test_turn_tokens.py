@@ -129,15 +129,18 @@ async def test_a_token_of_alices_turn_never_yields_bobs_token(
 
 
 def _allows(tool: str | None, steps: list[dict[str, Any]], request: dict[str, Any]) -> bool:
-    """Said once more, in other words than the broker's: every narrowing names the app, and the scopes asked for."""
+    """Said once more, in other words than the broker's: every narrowing names the app and the scopes asked
+    for, and all of them leave a scope in common: no token is less than its grant."""
     app = request["oauthAppRef"].removeprefix("OAuthApp/")
-    wanted = set(request.get("scopes", ()))
+    wanted, left = set(request.get("scopes", ())), set(SCOPES)
     tools = ([tool] if tool else []) + [step["tool"] for step in steps if "tool" in step]
     for each in tools:
         declared = {auth.app: auth.scopes for auth in TOOLS.get(each, ())}
-        if app not in declared or not wanted <= set(declared[app] or SCOPES):
+        if app not in declared:
             return False
+        left &= set(declared[app] or SCOPES)
     for apps in (step["apps"] for step in steps if "apps" in step):
-        if app not in apps or not wanted <= set(SCOPES if apps[app] is None else apps[app]):
+        if app not in apps:
             return False
-    return True
+        left &= set(SCOPES if apps[app] is None else apps[app])
+    return wanted <= left and bool(left)

@@ -92,6 +92,11 @@ def test_a_tool_can_not_reach_past_its_own_declaration_nor_past_the_app() -> Non
 @given(scopes, scopes, scopes)
 def test_a_call_never_gets_more_than_tool_and_app_have(app: list[str], declared: list[str], wanted: list[str]) -> None:
     small = app_with(scopes=tuple(app))
+    if declared and not set(app) & set(declared):
+        with pytest.raises(BrokerError) as caught:
+            resolve_scopes(small, declared, wanted)
+        assert Code.APP_FORBIDDEN is caught.value.code
+        return
     if not set(wanted) <= set(app) & set(declared):
         with pytest.raises(BrokerError) as caught:
             resolve_scopes(small, declared, wanted)

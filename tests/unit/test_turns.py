@@ -26,10 +26,12 @@ from tests.nouns import app_with, turn_with
 APPS = {
     name: app_with(name=name, scopes=("read", "write"), subject_mode=mode)
     for name, mode in (("mail", "user"), ("files", "user"), ("team", "global"))
-}
+} | {"plain": app_with(name="plain", scopes=())}
 TOOLS = {
     "Tool/mail": (ToolAuth("mail", ("read",)),),
     "Tool/all": (ToolAuth("mail"), ToolAuth("files"), ToolAuth("team")),
+    "Tool/plain": (ToolAuth("plain"),),
+    "Tool/quiet": (ToolAuth("mail", ()),),
 }
 ALICE = turn_with(**{"user": "acme:user:alice", "global": "acme:team:1"})
 
@@ -78,13 +80,22 @@ async def test_a_token_brings_back_its_turn_and_nothing_else(turns: Turns) -> No
         ("Tool/none", None, None, {}),
         ("Tool/new", (ToolAuth("files", ("write",)),), None, {"files": ("write",)}),
         ("Tool/mail", (ToolAuth("mail"), ToolAuth("files")), None, {"mail": ("read",)}),
-        ("Tool/mail", (ToolAuth("mail", ("write",)),), None, {"mail": ()}),
+        ("Tool/mail", (ToolAuth("mail", ("write",)),), None, {}),
+        ("Tool/new", (ToolAuth("mail", ()), ToolAuth("plain", ())), None, {"plain": ()}),
         ("Tool/all", (), None, {}),
         ("Tool/all", None, {"mail": ["write"], "nothing": None}, {"mail": ("write",)}),
         ("Tool/all", None, {"mail": ["write", "admin"]}, {"mail": ("write",)}),
-        ("Tool/mail", None, {"mail": ["write"]}, {"mail": ()}),
+        ("Tool/mail", None, {"mail": ["write"]}, {}),
+        ("Tool/all", None, {"mail": [], "files": ["read"]}, {"files": ("read",)}),
+        ("Tool/quiet", None, None, {"mail": ()}),
+        ("Tool/quiet", None, {"mail": None}, {"mail": ()}),
+        ("Tool/quiet", None, {"mail": ["read"]}, {}),
+        ("Tool/plain", None, {"plain": []}, {"plain": ()}),
+        ("Tool/plain", None, {"plain": None}, {"plain": None}),
+        ("Tool/plain", None, {"plain": ["read"]}, {}),
+        (None, None, {"plain": [], "mail": []}, {"plain": ()}),
         (None, None, {"mail": None, "team": ["read"]}, {"mail": None, "team": ("read",)}),
-        (None, None, {"mail": ["admin"]}, {"mail": ()}),
+        (None, None, {"mail": ["admin"]}, {}),
         (None, None, {}, {}),
     ],
 )
@@ -98,11 +109,40 @@ async def test_what_a_token_may_ask_for_is_what_everybody_allows(
     assert may == allowed(await turns.admit(token.reveal()))
 
 
-async def test_a_sub_tool_may_what_both_may(turns: Turns) -> None:
+async def test_scopes_that_the_configuration_has_no_more_take_the_app_along(clock: TestClock) -> None:
+    turns, bundle = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock), Bundle(Settings(), APPS, {})
+    turns.bundle = lambda: bundle
+    begun = await turns.begin(ALICE, tools={"Tool/new": (ToolAuth("mail", ("write",)), ToolAuth("files", ("read",)))})
+    token = begun.tool_tokens["Tool/new"].reveal()
+    assert {"mail": ("write",), "files": ("read",)} == allowed(await turns.admit(token))
+    for left in (("read",), ()):
+        bundle = Bundle(Settings(), APPS | {"mail": app_with(name="mail", scopes=left)}, {})
+        assert {"files": ("read",)} == allowed(await turns.admit(token))
+
+
+@pytest.mark.case("79")
+async def test_a_sub_tool_may_what_both_may_and_is_the_one_that_the_runtime_named(turns: Turns) -> None:
     begun = await turns.begin(ALICE, tools={"Tool/all": None})
     sub = narrow(begun.tool_tokens["Tool/all"], tool="Tool/mail")
     guest = await turns.admit(sub.reveal())
-    assert (guest.tool, allowed(guest)) == ("Tool/mail", {"mail": ("read",)})
+    assert (guest.tool, allowed(guest)) == ("Tool/all", {"mail": ("read",)})
+
+
+@pytest.mark.case("79")
+@pytest.mark.parametrize("tool", ["mail", "Tool/", "/mail", "Tool/a/b", "Tool/a:b:c", "Tool/\u202eliam", "Tool/a\nb",
+                                  "Tool/메일", "Tool/a b", "", "Tool/" + "x" * 252])  # fmt: skip
+async def test_a_name_that_is_no_tools_never_comes_into_the_log(turns: Turns, tool: str) -> None:
+    begun = await turns.begin(ALICE)
+    with pytest.raises(BrokerError) as caught:
+        await turns.begin(ALICE, tools={tool: None})
+    assert Code.REQUEST_INVALID is caught.value.code
+    assert Code.UNAUTHENTICATED is await code_of(turns, narrow(begun.token, tool=tool))
+
+
+@pytest.mark.parametrize("tool", ["Tool/a", "Tool/a:b", "Connector/slack-main", "Tool/" + "x" * 251])
+async def test_a_tools_name_is_a_reference(turns: Turns, tool: str) -> None:
+    begun = await turns.begin(ALICE, tools={tool: None})
+    assert tool == (await turns.admit(begun.tool_tokens[tool].reveal())).tool
 
 
 @pytest.mark.case("79")

@@ -9,6 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from oauthbroker.secret import Secret
 from oauthbroker.subject import MAX_BYTES, is_subject
+from oauthbroker.turn_token import LONGEST_TOOL, TOOL
 
 MOST = 32 * 1024  # characters of a token that somebody sends back
 Absent = SkipJsonSchema[None]  # an answer leaves the member out; it never says null
@@ -64,6 +65,7 @@ GrantId = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 TurnId = Annotated[str, Field(pattern=r"^turn-[A-Za-z0-9_-]{22}$", examples=["turn-AAAAAAAAAAAAAAAAAAAAAA"])]
 Kind = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=64)]
 Ref = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*/[^/]+$", max_length=256)]
+ToolRef = Annotated[str, Field(pattern=f"^{TOOL.pattern}$", max_length=LONGEST_TOOL)]
 
 
 class NamedApp(Model):

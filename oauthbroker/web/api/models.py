@@ -19,6 +19,7 @@ from oauthbroker.web.api.fields import (
     Scopes,
     SessionId,
     Subject,
+    ToolRef,
     TurnId,
 )
 
@@ -64,7 +65,7 @@ class BeginTurn(Model):
     """A turn that needs tokens."""
 
     turn: TurnBody
-    tools: dict[Ref, list[ToolAuthBody] | None] = Field(
+    tools: dict[ToolRef, list[ToolAuthBody] | None] = Field(
         default_factory=dict,
         max_length=200,
         description="Tools to make tokens for, and what each may ask for; null: what the bundle declares.",
@@ -76,7 +77,7 @@ class BeginTurn(Model):
 class Narrow(Model):
     """What the new token may at most."""
 
-    tool: Ref | None = None
+    tool: ToolRef | None = None
     apps: Annotated[list[ToolAuthBody] | None, Field(max_length=200)] = None
     ttlSeconds: Annotated[int | None, Field(ge=1, le=MAX_TTL)] = None
 

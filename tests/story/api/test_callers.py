@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker import turns
 from oauthbroker.apps import ToolAuth
-from oauthbroker.audit import CallRefused
+from oauthbroker.audit import CallRefused, TokenIssued
 from oauthbroker.clock import from_iso
 from oauthbroker.secret import Secret
 from oauthbroker.settings import ApiSocket, Settings, SocketCaller
@@ -22,7 +22,7 @@ from oauthbroker.web.api.examples import BODIES, PARAMETERS
 from oauthbroker.web.api.operations import OPERATIONS, Operation
 from oauthbroker.web.headers import PEER
 from tests.house import BASE, House, running, user_app
-from tests.story.api.kit import TOOLS, Answer, Caller, Callers
+from tests.story.api.kit import TOOLS, Answer, Caller, Callers, a_turn
 
 MAY_SHOW = ("turn token", "access token", "ticket")
 KINDS = ("stranger", "runtime", "operator", "turn", "tool")
@@ -251,6 +251,40 @@ async def test_a_token_is_narrowed_for_who_cannot_do_it_and_never_widened(house:
         Canaries.active().add(one.json()["turnToken"], "turn token")
         many = api.holding(one.json()["turnToken"])
     assert (400, "requestInvalid") == ((no := await many.post("/v1/turn/narrow", {"ttlSeconds": 1})).status, no.code)
+
+
+@pytest.mark.case("79", "81")
+@pytest.mark.parametrize("scopes", [[], ["root"]])
+async def test_an_app_that_was_narrowed_to_nothing_yields_no_token(
+    house: House, api: Callers, scopes: list[str]
+) -> None:
+    """The provider's token carries what the grant has: with no scope left to ask for there must be no answer."""
+    await house.connected()
+    begun = await api.begin(tools={"Tool/mail": None, "Tool/given": [{"oauthAppRef": "mail", "scopes": []}]})
+    whole = (begun["turnToken"], begun["toolTokens"]["Tool/mail"])
+    none = [narrow(Secret(token), apps={"mail": scopes}).reveal() for token in whole]
+    body = {"apps": [{"oauthAppRef": "mail", "scopes": scopes}]}
+    asked = await api.holding(begun["turnToken"]).post("/v1/turn/narrow", body, allow=MAY_SHOW)
+    for token in (*none, asked.json()["turnToken"], begun["toolTokens"]["Tool/given"]):
+        Canaries.active().add(token, "turn token")
+        for asking in ({"oauthAppRef": "mail"}, {"oauthAppRef": "mail", "scopes": []}):
+            assert "appForbidden" == (await api.holding(token).post("/v1/tokens", asking)).code
+        assert [] == (await api.holding(token).get("/v1/apps")).json()["apps"]
+
+
+@pytest.mark.case("79")
+async def test_nobody_signs_in_another_tools_name(house: House, api: Callers) -> None:
+    await house.connected()
+    begun = await api.begin()
+    turned = narrow(Secret(begun["toolTokens"]["Tool/mail"]), tool="Tool/both")
+    assert 200 == (await api.holding(turned).post("/v1/tokens", {"oauthAppRef": "mail"}, allow=MAY_SHOW)).status
+    assert "Tool/mail" == [entry for entry in house.audit.entries if isinstance(entry, TokenIssued)][-1].tool
+    forged = narrow(Secret(begun["turnToken"]), tool="Tool/mail\u202e\n")
+    assert 401 == (await api.holding(forged).post("/v1/tokens", {"oauthAppRef": "mail"})).status
+    refused = await api.holding(begun["turnToken"]).post("/v1/turn/narrow", {"tool": "Tool/mail\u202e\n"})
+    assert (400, "requestInvalid") == (refused.status, refused.code)
+    refused = await api.runtime.post("/v1/turns", a_turn(tools={"Tool/mail\n": None}))
+    assert (400, "requestInvalid") == (refused.status, refused.code)
 
 
 async def test_a_narrowed_token_lives_as_long_as_was_asked_for_and_no_app_is_named_twice(
