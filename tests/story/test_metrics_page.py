@@ -27,6 +27,7 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.house import ALICE, BASE, BOB, House, UnwellStore, public, running, turn
+from tests.story.test_admin import PROXYS
 from tests.unit.web.kit import Answer, ask
 
 HOST = BASE.removeprefix("http://")
@@ -82,6 +83,10 @@ async def test_this_machine_may_read_where_that_is_configured(
         for client, status in {"127.0.0.1": 200, "::1": 200, "192.0.2.1": 401, "127.0.0.1.evil": 401, "": 401}.items():
             assert status == (await get(house, client=client)).status, client
         assert 401 == (await get(house, bearer="oabk.nonsense", client="127.0.0.1")).status
+        for name in PROXYS:
+            relayed = [(name, "203.0.113.9")]
+            answer = await ask(house.broker.doors.both, "/metrics", host=HOST, headers=relayed, client="127.0.0.1")
+            assert 401 == answer.status, f"a proxy on this machine, by its {name}"
         foreign = await ask(house.broker.doors.both, "/metrics", host="evil.example", client="127.0.0.1")
         assert 421 == foreign.status, "a page of somebody else's, whose name leads here"
 
@@ -220,7 +225,6 @@ class Reading(MemoryStore):
 async def test_however_many_probes_come_the_disk_is_asked_once_a_second(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.web.health.PATIENCE_SECONDS", 0.05)
     disk = Reading(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
     async with running(identity_provider, [], clock=test_clock, store=disk, background=False) as house:
         before = disk.reads
@@ -228,6 +232,7 @@ async def test_however_many_probes_come_the_disk_is_asked_once_a_second(
         assert 1 == disk.reads - before
         test_clock.advance(1)
         disk.hangs = True
+        monkeypatch.setattr("oauthbroker.web.health.PATIENCE_SECONDS", 0.05)  # of real time: from here on it is used up
         answers = await asyncio.gather(*(get(house, "/readyz") for _ in range(100)))
         answers.append(await get(house, "/readyz"))
         assert {(503, "storeUnavailable")} == {(each.status, each.json["problems"][0]) for each in answers}
