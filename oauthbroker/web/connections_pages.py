@@ -112,7 +112,11 @@ class ConnectionsPages:
         return visitor is not None and self._connections.visits.is_of(visitor.visit, ticket)
 
     def _only(self, handler: Callable[[Request, Visitor], Awaitable[Response]]) -> Handler:
-        return self._visitors.only(handler, lambda request: self._ending("closed", request))
+        return self._visitors.only(handler, self._nobody)
+
+    def _nobody(self, request: Request) -> Response:
+        """To a browser that nobody was let in with, or nobody any more."""
+        return self._ending("closed" if self._visitors.cookie(request) is not None else "unopened", request)
 
     def _ending(self, ending: Ending, request: Request) -> Response:
         return render_ending(ending, self._visitors.locale(request)).response()

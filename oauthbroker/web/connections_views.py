@@ -18,7 +18,7 @@ from oauthbroker.web.texts_desk import DESK, DeskTexts
 from oauthbroker.web.times import time_element
 
 SCOPES_SHOWN = 100
-Ending = Literal["closed", "left"]
+Ending = Literal["unopened", "closed", "left"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,12 @@ def render_disconnect(desk: Desk, connection: Connection) -> Page:
 def render_ending(ending: Ending, locale: Locale) -> Page:
     """Where nobody is, or nobody any more."""
     text = DESK[locale]
-    title, lead = (text.closed_title, text.closed_lead) if ending == "closed" else (text.left_title, text.left_lead)
-    kind, status = ("expired", 401) if ending == "closed" else ("connected", 200)
+    title, lead = {
+        "unopened": (text.unopened_title, text.unopened_lead),
+        "closed": (text.closed_title, text.closed_lead),
+        "left": (text.left_title, text.left_lead),
+    }[ending]
+    kind, status = ("connected", 200) if ending == "left" else ("expired", 401)
     html = render("outcome.html", locale, kind=kind, title=title, heading=title, lead=lead, reference="")
     return Page(html, status, locale)
 

@@ -30,6 +30,8 @@ class DeskTexts:
     open_note: str
     open_hint: str
     open_button: str
+    unopened_title: str
+    unopened_lead: str
     closed_title: str
     closed_lead: str
     left_title: str
@@ -90,6 +92,8 @@ EN = DeskTexts(
     open_note="Only go on if you asked for this link yourself, just now.",
     open_hint="You can look at each connection, end it, or switch its account. No page of ours asks for a password.",
     open_button="Show my connections",
+    unopened_title="This page opens by a link from your conversation",
+    unopened_lead="Ask there for a link to your connections. If you had this page open, it has closed by now.",
     closed_title="This page has closed",
     closed_lead="You were away for a while, or have left. Ask for a new link in your conversation.",
     left_title="You have left",
@@ -150,6 +154,8 @@ KO = DeskTexts(
     open_note="방금 직접 요청한 링크인 경우에만 계속하십시오.",
     open_hint="연결을 확인하고, 해제하거나, 다른 계정으로 바꿀 수 있습니다. 이 페이지는 비밀번호를 묻지 않습니다.",
     open_button="내 연결 보기",
+    unopened_title="이 페이지는 대화에서 받은 링크로 열립니다",
+    unopened_lead="대화에서 연결 페이지 링크를 요청하십시오. 페이지를 열어 두셨다면 지금은 닫힌 상태입니다.",
     closed_title="페이지가 닫혔습니다",
     closed_lead="시간이 지났거나 페이지에서 나갔습니다. 대화에서 새 링크를 요청하십시오.",
     left_title="페이지에서 나갔습니다",

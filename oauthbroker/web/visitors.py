@@ -60,9 +60,13 @@ class Visitors:
         return answer
 
     async def admit(self, request: Request) -> Visitor | None:
-        cookie = csrf.read_cookie(request.headers, self._cookie_name)
+        cookie = self.cookie(request)
         visit = await self.visits.admit(cookie, self.pages)
         return None if visit is None or cookie is None else Visitor(visit, cookie[_LOCATOR_LENGTH:])
+
+    def cookie(self, request: Request) -> str | None:
+        """The one that speaks for a visitor, as it is sent; None from a browser that has none."""
+        return csrf.read_cookie(request.headers, self._cookie_name)
 
     def browser_key(self, request: Request) -> str:
         """Of a browser that nobody was let in with: the one it has, or a new one to be set by `browser_cookie`."""

@@ -115,6 +115,17 @@ async def test_a_link_ends_after_ten_minutes_and_a_visit_after_thirty(house: Hou
     assert "This page has closed" in page.text
 
 
+@pytest.mark.parametrize(
+    ("language", "says"),
+    [("en", "This page opens by a link from your conversation"), ("ko", "이 페이지는 대화에서 받은 링크로 열립니다")],
+)
+async def test_whoever_comes_without_a_link_is_told_where_to_get_one(house: House, language: str, says: str) -> None:
+    page = await house.browser().open(HOME, headers={"accept-language": language})
+    assert 401 == page.status
+    assert says in page.text
+    assert "away" not in page.text
+
+
 async def test_who_leaves_is_out_everywhere(filed: House, tmp_path: Path) -> None:
     """The cookie that a thief may have kept is of no use any more."""
     person, thief = await opened(filed, {"user": ALICE}), filed.browser()
