@@ -22,6 +22,8 @@ from oauthbroker.protocol.parking import new_parked
 from oauthbroker.records import AuthSession
 from oauthbroker.repository import Conflict, Held, Repository
 
+# To a browser that did not start the session these all look like a state that nobody ever made: whoever tries
+# states out learns neither that one existed, nor whose app it was for, nor whether its person has been there.
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED, Code.APP_MISMATCH})
 
 CookieJar = Callable[[str], str | None]

@@ -96,7 +96,7 @@ class Parking:
     async def _tried(self, held: Held[AuthSession] | None, address: Address) -> Held[AuthSession] | None:
         """Counts one more try before it is looked at, so that many at once are no more tries than one after another;
         None for a session that waits for no code of this conversation's."""
-        for _ in range(8):
+        for _ in range(8):  # MAX_TRIES, a claim and an end are all that others can write meanwhile
             parked = held.record.parked if held is not None else None
             if held is None or parked is None or parked.kind != "channelCode" or parked.worn_out:
                 return None

@@ -13,7 +13,8 @@ from oauthbroker.secret import Secret
 
 
 def new_parked(clock: Clock, locator: str, kind: Vouching, callback: ValidCallback) -> Parked:
-    """The callback's code with a fresh proof, 40 bits that a person can say, or the session's locator and 256 bits."""
+    """Makes what the browser gets: `runtimeConfirm`'s handle (the session's locator and 256 bits), or `channelCode`'s
+    code (40 bits that a person can say); kept as the proof beside the callback's code."""
     spoken = kind == "channelCode"
     proof = Secret(code_of(clock.random_bytes(5)) if spoken else locator + random_text(clock, 256))
     return Parked(kind, callback.code, proof, clock.now() + timedelta(seconds=PARKED_SECONDS))
