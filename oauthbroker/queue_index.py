@@ -24,13 +24,24 @@ class Item:
     lease: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A lease that somebody settled, and how: who did not hear the answer asks again and gets the same one."""
+
+    id: str
+    lease: str
+    done: bool
+
+
 @dataclass(slots=True)
 class Index:
-    """What the queue of an agent says: waiting items in order, dead ones, and ids that were acknowledged lately."""
+    """What the queue of an agent says: waiting items in order, dead ones, ids that were acknowledged lately, and the
+    leases that were settled last."""
 
     waiting: list[Item] = field(default_factory=list)
     dead: list[Item] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
+    settled: list[Settled] = field(default_factory=list)
 
     def find(self, event_id: str) -> Item | None:
         return next((item for item in self.waiting if item.id == event_id), None)
@@ -72,6 +83,7 @@ class Index:
             "waiting": [_item_json(item) for item in self.waiting],
             "dead": [_item_json(item) for item in self.dead],
             "done": self.done[-REMEMBERED:],
+            "settled": [{"id": each.id, "lease": each.lease, "done": each.done} for each in self.settled[-REMEMBERED:]],
         }
         return codec.encode("EventQueue", {"spec": spec})
 
@@ -80,7 +92,12 @@ class Index:
         if body is None:
             return cls()
         spec = codec.decode("EventQueue", body)["spec"]
-        return cls([_item(each) for each in spec["waiting"]], [_item(each) for each in spec["dead"]], spec["done"])
+        return cls(
+            [_item(each) for each in spec["waiting"]],
+            [_item(each) for each in spec["dead"]],
+            spec["done"],
+            [Settled(each["id"], each["lease"], each["done"]) for each in spec.get("settled", ())],
+        )
 
 
 def address_of(event: AgentEvent) -> str:

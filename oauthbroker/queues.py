@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.queue_index import Index, Item, address_of
+from oauthbroker.queue_index import Index, Item, Settled, address_of
 from oauthbroker.records import AgentEvent
 from oauthbroker.repository import Conflict, Repository
 from oauthbroker.settings import Limits
@@ -47,7 +47,7 @@ class Delivery:
         return self.event.to_json()
 
     async def ack(self) -> bool:
-        """Done. False when the lease had ended and somebody else has the event now."""
+        """Done; also when it was said before. False when the lease had ended and somebody else has the event now."""
         return await self._queues.ack(self.event.target.agent_name, self.event.id, self.lease)
 
     async def nack(self) -> bool:
@@ -115,9 +115,10 @@ class Queues:
 
     async def ack(self, agent: str, event_id: str, lease: str) -> bool:
         async with self._changing(agent) as index:
-            item = index.find(event_id)
+            settled, item = Settled(event_id, lease, done=True), index.find(event_id)
             if item is None or item.lease != lease:
-                return False
+                return settled in index.settled
+            index.settled.append(settled)
             index.remove(event_id)
             index.done.append(event_id)
         await self._repository.drop_event(event_id)
@@ -125,9 +126,10 @@ class Queues:
 
     async def nack(self, agent: str, event_id: str, lease: str) -> bool:
         async with self._changing(agent) as index:
-            item = index.find(event_id)
+            settled, item = Settled(event_id, lease, done=False), index.find(event_id)
             if item is None or item.lease != lease:
-                return False
+                return settled in index.settled
+            index.settled.append(settled)
             if item.attempts >= self._limits.queue_attempts:
                 index.bury(item)
                 self._metrics.add(Metric.EVENTS_DEAD)
@@ -152,6 +154,12 @@ class Queues:
         now = self._clock.now()
         held = {item.lease for item in index.waiting if item.due is not None and item.due > now}
         return {lease for lease in leases if lease in held}
+
+    async def settled(self, agent: str, leases: Collection[str]) -> set[str]:
+        """Those of the leases that were settled lately, by `ack` or by `nack`."""
+        index, _ = await self._read(agent)
+        known = {each.lease for each in index.settled}
+        return {lease for lease in leases if lease in known}
 
     async def dead(self, agent: str) -> list[AgentEvent]:
         """Dead letters, oldest first: events that no consumer could settle."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.queue_index import Index, Item
+from oauthbroker.queue_index import REMEMBERED, Index, Item, Settled
 from oauthbroker.queues import BACKOFF_SECONDS, Delivery, Queues
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.settings import Limits
@@ -167,7 +168,8 @@ async def test_a_lease_that_ends_gives_the_same_event_again(queues: Queues, cloc
     assert not await lost.ack()
     assert not await lost.nack()
     assert await again.ack()
-    assert not await again.ack()
+    assert await again.ack()
+    assert not await lost.ack()
 
 
 async def test_a_late_ack_counts_while_nobody_else_has_the_event(queues: Queues, clock: TestClock) -> None:
@@ -312,12 +314,52 @@ async def test_dead_letters_are_bounded(queues: Queues, clock: TestClock, monkey
     assert 2 == await queues.tidy()
 
 
+@pytest.mark.case("93")
+@pytest.mark.parametrize("how", ["ack", "nack"])
+async def test_who_did_not_hear_the_answer_asks_again_and_gets_the_same(
+    store: MemoryStore, clock: TestClock, metrics: Metrics, how: str
+) -> None:
+    one, other = (Queues(Repository(store), clock, Limits(), metrics) for _ in range(2))
+    await one.enqueue(event())
+    delivery = await leased(one)
+    said, else_said = (one.ack, one.nack) if how == "ack" else (one.nack, one.ack)
+    again = other.ack if how == "ack" else other.nack
+    assert await said("planner", delivery.id, delivery.lease)
+    for _ in range(2):
+        assert await again("planner", delivery.id, delivery.lease)
+        assert not await else_said("planner", delivery.id, delivery.lease)
+        assert not await again("planner", delivery.id, "another lease")
+        assert not await again("planner", "another event", delivery.lease)
+        clock.advance(LEASE_SECONDS)
+    assert {delivery.lease} == await one.settled("planner", {delivery.lease, "another"})
+    assert (ids(0) if how == "nack" else []) == await drained(one), "once was once"
+
+
+async def test_a_queue_of_an_older_version_has_settled_nothing(queues: Queues, store: MemoryStore) -> None:
+    old = json.loads(Index([Item("evt-1", "a")]).to_plaintext())
+    del old["spec"]["settled"]
+    assert Index([Item("evt-1", "a")]) == Index.from_plaintext(json.dumps(old).encode())
+
+
+async def test_what_was_settled_is_remembered_so_long_and_no_longer(queues: Queues) -> None:
+    deliveries = []
+    for number in range(REMEMBERED + 1):
+        await queues.enqueue(event(number))
+        deliveries.append(await leased(queues))
+        assert await deliveries[-1].ack()
+    assert [False, True, True] == [await deliveries[number].ack() for number in (0, 1, REMEMBERED)]
+
+
 items = st.builds(Item, kit.texts, kit.texts, st.integers(0, 5), st.none() | kit.moments, st.none() | kit.texts)
 
+settlements = st.builds(Settled, kit.texts, kit.texts, done=st.booleans())
 
-@given(st.lists(items, max_size=5), st.lists(items, max_size=5), st.lists(kit.texts, max_size=5))
-def test_an_index_survives_the_store(waiting: list[Item], dead: list[Item], done: list[str]) -> None:
-    index = Index(waiting, dead, done)
+
+@given(st.lists(items, max_size=5), st.lists(items, max_size=5), st.lists(kit.texts, max_size=5), st.lists(settlements))
+def test_an_index_survives_the_store(
+    waiting: list[Item], dead: list[Item], done: list[str], settled: list[Settled]
+) -> None:
+    index = Index(waiting, dead, done, settled)
     assert index == Index.from_plaintext(index.to_plaintext())
     assert Index() == Index.from_plaintext(None)
 
@@ -346,6 +388,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.deliveries: list[tuple[int, Delivery]] = []
         self.seen: set[int] = set()
         self.dead: list[int] = []
+        self.settled: set[tuple[str, bool]] = set()
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):
@@ -381,9 +424,11 @@ class QueueMachine(RuleBasedStateMachine):
             return
         number, delivery = data.draw(st.sampled_from(self.deliveries))
         mine = self.lease_of.get(number) == delivery.lease
-        assert mine is self.runner.run(delivery.ack() if acknowledged else delivery.nack())
+        said_before = (delivery.lease, acknowledged) in self.settled
+        assert (mine or said_before) is self.runner.run(delivery.ack() if acknowledged else delivery.nack())
         if not mine:
             return
+        self.settled.add((delivery.lease, acknowledged))
         del self.lease_of[number]
         if acknowledged:
             self.waiting.remove(number)
