@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 
@@ -50,6 +51,12 @@ class Ledger:
     def granted(self) -> dict[str, str]:
         """Session -> pair: their page was shown."""
         return {session: pair for session, pair in self.said("granted")}  # noqa: C416  (two words, not any number)
+
+    @property
+    def disconnected(self) -> dict[str, bool]:
+        """Pair -> whether its end was answered: from the moment it was asked for nobody expects a token."""
+        asked = {pair: False for (pair,) in self.said("disconnecting")}
+        return asked | {pair: True for (pair,) in self.said("disconnected")}
 
     @property
     def uncertain(self) -> Counter[str]:
@@ -166,8 +173,11 @@ class Load:
             if not connected:
                 await asyncio.sleep(PAUSE)
                 continue
+            pair = Pair(self.dice.choice(connected))
             try:
-                await self._work(line, Pair(self.dice.choice(connected)))
+                await self._work(line, pair)
+                if self.dice.random() < 0.08 and self._is_settled(pair):
+                    await self._disconnect(line, pair)
             except Lost:
                 await asyncio.sleep(PAUSE)
 
@@ -183,6 +193,20 @@ class Load:
             await self._renew(line, pair, token, answer["accessToken"])
         if self.dice.random() < 0.8:
             await self._end(line, turn_id, token)
+
+    def _is_settled(self, pair: Pair) -> bool:
+        """Nobody connects this person any more: what the provider ends with one grant is then known."""
+        return pair.number // APPS + 1 < self._next // APPS
+
+    async def _disconnect(self, line: Line, pair: Pair) -> None:
+        """An operator ends a grant."""
+        status, found = await line.call("GET", f"/v1/grants?app={pair.app}&subject={quote(pair.subject)}&state=live")
+        if status != 200 or not found["grants"]:
+            return
+        self.ledger.say("disconnecting", str(pair.number))
+        status, _ = await line.call("DELETE", f"/v1/grants/{quote(found['grants'][0]['grantId'])}")
+        if status == 200:
+            self.ledger.say("disconnected", str(pair.number))
 
     async def _renew(self, line: Line, pair: Pair, token: str, access: str) -> None:
         body = {"oauthAppRef": f"OAuthApp/{pair.app}", "accessToken": access}
