@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 CACHED = 10_000
+CACHED_BYTES = 16 * 1024 * 1024  # as they are stored; opened, JSON takes up to eight times as much
 
 
 class Shelved(Protocol):
@@ -26,6 +28,15 @@ R = TypeVar("R", bound=Shelved)
 Damage = Callable[[str, Code], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Cached(Generic[R]):
+    """A record, the version that it was read from, and how many bytes that has."""
+
+    record: R
+    version: Entry
+    size: int
+
+
 class Shelf(Generic[R]):
     """`read` makes a record of its plaintext. Every method may raise `BrokerError` with a store code."""
 
@@ -34,7 +45,8 @@ class Shelf(Generic[R]):
         self._kind = kind
         self._read = read
         self._on_damage = on_damage
-        self._cache: OrderedDict[str, tuple[R, Entry]] = OrderedDict()
+        self._cache: OrderedDict[str, _Cached[R]] = OrderedDict()
+        self._cached_bytes = 0
 
     def mac(self, label: str, *parts: str) -> bytes:
         """32 bytes that only brokers with this store's keyring can make; one independent key per label."""
@@ -44,9 +56,10 @@ class Shelf(Generic[R]):
         """The newest version. One stat for a record that was read before and has not changed since, whoever might
         have changed it. What cannot be read is reported, and is not there."""
         found = self._cache.get(locator)
-        if found is not None and self._store.unchanged(found[1]):
-            return found[0]
-        self._cache.pop(locator, None)
+        if found is not None and self._store.unchanged(found.version):
+            self._cache.move_to_end(locator)
+            return found.record
+        self._forget(locator)
         try:
             entry = await self._store.get(self._store.key(self._kind, locator))
             return None if entry is None else self._remember(self._open(entry), entry)
@@ -77,25 +90,32 @@ class Shelf(Generic[R]):
 
     async def remove(self, locator: str) -> bool:
         """False when there was none (any more)."""
-        self._cache.pop(locator, None)
-        for _ in range(16):
-            entry = await self._store.get(self._store.key(self._kind, locator))
-            if entry is None:
-                return False
-            with suppress(Conflict):
-                await self._store.delete(entry.key, expect=entry.generation)
-                return True
+        try:
+            for _ in range(16):
+                entry = await self._store.get(self._store.key(self._kind, locator))
+                if entry is None:
+                    return False
+                with suppress(Conflict):
+                    await self._store.delete(entry.key, expect=entry.generation)
+                    return True
+        finally:
+            self._forget(locator)
         raise BrokerError(Code.STORE_LOCKED)
 
     async def all(self) -> AsyncIterator[R]:
-        """Every readable record, in no order; a damaged one never hides the others."""
+        """Every readable record, in no order; a damaged one never hides the others. Whoever looks through to the end
+        has what is not there any more forgotten here, too."""
+        there = set[str]()
         async for entry in self._store.scan(self._kind):
             try:
                 record = self._open(entry)
             except BrokerError as error:
                 self._on_damage(self._kind, error.code)
                 continue
+            there.add(record.locator)
             yield record
+        for locator in self._cache.keys() - there:
+            self._forget(locator)
 
     def _key(self, record: R) -> Key:
         return self._store.key(self._kind, record.locator)
@@ -111,8 +131,13 @@ class Shelf(Generic[R]):
         return record
 
     def _remember(self, record: R, entry: Entry) -> R:
-        self._cache[record.locator] = (record, entry)
-        self._cache.move_to_end(record.locator)
-        if len(self._cache) > CACHED:
-            self._cache.popitem(last=False)
+        self._forget(record.locator)
+        self._cache[record.locator] = _Cached(record, entry.without_body(), len(entry.body))
+        self._cached_bytes += len(entry.body)
+        while len(self._cache) > CACHED or self._cached_bytes > CACHED_BYTES:
+            self._forget(next(iter(self._cache)))
         return record
+
+    def _forget(self, locator: str) -> None:
+        found = self._cache.pop(locator, None)
+        self._cached_bytes -= found.size if found is not None else 0

@@ -65,11 +65,17 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a token came to, for as long as the turn and the configuration are the very same."""
+    """What a token came to, for as long as its turn is there and the configuration is the very same. Not the turn
+    itself, which may be large: the shelf says how many of those are kept."""
 
-    record: TurnRecord
+    locator: str
     bundle: Bundle
-    guest: Guest
+    tool: str | None
+    declared: Allowed | None
+    expires_at: datetime
+
+    def guest(self, record: TurnRecord) -> Guest:
+        return Guest(record.id, record.turn, self.tool, self.declared, self.expires_at, record.private_links)
 
 
 @dataclass(slots=True)
@@ -121,6 +127,7 @@ class Turns:
         locator = turn_id.removeprefix("turn-")
         if not LOCATOR.fullmatch(locator) or not await self.shelf.remove(locator):
             return False
+        self._known = OrderedDict((name, known) for name, known in self._known.items() if known.locator != locator)
         self.audit.write(TurnEnded(f"turn-{locator}"), self.clock.now())
         return True
 
@@ -129,27 +136,24 @@ class Turns:
         token once its turn or its time is over."""
         name = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         known = self._known.pop(name, None)
-        if known is None or not await self._holds(known):
-            known = await self._judged(token)
+        record = await self.shelf.get(known.locator) if known is not None else None
+        if known is None or record is None or known.bundle is not self.bundle():
+            known, record = await self._judged(token)
+        if known.expires_at <= self.clock.now():
+            raise BrokerError(Code.TURN_ENDED)
         self._known[name] = known
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
-        if known.guest.expires_at <= self.clock.now():
-            raise BrokerError(Code.TURN_ENDED)
-        return known.guest
+        return known.guest(record)
 
-    async def _holds(self, known: _Known) -> bool:
-        """Whether the turn and the configuration are still those that a token was judged by."""
-        return await self.shelf.get(known.record.locator) is known.record and self.bundle() is known.bundle
-
-    async def _judged(self, token: str) -> _Known:
-        made, bundle = TurnToken.parse(token), self.bundle()
+    async def _judged(self, token: str) -> tuple[_Known, TurnRecord]:
+        made = TurnToken.parse(token)
         if not made.signed_with(self._root(made.locator)):
             raise BrokerError(Code.UNAUTHENTICATED)
         record = await self.shelf.get(made.locator)
         if record is None:
             raise BrokerError(Code.TURN_ENDED)
-        return _Known(record, bundle, self._guest(record, made))
+        return self._known_as(record, made), record
 
     async def sweep(self) -> int:
         """Forgets turns whose time is over; how many. Looks once in a while, however often it is called."""
@@ -157,28 +161,34 @@ class Turns:
             return 0
         self._swept = self.clock.monotonic()
         now = self.clock.now()
-        over = [record.locator async for record in self.shelf.all() if record.expires_at <= now]
+        ends = {record.locator: record.expires_at async for record in self.shelf.all()}
+        over = [locator for locator, end in ends.items() if end <= now]
         for locator in over:
             await self.shelf.remove(locator)
+        self._known = OrderedDict(
+            (name, known)
+            for name, known in self._known.items()
+            if known.expires_at > now and known.locator in ends and known.bundle is self.bundle()
+        )
         return len(over)
 
     def _root(self, locator: str) -> bytes:
         return self.shelf.mac("turn-token", locator)
 
-    def _guest(self, record: TurnRecord, token: TurnToken) -> Guest:
+    def _known_as(self, record: TurnRecord, token: TurnToken) -> _Known:
         """Every caveat holds: what may be asked for is what all of them allow."""
-        apps, tool, allowed, until = self.bundle().apps, None, None, record.expires_at
+        bundle, tool, allowed, until = self.bundle(), None, None, record.expires_at
         for caveat in _read(token):
             if caveat.tool is not None:
                 tool, allowed = tool or caveat.tool, _both(allowed, self._of_tool(record, caveat.tool))
             if caveat.apps is not None:
                 said = (ToolAuth(app, scopes) for app, scopes in caveat.apps.items())
-                allowed = _both(allowed, _something(said, apps))
+                allowed = _both(allowed, _something(said, bundle.apps))
             if caveat.expires_at is not None:
                 until = min(until, caveat.expires_at)
         if allowed is not None:
-            allowed = _that_exist(allowed, apps)
-        return Guest(record.id, record.turn, tool, allowed, until, record.private_links)
+            allowed = _that_exist(allowed, bundle.apps)
+        return _Known(record.locator, bundle, tool, allowed, until)
 
     def _of_tool(self, record: TurnRecord, tool: str) -> Allowed:
         """What the runtime said when it began the turn and what the bundle declares, both when both speak."""

@@ -40,7 +40,8 @@ class MemoryStore:
         return self._kind(key).get(key.name)
 
     def unchanged(self, entry: Entry) -> bool:
-        return not self._closed and self._entries.get(entry.key.kind, {}).get(entry.key.name) is entry
+        newest = self._entries.get(entry.key.kind, {}).get(entry.key.name)
+        return not self._closed and newest is not None and newest.stamp is entry.stamp
 
     async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
         kind = self._kind(key)
@@ -51,7 +52,7 @@ class MemoryStore:
         current = kind.get(key.name)
         if (current.generation if current else 0) != expect:
             raise Conflict
-        kind[key.name] = entry = Entry(key, expect + 1, bytes(body))
+        kind[key.name] = entry = Entry(key, expect + 1, bytes(body), stamp=object())
         return entry
 
     @asynccontextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 
@@ -29,6 +29,10 @@ class Entry:
     generation: int
     body: bytes
     stamp: object = None
+
+    def without_body(self) -> Entry:
+        """The same version, for whoever keeps it only to ask `Store.unchanged`."""
+        return replace(self, body=b"")
 
     def __repr__(self) -> str:
         return f"Entry({self.key.kind}/{self.key.name[:8]}, generation={self.generation}, {len(self.body)} bytes)"
@@ -65,7 +69,8 @@ class Store(Protocol):
         ...
 
     def unchanged(self, entry: Entry) -> bool:
-        """Whether `entry` is surely still the newest version. Cheap and synchronous; False when in doubt."""
+        """Whether `entry` is surely still the newest version, with its body or without. Cheap and synchronous; False
+        when in doubt."""
         ...
 
     async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:

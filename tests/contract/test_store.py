@@ -190,9 +190,12 @@ class StoreContract:
         read = await store.get(key)
         assert store.unchanged(written)
         assert store.unchanged(read)
+        bare = read.without_body()
+        assert (b"", True) == (bare.body, store.unchanged(bare))
         await other.put(key, b"same", expect=1)
         assert not store.unchanged(written)
         assert not store.unchanged(read)
+        assert not store.unchanged(bare)
 
     async def test_a_version_is_not_taken_for_another_of_the_same_size_and_moment(self, store, other, key):
         """Inodes are reused at once and file times move in ticks; neither may make an old version look current."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker import Turn, TurnAuth
+from oauthbroker import Turn, TurnAuth, shelf
 from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
 from oauthbroker.audit import AuditList, TurnBegun, TurnEnded
 from oauthbroker.errors import BrokerError, Code
@@ -217,6 +218,53 @@ async def test_turns_whose_time_is_over_are_forgotten(turns: Turns, clock: TestC
     assert 2 == await turns.sweep()
     assert 0 == await turns.sweep()
     assert 1 == len([record async for record in turns.shelf.all()])
+
+
+def kept(turns: Turns) -> tuple[int, int, int]:
+    """(tokens, turns, bytes) that are remembered."""
+    return len(turns._known), len(turns.shelf._cache), turns.shelf._cached_bytes
+
+
+LARGE = replace(ALICE, origin={"thread": [f"{number} hello there" for number in range(2200)]})  # about 40 KB
+
+
+async def test_large_turns_that_were_ended_leave_nothing_behind(turns: Turns) -> None:
+    for _ in range(600):
+        begun = await turns.begin(LARGE)
+        assert LARGE.origin == (await turns.admit(begun.token.reveal())).turn.origin
+        assert await turns.end(begun.turn_id)
+    assert (0, 0, 0) == kept(turns)
+
+
+async def test_large_turns_that_last_take_no_more_than_their_room(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "CACHED_BYTES", 200_000)
+    begun = [await turns.begin(LARGE) for _ in range(20)]
+    for _ in range(2):
+        for each in begun:
+            assert each.turn_id == (await turns.admit(each.token.reveal())).turn_id
+    tokens, there, size = kept(turns)
+    assert (20, True) == (tokens, 0 < there < 6)
+    assert 150_000 < size <= 200_000
+    assert {b""} == {cached.version.body for cached in turns.shelf._cache.values()}
+
+
+async def test_turns_whose_time_is_over_or_that_others_ended_are_not_remembered(clock: TestClock) -> None:
+    store = MemoryStore(kinds=KINDS, clock=clock)
+    ours, others = turns_on(store, clock), turns_on(store, clock)
+    short, ended, lasting = [await ours.begin(LARGE, ttl_seconds=seconds) for seconds in (60, 3600, 3600)]
+    tokens = [narrow(each.token, tool=f"Tool/{tool}") for each in (short, ended, lasting) for tool in ("mail", "all")]
+    for token in tokens:
+        await ours.admit(token.reveal())
+    assert (6, 3) == kept(ours)[:2]
+    clock.advance(61)
+    assert Code.TURN_ENDED is await code_of(ours, tokens[0])
+    assert 5 == kept(ours)[0]
+    assert await others.end(ended.turn_id)
+    assert 1 == await ours.sweep()
+    assert (2, 1) == kept(ours)[:2]
+    assert lasting.turn_id == (await ours.admit(tokens[-1].reveal())).turn_id
 
 
 PEOPLE = ("alice", "bob", "bob ", "alicebob", "")
