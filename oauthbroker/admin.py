@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oauthbroker.api_keys import ApiKeys
-from oauthbroker.audit import AuditWriter, OperatorEntered, PageAction
+from oauthbroker.audit import AuditWriter, CallRefused, OperatorEntered, PageAction
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.connect import Connect
@@ -43,6 +43,10 @@ class Admin:
     async def enter_from_here(self) -> Arrival:
         """From this machine; the caller has made sure of that, and that the settings allow it."""
         return await self._entered(await self.visits.enter(LOOPBACK, ""))
+
+    def turned_away(self, route: str, code: Code) -> None:
+        """Somebody who wanted to come in and may not. Of whom there is nothing that could be trusted."""
+        self.audit.write(CallRefused(route, code.value, None, None, None), self.clock.now())
 
     async def is_welcome(self, visit: Visit) -> bool:
         """Whether the key that a visit began with is still an operator's: a removed key ends it at once."""

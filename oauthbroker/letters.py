@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -37,6 +38,19 @@ class Letter:
     type: str = ""
     app: str = ""
     made: datetime | None = None
+
+    @property
+    def queue(self) -> str:
+        """The agent in an alphabet that no browser changes on its way through a form: base64url."""
+        return urlsafe_b64encode(self.agent.encode("utf-8", "surrogatepass")).decode("ascii")
+
+
+def agent_of(queue: str) -> str:
+    """The agent that `Letter.queue` was made of; empty for what is none."""
+    try:
+        return urlsafe_b64decode(queue.encode("ascii")).decode("utf-8", "surrogatepass")
+    except ValueError:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,9 @@ class Doctor:
         plain = ["plainHttpPages"] if self._settings.public_base_url.startswith("http:") else []
         weaken = [*sorted(self.loaded.settings.weaken), *plain]
         found += [Finding("configuration", "warning", f"A check is off: {name}.", todo) for name in weaken]
+        if self._settings.admin_loopback:
+            what, todo = "Operators on this machine need no key.", "Behind any proxy write `admin: {loopback: false}`."
+            found.append(Finding("configuration", "warning", what, todo))
         apps, tools = len(self.loaded.apps), len(self.loaded.tools)
         return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
@@ -12,18 +11,19 @@ from starlette.routing import BaseRoute
 from oauthbroker.admin import Admin
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.letters import agent_of
 from oauthbroker.settings import Settings
 from oauthbroker.survey import Wanted
 from oauthbroker.web import admin_views as views
 from oauthbroker.web import csrf
 from oauthbroker.web.admin_views import HOME, Office
 from oauthbroker.web.attempts import Attempts
+from oauthbroker.web.forwarded import is_local
 from oauthbroker.web.routes import Handler, route
 from oauthbroker.web.visitors import Visitor, Visitors
 
 LINES = 200
 MOST_TEXT = 200
-_LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 
 
 class AdminPages:
@@ -66,10 +66,8 @@ class AdminPages:
         return self._login_page(request)
 
     async def login(self, request: Request) -> Response:
-        """An operator's key: checked, and forgotten."""
+        """An operator's key: checked, and forgotten. Failures alone are counted, so nobody keeps an operator out."""
         fields = await self._visitors.form(request, self._visitors.browser_key(request), HOME + "/login")
-        peer = request.client.host if request.client is not None else ""
-        self._attempts.check(peer)
         try:
             arrival = await self._admin.enter(fields.get("key", ""))
         except BrokerError as error:
@@ -78,15 +76,22 @@ class AdminPages:
             refused = error
         else:
             return self._visitors.see_other(HOME, self._visitors.cookie_of(arrival))
-        self._attempts.failed(peer)
+        self._turned_away(request, "/login", refused)
         return self._login_page(request, refused)
 
     async def enter(self, request: Request) -> Response:
         """Without a key, from this machine."""
         await self._visitors.form(request, self._visitors.browser_key(request), HOME + "/enter")
         if not self._is_from_here(request):
-            raise BrokerError(Code.NOT_ALLOWED, note="not from this machine, or not without a key")
+            refused = BrokerError(Code.NOT_ALLOWED, note="not from this machine, or not without a key")
+            self._turned_away(request, "/enter", refused)
+            raise refused
         return self._visitors.see_other(HOME, self._visitors.cookie_of(await self._admin.enter_from_here()))
+
+    def _turned_away(self, request: Request, place: str, refused: BrokerError) -> None:
+        """Counts it and writes it down. Raises `rateLimited`: who fails without end does not fill the audit log."""
+        self._attempts.failed(request.client.host if request.client is not None else "")
+        self._admin.turned_away(f"POST {HOME}{place}", refused.code)
 
     async def leave(self, request: Request, visitor: Visitor) -> Response:
         await self._visitors.form(request, visitor.key, HOME + "/leave")
@@ -155,19 +160,19 @@ class AdminPages:
 
     async def retry(self, request: Request, visitor: Visitor) -> Response:
         fields = await self._visitors.form(request, visitor.key, HOME + "/queues/retry")
-        done = await self._admin.retry(visitor.visit, fields.get("agent", ""), fields.get("event", ""))
+        done = await self._admin.retry(visitor.visit, agent_of(fields.get("queue", "")), fields.get("event", ""))
         return self._done("/queues", "retried" if done else "nothing")
 
     async def ask_drop(self, request: Request, visitor: Visitor) -> Response:
-        asked = (request.query_params.get("agent"), request.query_params.get("event"))
-        found = [letter for letter in await self._admin.letters.dead() if (letter.agent, letter.id) == asked]
+        asked = (request.query_params.get("queue"), request.query_params.get("event"))
+        found = [letter for letter in await self._admin.letters.dead() if (letter.queue, letter.id) == asked]
         if not found:
             return self._done("/queues", "nothing")
         return views.render_drop(self._office(request, visitor.key), found[0]).response()
 
     async def drop(self, request: Request, visitor: Visitor) -> Response:
         fields = await self._visitors.form(request, visitor.key, HOME + "/queues/drop")
-        done = await self._admin.drop(visitor.visit, fields.get("agent", ""), fields.get("event", ""))
+        done = await self._admin.drop(visitor.visit, agent_of(fields.get("queue", "")), fields.get("event", ""))
         return self._done("/queues", "dropped" if done else "nothing")
 
     def _done(self, place: str, word: str) -> Response:
@@ -193,10 +198,7 @@ class AdminPages:
         return await self._admin.is_welcome(visitor.visit)
 
     def _is_from_here(self, request: Request) -> bool:
-        """The peer is this machine, and so is the host it asks for: a proxy here would ask for the public one."""
-        name, colon, port = request.headers.get("host", "").lower().rpartition(":")
-        host = name if colon and port.isdigit() else name + colon + port
-        return self._loopback and host in _LOCAL_NAMES and _is_loopback(request)
+        return self._loopback and is_local(request)
 
     def _login_page(self, request: Request, refused: BrokerError | None = None) -> Response:
         key = self._visitors.browser_key(request)
@@ -223,10 +225,3 @@ class AdminPages:
 
 def _word(text: str | None) -> str:
     return (text or "")[:MOST_TEXT]
-
-
-def _is_loopback(request: Request) -> bool:
-    try:
-        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False

@@ -136,7 +136,7 @@ def render_waiting(office: Office, waiting: Sequence[Waiting]) -> Page:
 
 def render_queues(office: Office, queues: Sequence[QueueState], dead: Sequence[Letter]) -> Page:
     def drop(letter: Letter) -> str:
-        return office.url(_asking("/queues/drop", agent=letter.agent, event=letter.id))
+        return office.url(_asking("/queues/drop", queue=letter.queue, event=letter.id))
 
     return office.page("queues", office.text.queues, "/queues", queues=queues, dead=dead, drop=drop)
 

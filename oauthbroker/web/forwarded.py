@@ -1,6 +1,7 @@
 """Who the caller is when a proxy of ours stands in between: X-Forwarded-For, believed from listed proxies only.
 
-Nothing else that a proxy or a client says about a request is ever read: addresses come from `publicBaseUrl` (case 84).
+Nothing else that a proxy or a client says about a request is ever believed: addresses come from `publicBaseUrl`
+(case 84). That somebody says anything of the kind is noted: such a request is not from this machine alone.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
+from starlette.requests import Request
 from starlette.types import Scope
 
 Address = IPv4Address | IPv6Address
 _WITH_PORT = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:]+))(?::\d{1,5})?")
 MOST_HOPS = 32
+HEARSAY = (b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"x-http-method", b"x-real-ip")
+_OF_PROXIES = (*HEARSAY, b"via")
+_KEY = "relayed"
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class Proxies:
@@ -23,6 +29,13 @@ class Proxies:
 
     def __init__(self, trusted: Iterable[str] = ()) -> None:
         self._networks = tuple(ip_network(each, strict=False) for each in trusted)
+
+    def note_relayed(self, scope: Scope) -> None:
+        """Remembers, for `is_local`, whether somebody in between shows: in a header as it came, or because the
+        connection's other end is a listed proxy, whatever it says."""
+        said = any(name.startswith(_OF_PROXIES) for name, _ in scope["headers"])
+        at = _address((scope.get("client") or ("",))[0])
+        scope.setdefault("state", {})[_KEY] = said or (at is not None and self._lists(at))
 
     def name_client(self, scope: Scope) -> None:
         """Puts the address of who asked into `scope["client"]`, where the connection's other end is a listed proxy."""
@@ -52,6 +65,20 @@ class Proxies:
 
     def _lists(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
+
+
+def is_local(request: Request) -> bool:
+    """Whether somebody on this machine asks, by himself: the other end is loopback, so is the host that he asks for,
+    and no proxy shows. A proxy on this machine that adds no header and asks for our own name cannot be told from him.
+    """
+    if request.scope.get("state", {}).get(_KEY, True):  # what did not come through the Guard is not judged
+        return False
+    name, colon, port = request.headers.get("host", "").lower().rpartition(":")
+    host = name if colon and port.isdigit() else name + colon + port
+    try:
+        return host in _LOCAL_NAMES and request.client is not None and ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
 
 
 def _address(text: str) -> Address | None:

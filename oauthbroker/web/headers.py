@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.web.access_log import request_id
 from oauthbroker.web.deadline import set_deadline
-from oauthbroker.web.forwarded import Proxies
+from oauthbroker.web.forwarded import HEARSAY, Proxies
 from oauthbroker.web.policy import raw_security_headers
 from oauthbroker.web.problems import answer, bare_answer
 
@@ -28,7 +28,6 @@ BODY_LIMIT = 64 * 1024
 PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix socket: {"uid": 1000}
 PROBES = frozenset({"/healthz", "/readyz"})
 _DEFAULT_PORTS = {"https": 443, "http": 80}
-_HEARSAY = (b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"x-http-method", b"x-real-ip")
 
 
 def allowed_hosts(public_base_url: str, extra: Iterable[str] = ()) -> frozenset[str]:
@@ -87,8 +86,9 @@ class Guard:
             await self.app(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.proxies.note_relayed(scope)
         self.proxies.name_client(scope)
-        scope["headers"] = [(name, value) for name, value in scope["headers"] if not name.startswith(_HEARSAY)]
+        scope["headers"] = [(name, value) for name, value in scope["headers"] if not name.startswith(HEARSAY)]
         request = Request(scope)
         exchange = _Exchange(receive, send, bodiless=_is_bodiless(request))
         response = self._refusal(request)

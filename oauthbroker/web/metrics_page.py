@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,6 +15,7 @@ from oauthbroker.gauges import Gauges
 from oauthbroker.metrics import SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing
 from oauthbroker.metrics_folder import Figures, MetricsFolder
 from oauthbroker.web.api.caller import Callers, may
+from oauthbroker.web.forwarded import is_local
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import Handler, route
 
@@ -84,7 +84,7 @@ def operators_only(callers: Callers, *, loopback: bool) -> Admit:
     """
 
     async def admit(request: Request) -> None:
-        if loopback and "authorization" not in request.headers and _is_local(request):
+        if loopback and "authorization" not in request.headers and is_local(request):
             return
         if not may(await callers.who(request), {"operator"}):
             raise BrokerError(Code.NOT_ALLOWED)
@@ -142,11 +142,3 @@ def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
         total += count
         found.append((bound, float(total)))
     return found
-
-
-def _is_local(request: Request) -> bool:
-    """Whether the other end of the connection is on this machine."""
-    try:
-        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False

@@ -73,6 +73,8 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
         stack.callback(audit.close)
         for name in _weakenings(bundle.settings, pages=background):
             log.warning("a check is off", weaken=name)
+        if background and bundle.settings.admin_loopback:
+            log.warning("operators on this machine need no key", setting="admin.loopback")
 
         async def read(given: Source) -> Bundle:
             given = config if given is None else given

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from oauthbroker.audit import OperatorEntered, PageAction
+from oauthbroker.audit import CallRefused, OperatorEntered, PageAction
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -20,6 +21,7 @@ from tests.unit.web import kit
 
 HOME = f"{BASE}/admin"
 LOGIN = f"{HOME}/login"
+PROXYS = ("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "x-real-ip", "via")
 PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
 
 
@@ -105,18 +107,38 @@ async def test_a_removed_or_expired_key_ends_its_visits_at_once(house: House) ->
     assert await is_out(person)
 
 
+def turned_away(house: House) -> list[CallRefused]:
+    return [entry for entry in house.audit.entries if isinstance(entry, CallRefused)]
+
+
 async def test_logins_that_fail_are_counted_and_a_minute_later_forgotten(house: House) -> None:
-    _, key = await house.broker.api_keys.create("ops", {"operator"})
     person = house.browser()
     for _ in range(20):
         await try_key(house, "wrong", person)
         assert 401 == person.page.status
-    await try_key(house, key.reveal(), person)
+    await try_key(house, "wrong", person)
     assert_says(person.page, Code.RATE_LIMITED)
     assert person.page.header("retry-after")
+    assert [CallRefused("POST /admin/login", "unauthenticated", None, None, None)] * 20 == turned_away(house)
     house.clock.advance(61)
-    await try_key(house, key.reveal(), person)
-    assert 303 == person.page.status
+    await try_key(house, "wrong", person)
+    assert 401 == person.page.status
+
+
+@pytest.mark.case("91")
+async def test_nobody_keeps_an_operator_out_by_being_wrong(house: House) -> None:
+    _, key = await house.broker.api_keys.create("ops", {"operator"})
+    stranger = house.browser()
+    for _ in range(30):
+        await try_key(house, "wrong", stranger)
+    assert_says(stranger.page, Code.RATE_LIMITED)
+    assert 303 == (await try_key(house, key.reveal())).page.status, "from the same address"
+
+
+async def test_whoever_is_turned_away_is_in_the_audit_log(house: House) -> None:
+    _, key = await house.broker.api_keys.create("runtime", {"runtime"})
+    await try_key(house, key.reveal())
+    assert [CallRefused("POST /admin/login", "notAllowed", None, None, None)] == turned_away(house)
 
 
 async def test_on_this_machine_no_key_is_needed_where_the_settings_say_so(house: House) -> None:
@@ -142,27 +164,34 @@ async def test_elsewhere_a_key_is_needed(identity_provider: IdentityProvider, te
 
 @pytest.mark.case("85")
 @pytest.mark.parametrize(
-    ("host", "client"),
+    ("host", "client", "header"),
     [
-        (HOST, "192.0.2.7"),  # somebody else's machine
-        (HOST, "not an address"),
-        ("broker.example", "127.0.0.1"),  # a proxy on this machine, asking for a public name
+        (HOST, "192.0.2.7", ""),  # somebody else's machine
+        (HOST, "not an address", ""),
+        ("broker.example", "127.0.0.1", ""),  # a proxy on this machine, asking for a public name
+        *[(HOST, "127.0.0.1", header) for header in PROXYS],  # or asking for ours
+        (HOST, "127.0.0.9", ""),  # a proxy that the settings know, whatever it says
     ],
 )
 async def test_who_is_not_here_needs_a_key(
-    identity_provider: IdentityProvider, test_clock: TestClock, host: str, client: str
+    identity_provider: IdentityProvider, test_clock: TestClock, host: str, client: str, header: str
 ) -> None:
-    settings = public(BASE, admin_loopback=True, allowed_hosts=("broker.example",))
+    names, proxies = ("broker.example",), ("127.0.0.9",)
+    settings = public(BASE, admin_loopback=True, allowed_hosts=names, trusted_proxies=proxies)
     async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings) as house:
 
         async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
             headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
-            given = {"client": (client, 1), "headers": [*headers, (b"host", host.encode())]}
+            headers += [(b"host", host.encode()), *([(header.encode(), b"203.0.113.9")] if header else [])]
+            given = {"client": (client, 1), "headers": headers}
             await house.broker.web({**scope, **given}, receive, send)
 
         person, inside = Browser(apps={BASE: elsewhere}), house.browser()
         assert "Come in without a key" not in (await person.open(LOGIN)).text
-        await inside.open(LOGIN)
+        form = next(form for form in (await inside.open(LOGIN)).document.forms if form.action.endswith("/enter"))
+        person.cookies.set("oab", inside.cookies["oab"].value, "127.0.0.1")
+        assert 403 == (await person.post(f"{HOME}/enter", form.fields, initiator=person.page)).status
+        assert ["POST /admin/enter"] == [entry.route for entry in turned_away(house)]
         await press(inside, "/enter")
         person.cookies.set("oab-admin", inside.cookies["oab-admin"].value, "127.0.0.1")
         assert await is_out(person), "and a cookie that was given here is of no use there"
@@ -295,7 +324,7 @@ async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
         if form.action.endswith("/retry") and ("event", first.id) in form.fields:
             await person.submit(form=form)
     assert "The event will be tried again" in (await person.follow()).text
-    page = await person.open(f"{HOME}/queues/drop?agent=planner&event={second.id}")
+    page = await person.open((await drop_links(person, second.id))[0])
     assert "Drop this event for good?" in page.text
     await press(person, "/drop")
     assert "The event is gone" in (await person.follow()).text
@@ -303,7 +332,37 @@ async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
     event = await house.event()
     assert event is not None
     assert first.id == event["eventId"]
-    assert f"{HOME}/queues?done=nothing" == (await person.open(f"{HOME}/queues/drop?agent=planner&event=x")).location
+    assert f"{HOME}/queues?done=nothing" == (await person.open(f"{HOME}/queues/drop?queue=eA==&event=x")).location
+
+
+@pytest.mark.parametrize("agent", ["a\r\nb", "a\x00b", "a\nb", " a ", "\U0001f600\u202e"], ids=ascii)
+async def test_a_queue_is_found_again_whatever_its_agents_name_is(house: House, agent: str) -> None:
+    """Browsers write CR LF for each line break of a field, and other characters as they like."""
+    first, second = await planting.dead_letter(house, 1, agent), await planting.dead_letter(house, 2, agent)
+    person = await operator(house)
+    page = await person.open(f"{HOME}/queues")
+    (form,) = [each for each in page.document.forms if ("event", first.id) in each.fields]
+    assert all(re.fullmatch(r"[A-Za-z0-9_=.-]*", value) for _, value in form.fields)
+    await person.submit(form=form)
+    assert "The event will be tried again" in (await person.follow()).text
+    await person.open((await drop_links(person, second.id))[0])
+    await press(person, "/drop")
+    assert "The event is gone" in (await person.follow()).text
+
+
+@pytest.mark.parametrize("queue", ["", "x", "\u00e4", "_w==", "planner"])
+async def test_a_queue_that_is_none_has_no_letter_to_drop(house: House, queue: str) -> None:
+    letter = await planting.dead_letter(house)
+    person = await operator(house)
+    await person.open((await drop_links(person, letter.id))[0])
+    (form,) = [each for each in person.page.document.forms if each.action.endswith("/drop")]
+    page = await person.submit({"queue": queue}, form=form)
+    assert f"{HOME}/queues?done=nothing" == page.location
+    assert [letter.id] == [each["eventId"] for each in await house.broker.events.dead("planner")]
+
+
+async def drop_links(person: Browser, event: str) -> list[str]:
+    return [link for link in (await person.open(f"{HOME}/queues")).document.links if event in link]
 
 
 async def test_open_circuits_say_why_and_for_how_long(house: House) -> None:

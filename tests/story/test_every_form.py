@@ -86,7 +86,8 @@ async def queues(house: House) -> Browser:
 async def drop(house: House) -> Browser:
     letter = await planting.dead_letter(house, 1 + len(await house.broker.events.dead("planner")))
     person = await operator(house)
-    await person.open(f"{BASE}/admin/queues/drop?agent=planner&event={letter.id}")
+    page = await person.open(f"{BASE}/admin/queues")
+    await person.open(next(link for link in page.document.links if letter.id in link))
     return person
 
 

@@ -22,7 +22,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.survey import AppState, Found, Row, Waiting, Wanted
 from oauthbroker.testing import TestClock
 from oauthbroker.web import admin_views as admin
-from oauthbroker.web.attempts import MOST, MOST_PEERS, Attempts
+from oauthbroker.web.attempts import MOST, Attempts
 from oauthbroker.web.connections_views import (
     Desk,
     render_connections,
@@ -212,21 +212,24 @@ def test_a_peer_may_be_wrong_so_often_and_the_others_are_not_held_to_it() -> Non
     clock = TestClock()
     attempts = Attempts(clock)
     for _ in range(MOST):
-        attempts.check("192.0.2.1")
         attempts.failed("192.0.2.1")
     with pytest.raises(BrokerError) as refused:
-        attempts.check("192.0.2.1")
+        attempts.failed("192.0.2.1")
     assert (Code.RATE_LIMITED, 60) == (refused.value.code, refused.value.retry_after_seconds)
-    attempts.check("192.0.2.2")
+    attempts.failed("192.0.2.2")
     clock.advance(61)
-    attempts.check("192.0.2.1")
+    attempts.failed("192.0.2.1")
 
 
-def test_peers_by_the_thousands_are_forgotten() -> None:
-    clock = TestClock()
-    attempts = Attempts(clock)
-    for number in range(MOST_PEERS):
+def test_of_peers_by_the_thousands_the_quietest_are_forgotten() -> None:
+    attempts = Attempts(TestClock(), most=100)
+    for _ in range(MOST):
+        attempts.failed("busy")
+    for number in range(1000):
         attempts.failed(str(number))
-    clock.advance(61)
-    attempts.failed("another")
-    assert 1 == len(attempts._failed)
+        if number % 50 == 0:
+            with pytest.raises(BrokerError):
+                attempts.failed("busy")
+        assert len(attempts) <= 100
+    for _ in range(MOST):
+        attempts.failed("0")
