@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -26,6 +26,7 @@ from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, con
 from tests.house import turn
 
 REPOSITORY = Path(__file__).parents[1]
+START_SECONDS = 60
 MAIN = "from oauthbroker.cli import main; main()"
 CLIENT_ID, SECRET = "client-mail", ("mail", "client_secret")
 BROKER = """\
@@ -138,21 +139,22 @@ def serving(
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(START_SECONDS)
 
 
 def wait_until_up(desk: Desk, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(200):
+    """Workers of a busy machine may take their time to begin; meanwhile their sockets take connections already."""
+    late = time.monotonic() + START_SECONDS
+    while time.monotonic() < late:
         assert process.poll() is None, log.read_text("utf-8")
-        try:
-            connection = HTTPConnection("127.0.0.1", desk.port, timeout=5)
-            connection.request("GET", "/healthz")
-            assert b'{"status":"ok"}' == connection.getresponse().read()
-            connection.close()
-        except ConnectionError:
-            time.sleep(0.05)
-        else:
-            return
+        with closing(HTTPConnection("127.0.0.1", desk.port, timeout=START_SECONDS)) as connection:
+            try:
+                connection.request("GET", "/healthz")
+                assert b'{"status":"ok"}' == connection.getresponse().read()
+            except OSError:
+                time.sleep(0.05)
+            else:
+                return
     pytest.fail(f"never up: {log.read_text('utf-8')}")
 
 
