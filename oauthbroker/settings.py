@@ -10,6 +10,7 @@ from typing import Literal
 class Limits:
     """Bounds on what callers can make us keep. Counts of open sessions, seconds, bytes."""
 
+    sessions_per_conversation: int = 20
     sessions_per_subject: int = 200
     sessions_per_app: int = 2_000
     sessions_total: int = 10_000

@@ -20,6 +20,7 @@ from oauthbroker.subject import is_subject
 
 LINK_SECONDS = 10 * 60
 VISIT_SECONDS = 30 * 60
+SWEEP_SECONDS = 300.0
 MOST = 20_000  # at once, of all people; who mints links is trusted, and may still be in a loop
 _TEXT = re.compile(r"([A-Za-z0-9_-]{22})([A-Za-z0-9_-]{43})")
 _MODES = {"global", "user"}
@@ -40,6 +41,7 @@ class Visits:
     shelf: Shelf[Visit]
     clock: Clock
     _counted: int = 0
+    _swept: float | None = None
 
     async def invite(self, subjects: Mapping[str, str]) -> tuple[Secret, datetime]:
         """A ticket for the connections of these subjects, and until when it can be used. Raises `requestInvalid`,
@@ -120,8 +122,12 @@ class Visits:
         await self.shelf.remove(visit.locator)
 
     async def sweep(self) -> int:
-        """Removes what is over, and counts what is left; how many went."""
-        now = self.clock.now()
+        """Removes what is over, and counts what is left; how many went. Looks once in a while, however often it is
+        called, and each time while links are refused because there are too many."""
+        monotonic = self.clock.monotonic()
+        if self._swept is not None and monotonic - self._swept < SWEEP_SECONDS and self._counted < MOST:
+            return 0
+        self._swept, now = monotonic, self.clock.now()
         there = [visit async for visit in self.shelf.all()]
         over = [visit for visit in there if visit.expires_at <= now]
         for visit in over:

@@ -34,6 +34,7 @@ _Span = Annotated[float, Field(ge=1, le=3_600)]
 class LimitsSpec(Strict):
     """The names and units of `settings.Limits`, with bounds."""
 
+    sessions_per_conversation: _Count | None = None
     sessions_per_subject: _Count | None = None
     sessions_per_app: _Count | None = None
     sessions_total: _Count | None = None

@@ -85,7 +85,7 @@ class Opening:
             if found is not None:
                 return found
             alive = self._alive(waiting)
-            self._check_room(app, alive)
+            self._check_room(app, wish, alive)
             wish = replace(wish, scopes=_with_scopes_of_others(app, wish, alive))
             device = await self.devices.authorize(app, wish.scopes)
             session = await self._open_checked(app, wish, still_needed, device)
@@ -122,8 +122,10 @@ class Opening:
         now = self.clock.now()
         return [held for held in waiting if held.record.expires_at > now]
 
-    def _check_room(self, app: OAuthApp, alive: list[Held[AuthSession]]) -> None:
-        if len(alive) >= self.limits.sessions_per_subject:
+    def _check_room(self, app: OAuthApp, wish: Wish, alive: list[Held[AuthSession]]) -> None:
+        """A tool may wish for other scopes each time: that must not cost others their links."""
+        here = sum(held.record.resume.address == wish.resume.address for held in alive)
+        if here >= self.limits.sessions_per_conversation or len(alive) >= self.limits.sessions_per_subject:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
         self.quota.check(app.name, self.clock.now())
 
@@ -131,7 +133,7 @@ class Opening:
         self, app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]], device: tuple[Device, datetime] | None
     ) -> AuthSession:
         now, alive = self.clock.now(), self._alive(waiting)
-        self._check_room(app, alive)
+        self._check_room(app, wish, alive)
         session = self._new_session(app, wish, device)
         self.quota.admit(session.locator, app.name, session.expires_at, now)
         try:

@@ -340,14 +340,21 @@ async def test_fewer_scopes_than_were_asked_for_are_stored_and_said(here: World)
 
 
 @pytest.mark.case("99")
+@pytest.mark.parametrize(
+    "limits, instances",
+    [
+        (Limits(sessions_per_subject=2), ("thread 0", "thread 1", "one too many")),
+        (Limits(sessions_per_conversation=2), ("thread", "thread", "thread")),
+    ],
+    ids=["of the subject", "of the conversation"],
+)
 async def test_a_caller_at_the_cap_is_told_so_before_the_provider_is_asked(
-    identity_provider: IdentityProvider, test_clock: TestClock
+    identity_provider: IdentityProvider, test_clock: TestClock, limits: Limits, instances: tuple[str, ...]
 ):
-    limits = Limits(sessions_per_subject=2)
     async with running(identity_provider, [device_app(identity_provider)], clock=test_clock, limits=limits) as house:
-        for number in range(2):
-            await house.ask_link("tv", of=turn(instance=f"thread {number}"))
-        refused = await house.ask("tv", of=turn(instance="one too many"))
+        for scopes, instance in zip(("read", "write"), instances[:2], strict=True):
+            await house.ask_link("tv", [scopes], of=turn(instance=instance))
+        refused = await house.ask("tv", of=turn(instance=instances[-1]))
         assert isinstance(refused, Failed)
         assert (Code.RATE_LIMITED, 2) == (refused.code, identity_provider.count("device"))
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,26 @@ async def test_the_cap_of_one_subject_is_nobody_elses(house: House) -> None:
     assert most == len(opened(answers))
     assert isinstance(await house.ask(of=turn("idp:user:other")), AuthorizationRequired)
     assert isinstance(await house.ask("files"), AuthorizationRequired)
+
+
+@pytest.mark.case("99")
+async def test_one_conversation_whose_tool_asks_for_ever_other_scopes_opens_few_sessions(
+    identity_provider: IdentityProvider, tmp_path
+):
+    names = [f"scope{number}" for number in range(6)]
+    subsets = [chosen for size in (1, 2, 3) for chosen in combinations(names, size)]
+    most, clock = Limits().sessions_per_conversation, TestClock()
+    store, _ = counted(tmp_path, clock)
+    app = user_app(identity_provider, scopes=tuple(names))
+    async with running(identity_provider, [app], clock=clock, store=store) as house:
+        answers = [await house.ask(scopes=chosen) for chosen in subsets]
+        assert len(subsets) > most == len(opened(answers)) == await store.count("sessions")
+        assert {(Code.RATE_LIMITED, True)} == {(each.code, each.retryable) for each in refused(answers)}
+        assert isinstance(await house.ask(scopes=subsets[0]), AuthorizationRequired)
+        for elsewhere in (turn(instance="another thread"), turn(agent="another agent"), turn("idp:user:other")):
+            assert isinstance(await house.ask(scopes=subsets[-1], of=elsewhere), AuthorizationRequired)
+        clock.advance(601)
+        assert isinstance(await house.ask(scopes=subsets[-1]), AuthorizationRequired)
 
 
 def callback_query(clock: TestClock) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Limits
 from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Entry
 from oauthbroker.testing import Canaries, TestClock
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.uses import MOST_NOTED, Uses
@@ -109,6 +111,28 @@ async def test_so_many_links_and_no_more(store: MemoryStore, clock: TestClock) -
     assert Code.RATE_LIMITED is refused.value.code
     await visits.sweep()
     await visits.invite(SUBJECTS)
+    visits._counted = MOST
+    await visits.sweep()
+    await visits.invite(SUBJECTS)
+
+
+async def test_visits_are_read_through_once_in_five_minutes_however_often_they_are_swept(
+    store: MemoryStore, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan, scans = store.scan, list[str]()
+
+    def counted(kind: str) -> AsyncIterator[Entry]:
+        scans.append(kind)
+        return scan(kind)
+
+    monkeypatch.setattr(store, "scan", counted)
+    visits = visits_on(store, clock)
+    await visits.invite(SUBJECTS)
+    for _ in range(40):  # twenty minutes of rounds
+        await visits.sweep()
+        clock.advance(30)
+    assert 4 == len(scans)
+    assert not [visit async for visit in visits.shelf.all()]
 
 
 # uses
