@@ -182,6 +182,10 @@ class Events:
         """Those of the leases that still hold."""
         return await self._queues.unsettled(agent, leases)
 
+    async def settled(self, agent: str, leases: Collection[str]) -> set[str]:
+        """Those of the leases that were settled lately, by `ack` or by `nack`."""
+        return await self._queues.settled(agent, leases)
+
     async def dead(self, agent: str) -> list[dict[str, object]]:
         """Dead letters of an agent, oldest first, as their JSON."""
         return [event.to_json() for event in await self._queues.dead(agent)]

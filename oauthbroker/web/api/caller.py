@@ -13,6 +13,7 @@ from oauthbroker.api_keys import ApiKeys
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.settings import Role, Settings
 from oauthbroker.turn_token import PREFIX as TURN_PREFIX
+from oauthbroker.turn_token import TurnToken
 from oauthbroker.turns import Guest, Turns
 from oauthbroker.web.headers import PEER
 
@@ -77,6 +78,11 @@ def bearer(request: Request) -> str:
     sent = request.headers.getlist("authorization")
     scheme, _, text = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
     return text if scheme.lower() == "bearer" else ""
+
+
+def ended_turn(request: Request) -> str:
+    """The turn of a token that `Callers.who` answered with `turnEnded`; its `id_of` while it was good."""
+    return f"turn-{TurnToken.parse(bearer(request)).locator}"
 
 
 def id_of(caller: Caller) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -25,11 +25,13 @@ P = TypeVar("P", bound=Model)
 
 TheBroker = Callable[[], Broker]
 """The broker behind the API, which is made after its pages."""
+Still = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B, Q, P]):
-    """One call that may be made: the caller has the rights that the operation asks for, what was sent has its form."""
+    """One call that may be made: the caller has the rights that the operation asks for, what was sent has its form.
+    `still` raises `unauthenticated`, `turnEnded` or `notAllowed` once that is over."""
 
     request: Request
     broker: Broker
@@ -37,6 +39,7 @@ class Call(Generic[B, Q, P]):
     body: B
     query: Q
     path: P
+    still: Still
 
     @property
     def guest(self) -> Guest:

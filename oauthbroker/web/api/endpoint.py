@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.turns import Guest
 from oauthbroker.web import problems
-from oauthbroker.web.api.caller import Caller, Callers, id_of, may
+from oauthbroker.web.api.caller import Caller, Callers, ended_turn, id_of, may
 from oauthbroker.web.api.doors import Call, TheBroker, note_refused
 from oauthbroker.web.api.fields import Model
 from oauthbroker.web.api.limits import RequestLimits
@@ -70,7 +71,8 @@ class Endpoint:
         return found
 
     async def _known(self, request: Request) -> Caller:
-        """Raises `unauthenticated` or `turnEnded`; `rateLimited` instead to an address that tries too often."""
+        """Raises `unauthenticated` or `turnEnded`; `rateLimited` instead to an address, or for a turn that is over,
+        that tries too often."""
         try:
             caller = await self._callers.who(request)
         except BrokerError as error:
@@ -78,7 +80,9 @@ class Endpoint:
         else:
             self._limits.called(id_of(caller))
             return caller
-        if stranger.status == HTTPStatus.UNAUTHORIZED:
+        if stranger.code is Code.TURN_ENDED:  # we signed it: who holds it was known, and costs no neighbour anything
+            self._limits.called(ended_turn(request))
+        elif stranger.status == HTTPStatus.UNAUTHORIZED:
             self._limits.strange(_address(request))
         raise stranger
 
@@ -87,7 +91,12 @@ class Endpoint:
         query = read_query(request, operation.query)
         kind = _body_kind(operation, caller)
         body = _NOTHING if kind is None else await read_body(request, kind)
-        return Call(request, self._the_broker(), caller, body, query, path)
+        return Call(request, self._the_broker(), caller, body, query, path, partial(self._still, request, operation))
+
+    async def _still(self, request: Request, operation: Operation) -> None:
+        """Whether who called may go on, for calls that take long: keys and turns end meanwhile. Raises as at first."""
+        if operation.who:
+            _judge(await self._callers.who(request), operation)
 
     def _note(self, request: Request, caller: Caller | None, error: BrokerError) -> None:
         """Who reached for what is not theirs is written down: above all whoever tried to name a subject."""

@@ -18,9 +18,9 @@ async def next_event(call: Call[NoParameters, EventsQuery, AgentPath]) -> Respon
     """One event, or 204 after `wait` seconds without any; a stream for who asks for one."""
     may_take_long(call.request)
     if wants_stream(call.request):
-        return EventStream(call.broker, call.request, call.path.agent)
+        return EventStream(call.broker, call.request, call.path.agent, call.still)
     async with watching(call.request) as gone:
-        delivery = await lease_for(call.broker, call.path.agent, call.query.wait, gone)
+        delivery = await lease_for(call.broker, call.path.agent, call.query.wait, gone, call.still)
     return nothing() if delivery is None else reply(leased(delivery))
 
 

@@ -58,5 +58,6 @@ class RequestLimits:
         self._known.take(caller)
 
     def strange(self, address: str) -> None:
-        """An anonymous call, or one with no or a bad token. Raises `rateLimited`."""
+        """An anonymous call, or one with no or a bad token; not one with our own token of a turn that is over, which
+        is a known caller's. Raises `rateLimited`."""
         self._strangers.take(address)

@@ -1,7 +1,8 @@
 """Events over HTTP: one by long polling, or a stream of them (server-sent events, the HTML standard, section 9.2).
 
-An event that is handed out is leased. Who goes away before it was handed out gives it back at once; one that was
-written to a caller keeps its lease until that ends, because nobody knows whether it was read.
+An event that is handed out is leased. Who goes away before it was handed out gives it back at once, and so does who
+may not call any more; one that was written to a caller keeps its lease until that ends, because nobody knows whether it
+was read. A stream whose caller let a lease end is over: it may hang, and would use up every event's attempts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -18,10 +20,11 @@ from starlette.types import Receive, Scope, Send
 
 from oauthbroker.broker import Broker
 from oauthbroker.clock import to_iso
-from oauthbroker.errors import BrokerError
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.queues import Delivery
 from oauthbroker.resume import POLL_SECONDS
 from oauthbroker.web.access_log import note_refusal
+from oauthbroker.web.api.doors import Still
 
 HEARTBEAT_SECONDS = 15.0
 MOST_UNSETTLED = 16
@@ -57,10 +60,10 @@ async def watching(request: Request) -> AsyncIterator[asyncio.Event]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def lease_for(broker: Broker, agent: str, wait: float, gone: asyncio.Event) -> Delivery | None:
+async def lease_for(broker: Broker, agent: str, wait: float, gone: asyncio.Event, still: Still) -> Delivery | None:
     """The agent's next event, or None after `wait` seconds, when `gone` is set, or when the broker is ending.
 
-    Whatever ends this call, no event stays leased that it did not hand over.
+    Whatever ends this call, no event stays leased that it did not hand over. Raises what `still` raises.
     """
     leasing = asyncio.ensure_future(broker.events.lease(agent, wait=wait, gone=gone))
     try:
@@ -70,7 +73,14 @@ async def lease_for(broker: Broker, agent: str, wait: float, gone: asyncio.Event
         if (late := await leasing) is not None:
             await late.give_back()
         raise
-    if delivery is not None and gone.is_set():
+    if delivery is None:
+        return None
+    try:
+        await still()
+    except BaseException:
+        await delivery.give_back()
+        raise
+    if gone.is_set():
         await delivery.give_back()
         return None
     return delivery
@@ -81,20 +91,21 @@ class EventStream(Response):
 
     media_type = STREAM
 
-    def __init__(self, broker: Broker, request: Request, agent: str) -> None:
+    def __init__(self, broker: Broker, request: Request, agent: str, still: Still) -> None:
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._broker = broker
         self._request = request
         self._agent = agent
-        self._open: set[str] = set()
+        self._still = still
+        self._open: dict[str, datetime] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  (ASGI)
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with watching(self._request) as gone:
             try:
                 await self._stream(send, gone)
-            except BrokerError as error:  # a store that does not work now: the caller connects again, and may be told
+            except BrokerError as error:  # no caller any more, one that hangs, or a store that does not work now
                 note_refusal(scope, error)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -103,27 +114,45 @@ class EventStream(Response):
         clock, life = self._broker.clock, self._broker.life
         said = clock.monotonic() - HEARTBEAT_SECONDS
         while not (gone.is_set() or life.stopping):
+            await self._look_at_leases()
             left = said + HEARTBEAT_SECONDS - clock.monotonic()
             if left <= 0:
+                await self._still()
                 await _write(send, b":\n\n")
                 said = clock.monotonic()
                 continue
-            if await self._is_full():
+            if len(self._open) >= MOST_UNSETTLED:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(gone.wait(), POLL_SECONDS)
                 continue
-            delivery = await lease_for(self._broker, self._agent, left, gone)
+            wait = min(left, self._until_a_lease_ends())
+            delivery = await lease_for(self._broker, self._agent, wait, gone, self._may_go_on)
             if delivery is not None:
                 await self._hand_out(send, delivery)
                 said = clock.monotonic()
 
-    async def _is_full(self) -> bool:
-        if len(self._open) >= MOST_UNSETTLED:
-            self._open = await self._broker.events.unsettled(self._agent, self._open)
-        return len(self._open) >= MOST_UNSETTLED
+    async def _may_go_on(self) -> None:
+        await self._still()
+        await self._look_at_leases()
+
+    async def _look_at_leases(self) -> None:
+        """Forgets those that were settled. Raises `leaseLost` when one has ended and nobody had settled it."""
+        if not self._open:
+            return
+        now = self._broker.clock.now()
+        held = await self._broker.events.unsettled(self._agent, self._open)
+        over = {lease for lease, until in self._open.items() if until <= now}
+        lapsed = over - await self._broker.events.settled(self._agent, over) if over else over
+        self._open = {lease: until for lease, until in self._open.items() if lease in held}
+        if lapsed:
+            raise BrokerError(Code.LEASE_LOST)
+
+    def _until_a_lease_ends(self) -> float:
+        ends = min(self._open.values(), default=None)
+        return HEARTBEAT_SECONDS if ends is None else max(0.0, (ends - self._broker.clock.now()).total_seconds())
 
     async def _hand_out(self, send: Send, delivery: Delivery) -> None:
-        self._open.add(delivery.lease)
+        self._open[delivery.lease] = delivery.until
         try:
             await _write(send, message_of(delivery))
         except asyncio.CancelledError:

@@ -310,14 +310,28 @@ async def test_a_strangers_failures_keep_nobody_out_who_is_known(busy: House) ->
     assert 401 == (await api.stranger.get("/v1/apps")).status
 
 
+@pytest.mark.case("99", "79")
+async def test_tokens_of_turns_that_are_over_cost_their_neighbours_nothing(busy: House) -> None:
+    """Behind one address many tools have tokens of turns that end: none of them is a stranger."""
+    api = await Callers.of(busy)
+    for _ in range(4):
+        begun = await api.begin()
+        late = api.holding(begun["toolTokens"]["Tool/idle"])
+        assert 204 == (await api.runtime.delete(f"/v1/turns/{begun['turnId']}")).status
+        statuses = [(await late.get("/v1/apps")).status for _ in range(12)]
+        assert [401] * 10 + [429] * 2 == statuses, "a turn that is over has its own limit"
+        busy.clock.advance(2)
+    assert "unauthenticated" == (await api.stranger.get("/v1/apps")).code
+
+
 async def test_what_was_settled_or_ended_once_is_not_settled_again(house: House, api: Callers) -> None:
     await house.connect(await house.ask_link())
     leased = (await api.runtime.get("/v1/agents/planner/events?wait=5")).json()
     path = f"/v1/agents/planner/events/{leased['event']['eventId']}"
     body = {"lease": leased["lease"]}
-    assert [204, 409] == [(await api.runtime.post(f"{path}/ack", body)).status for _ in range(2)]
-    for action in ("ack", "nack"):
-        again = await api.runtime.post(f"{path}/{action}", body)
+    assert [204, 204] == [(await api.runtime.post(f"{path}/ack", body)).status for _ in range(2)], "the answer was lost"
+    for action, lease in (("nack", body), ("ack", {"lease": "another"})):
+        again = await api.runtime.post(f"{path}/{action}", lease)
         assert (409, "leaseLost") == (again.status, again.code)
     unknown = await api.runtime.post("/v1/agents/nobody/events/evt-x/ack", {"lease": "x"})
     assert again.body == unknown.body or "leaseLost" == unknown.code

@@ -12,11 +12,11 @@ from oauthbroker.clock import from_iso
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.queues import Queues
 from oauthbroker.settings import Limits
-from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api import streaming
 from oauthbroker.web.api.answers import LeasedEvent
 from tests.house import House, running, turn, user_app
-from tests.story.api.kit import TOOLS, Callers, Exchange
+from tests.story.api.kit import TOOLS, Caller, Callers, Exchange
 
 EVENTS = "/v1/agents/planner/events"
 STREAM = {"accept": "text/event-stream"}
@@ -237,8 +237,79 @@ async def test_a_stream_holds_so_many_unsettled_events_and_no_more(
         path = f"{EVENTS}/{found[0]['event']['eventId']}/ack"
         assert 204 == (await api.runtime.post(path, {"lease": found[0]["lease"]})).status
         assert 1 == len(await read(exchange, 1))
-        house.clock.advance(61)  # what was never settled is nobody's any more, and comes again
-        assert {2} <= {each["attempt"] for each in await read(exchange, 2)}
+
+
+async def ended(exchange: Exchange) -> None:
+    """The server ended the stream; what was still on its way is nothing but comments."""
+    assert exchange.task is not None
+    await asyncio.wait_for(asyncio.shield(exchange.task), 5)
+    while not exchange.parts.empty():
+        assert b":\n\n" == exchange.parts.get_nowait()
+
+
+@pytest.mark.case("94")
+@pytest.mark.parametrize("full", [False, True])
+async def test_a_stream_whose_caller_let_a_lease_end_is_over_and_uses_up_no_attempt(
+    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch, *, full: bool
+) -> None:
+    monkeypatch.setattr(streaming, "MOST_UNSETTLED", 2 if full else 16)
+    await granted(house, count=2)
+    async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
+        await read(exchange, 2)
+        await asyncio.sleep(0.05)
+        house.clock.advance(61)
+        await ended(exchange)
+    assert {1} == {attempts for attempts, _ in await waiting(house)}
+    assert '"code": "leaseLost"' in house.log.getvalue()
+    assert 2 == (await api.runtime.get(EVENTS)).json()["attempt"], "the next caller gets it"
+
+
+async def test_a_stream_goes_on_over_leases_that_were_settled_however_late_it_looks(house: House, api: Callers) -> None:
+    await granted(house, count=2)
+    async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
+        for how, each in zip(("ack", "nack"), await read(exchange, 2), strict=True):
+            path = f"{EVENTS}/{each['event']['eventId']}/{how}"
+            assert 204 == (await api.runtime.post(path, {"lease": each["lease"]})).status
+        house.clock.advance(61)
+        [again] = await read(exchange, 1)
+        assert 2 == again["attempt"]
+        assert (
+            204
+            == (await api.runtime.post(f"{EVENTS}/{again['event']['eventId']}/ack", {"lease": again["lease"]})).status
+        )
+    assert [] == await waiting(house)
+
+
+@pytest.mark.case("79")
+@pytest.mark.parametrize("end", ["removed", "expired"])
+async def test_a_stream_ends_with_the_key_that_opened_it(house: House, api: Callers, end: str) -> None:
+    key, text = await house.broker.api_keys.create("leaver", ["runtime"], lives_seconds=10)
+    Canaries.active().add(text, "API key")
+    async with Caller(house, text.reveal()).open("GET", EVENTS, headers=STREAM) as exchange:
+        assert b":\n\n" == await exchange.part()
+        if end == "removed":
+            assert await house.broker.api_keys.remove(key.id)
+        house.clock.advance(streaming.HEARTBEAT_SECONDS)
+        await ended(exchange)
+    assert '"code": "unauthenticated"' in house.log.getvalue()
+
+
+@pytest.mark.case("79", "94")
+@pytest.mark.parametrize("headers", [{}, STREAM])
+async def test_no_event_is_handed_to_a_key_that_is_gone(house: House, api: Callers, headers: dict[str, str]) -> None:
+    key, text = await house.broker.api_keys.create("leaver", ["runtime"])
+    Canaries.active().add(text, "API key")
+    async with Caller(house, text.reveal()).open("GET", f"{EVENTS}?wait=60", headers=headers) as exchange:
+        await asyncio.sleep(0.05)
+        assert await house.broker.api_keys.remove(key.id)
+        await granted(house)
+        assert exchange.task is not None
+        await asyncio.wait_for(asyncio.shield(exchange.task), 5)
+        said = b"".join(exchange.parts.get_nowait() for _ in range(exchange.parts.qsize()))
+        assert b"auth.granted" not in said
+        assert (200 if headers else 401) == exchange.status
+    assert [(0, False)] == await waiting(house), "it was not counted"
+    assert 1 == (await api.runtime.get(EVENTS)).json()["attempt"]
 
 
 @pytest.mark.case("93")
