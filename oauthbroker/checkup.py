@@ -69,7 +69,9 @@ def of_clock(skews: Sequence[float]) -> Finding:
         return Finding("clock", "ok", "Not compared: no provider said what time it is.")
     middle = sorted(skews)[len(skews) // 2]
     if abs(middle) <= MOST_SKEW_SECONDS:
-        return Finding("clock", "ok", f"Fits the clocks of {len(skews)} answers.")
+        return Finding(
+            "clock", "ok", f"Fits the {'clock' if len(skews) == 1 else 'clocks'} of {_counted(len(skews), 'answer')}."
+        )
     late = "behind" if middle > 0 else "ahead"
     text = f"This machine's clock is {abs(round(middle))} s {late}."
     return Finding("clock", "warning", text, "Set it by NTP: tokens seem to end at the wrong time.")
@@ -100,16 +102,22 @@ def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[F
     found = []
     if depth.dead:
         todo = "See why the consumer does not take them: `broker.events.dead(agent)`."
-        found.append(Finding("work", "warning", f"{depth.dead} dead letters: events that no consumer settled.", todo))
+        found.append(
+            Finding("work", "warning", f"{_counted(depth.dead, 'dead letter')}: events that no consumer settled.", todo)
+        )
     if depth.oldest is not None and now - depth.oldest > OLD_EVENT:
         hours = int((now - depth.oldest).total_seconds() // 3600)
-        text = f"{depth.waiting} events wait, the oldest for {hours} h."
+        text = (
+            f"{_counted(depth.waiting, 'event')} {'waits' if depth.waiting == 1 else 'wait'}, the oldest for {hours} h."
+        )
         found.append(Finding("work", "warning", text, "Start the consumer of the agent's events."))
     if sessions.stuck:
-        text = f"{sessions.stuck} authorizations were begun and not ended."
+        were = "was" if sessions.stuck == 1 else "were"
+        text = f"{_counted(sessions.stuck, 'authorization')} {were} begun and not ended."
         found.append(Finding("work", "warning", text, "A running broker ends them: start it."))
-    rest = f"{sessions.waiting} authorizations wait for a person, {depth.waiting} events for a consumer"
-    found.append(Finding("work", "ok", f"{rest}, {due} records have something left to do."))
+    waiting, events = _counted(sessions.waiting, "authorization"), _counted(depth.waiting, "event")
+    rest = f"{waiting} waiting for a person, {events} for a consumer, {_counted(due, 'record')} with something to do."
+    found.append(Finding("work", "ok", rest))
     return found
 
 
@@ -147,8 +155,11 @@ def _if_any(light: Light, which: str, grants: Collection[GrantState], todo: str)
     apps = ", ".join(f"{count} of {app}" for app, count in sorted(Counter(it.app for it in grants).items()))
     first = ", ".join(f"{it.grant_id.removeprefix('sha256:')[:12]}" for it in sorted(grants, key=_by_age)[:NAMED])
     more = f" and {len(grants) - NAMED} more" if len(grants) > NAMED else ""
-    plural = "grant" if len(grants) == 1 else "grants"
-    return [Finding("grants", light, f"{len(grants)} {plural} {which} ({apps}): {first}{more}.", todo)]
+    return [Finding("grants", light, f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}.", todo)]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _by_age(grant: GrantState) -> tuple[datetime, str]:
@@ -160,13 +171,16 @@ def of_forecast(told: Forecast, now: datetime) -> list[Finding]:
     todo = "`oauthbroker doctor --forecast` says who, when and why."
     if soon:
         people = len({it.subject for it in soon})
-        text = f"{people} subjects have to agree again within {SOON_DAYS} days, for {len(soon)} grants."
+        who = _counted(people, "subject") + (" has" if people == 1 else " have")
+        text = f"{who} to agree again within {SOON_DAYS} days, for {_counted(len(soon), 'grant')}."
         found = [Finding("forecast", "warning", text, todo)]
     else:
         text = f"Nobody has to agree again for certain within {SOON_DAYS} days."
         found = [Finding("forecast", "ok", text, todo if told.outlooks else "")]
     if told.unknown:
         apps = ", ".join(f"{count} of {app}" for app, count in told.unknown.items())
-        text = f"How long a refresh token lives is not known of {sum(told.unknown.values())} grants ({apps})."
+        text = (
+            f"How long a refresh token lives is not known of {_counted(sum(told.unknown.values()), 'grant')} ({apps})."
+        )
         found.append(Finding("forecast", "ok", text))
     return found

@@ -2,7 +2,8 @@
 
 `oabt.<locator>.<caveat>*.<signature>`, base64url without padding, dots between. The first signature is made with a
 root that only the broker has; every caveat is signed with the signature before it, which is then gone. So a caveat can
-be added by anybody and taken away by nobody (the construction is that of macaroons).
+be added by anybody and taken away by nobody (the construction is that of macaroons). They are judged where the root is
+known: `turns.Turns.admit`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from oauthbroker.cli.answers import answer, begin_stream, one_of_many
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.refusals import Refused
 from oauthbroker.cli.text import counted, shown, table
-from oauthbroker.cli.words import app_names
+from oauthbroker.cli.words import app_names, entry_types
 
 if TYPE_CHECKING:
     from oauthbroker.audit.chain import Head
@@ -32,7 +32,10 @@ app = typer.Typer(help="The audit log: is it sound, and its newest lines.", no_a
 Count = Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, help="How many lines.")]
 Following = Annotated[bool, typer.Option("--follow", "-f", help="Go on with the lines that come, until Ctrl-C.")]
 AppName = Annotated[str | None, typer.Option("--app", help="Only lines of this OAuthApp.", autocompletion=app_names)]
-Kind = Annotated[str | None, typer.Option("--type", help="Only this type of entry, such as TokenIssued.")]
+Kind = Annotated[
+    str | None,
+    typer.Option("--type", help="Only this type of entry, such as TokenIssued.", autocompletion=entry_types),
+]
 Noted = Annotated[
     str | None,
     typer.Option("--head", metavar="NUMBER:MAC", help="A last line that you noted elsewhere: it must still be there."),
@@ -68,6 +71,7 @@ def tail_command(
 
     With --follow and --json, each line is a JSON document of its own.
     """
+    _check_type(entry_type)
     if follow:
         begin_stream()
     asyncio.run(_tail(config, lines, app_name, entry_type, follow=follow, as_json=as_json))
@@ -170,6 +174,18 @@ def _row(line: AuditLine, people: People) -> tuple[str, ...]:
 
 def _word(value: object) -> str:
     return "yes" if value is True else str(value)
+
+
+def _check_type(name: str | None) -> None:
+    """A misspelt type would look like a log in which nothing happened. Raises Refused."""
+    from oauthbroker.config.shape import nearest
+
+    known = entry_types()
+    if name is None or name in known:
+        return
+    close = nearest(name, known)
+    instead = f"The nearest known one is {close}." if close else "docs/audit.md lists them."
+    raise Refused(f"There is no entry of type {shown(name)}. {instead}")
 
 
 def _head(noted: str | None) -> Head | None:

@@ -18,6 +18,7 @@ from rich.text import Text
 from oauthbroker.apps import OAuthApp
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.text import counted
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load
 from oauthbroker.config.loading import AppDraft
 from oauthbroker.config.problems import Problems
@@ -68,8 +69,7 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: 
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
     if problems or loaded is None:
-        count = len(problems)
-        typer.echo(f"{count} problem{'s' if count != 1 else ''}; nothing of this configuration was used.", err=True)
+        typer.echo(f"{counted(len(problems), 'problem')}; nothing of this configuration was used.", err=True)
         return
     for name in sorted(loaded.settings.weaken):
         typer.echo(f"warning: a check is off: {name}", err=True)
@@ -81,7 +81,8 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: 
     needed = sorted({source.described for source in loaded.sources} - {""})
     if needed:
         console.print(Text("\n  ".join(["\nRead at start:", *needed]) + "\n"), soft_wrap=True)
-    console.print(Text(f"{path} is fine: {len(loaded.apps)} apps, {len(loaded.tools)} callers."), soft_wrap=True)
+    apps, callers = counted(len(loaded.apps), "app"), counted(len(loaded.tools), "caller")
+    console.print(Text(f"{path} is fine: {apps}, {callers}."), soft_wrap=True)
 
 
 def _describe(draft: AppDraft) -> Text:
@@ -100,7 +101,8 @@ def _notices(draft: AppDraft) -> Iterator[tuple[str, str]]:
     if draft.unusual_flow:
         yield "not known", f"whether {draft.app.flow} works there"
     if draft.doubts:
-        yield "unverified", f"{', '.join(draft.doubts)} (oauthbroker providers show {draft.app.provider})"
+        facts = counted(len(draft.doubts), "fact")
+        yield "unverified", f"{facts} of its preset (oauthbroker providers show {draft.app.provider})"
 
 
 def _tools_table(loaded: Loaded) -> Table:

@@ -25,6 +25,7 @@ from oauthbroker.cli.refusals import HINTS, described
 from oauthbroker.cli.text import counted, shown
 from oauthbroker.clock import Clock
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load, load_settings, resolve
+from oauthbroker.config.problems import Problems
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.forecast import AppFacts, Forecast, GrantState, forecast
 from oauthbroker.inspection import Inspection
@@ -125,9 +126,11 @@ class Doctor:
                 self.settings = with_keys(load_settings(self.config), self.env)
             return found
         todo = "Turn it on for real accounts."
-        plain = ["plainHttpPages"] if self._settings.public_base_url.startswith("http:") else []
-        weaken = [*sorted(self.loaded.settings.weaken), *plain]
+        weaken = sorted(self.loaded.settings.weaken)
         found += [Finding("configuration", "warning", f"A check is off: {name}.", todo) for name in weaken]
+        if self._settings.public_base_url.startswith("http:"):
+            plain = "publicBaseUrl is http: links and pages go without TLS."
+            found.append(Finding("configuration", "warning", plain, "Use https for real accounts."))
         if self._settings.admin_loopback:
             what, todo = "Operators on this machine need no key.", "Behind any proxy write `admin: {loopback: false}`."
             found.append(Finding("configuration", "warning", what, todo))
@@ -200,22 +203,27 @@ class Doctor:
             except ConfigRefused as refused:
                 found += [self._missing(name, problem.what, problem.todo) for problem in refused.problems]
             doubts += self._doubts(name)
-        return [*(found or [Finding("secrets", "ok", "Every value that the apps need is at hand.")]), *doubts]
+        for name, connector in self.loaded.connectors.items():
+            lacking = Problems()
+            if connector.token is not None:
+                connector.token.read(self.env, secrets, lacking)
+            found += [self._missing(f"Connector/{name}", problem.what, problem.todo) for problem in lacking.found]
+        return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *doubts]
 
-    def _missing(self, app: str, what: str, todo: str) -> Finding:
+    def _missing(self, about: str, what: str, todo: str) -> Finding:
         """A variable may be set where the broker runs; a secret of the store may not."""
         light: checkup.Light = "warning" if "environment" in what else "failure"
-        return Finding("secrets", light, sentence(what), sentence(todo), app)
+        return Finding("secrets", light, sentence(what), sentence(todo), about)
 
     def _doubts(self, name: str) -> list[Finding]:
         draft = self.loaded.apps[name] if self.loaded is not None else None
         if draft is None or not (draft.doubts or draft.unusual_flow):
             return []
-        what = f"Relies on {counted(len(draft.doubts), 'unverified fact')} of its preset: {', '.join(draft.doubts)}."
+        see = f"`oauthbroker providers show {draft.app.provider}`"
+        what = f"Relies on {counted(len(draft.doubts), 'unverified fact')} of its preset: {see}."
         if draft.unusual_flow:
-            what = f"Its preset does not know whether {draft.app.flow} works there."
-        todo = f"Connect once and see; `oauthbroker providers show {draft.app.provider}` says more."
-        return [Finding("configuration", "ok", what, todo, name)]
+            what = f"Its preset does not know whether {draft.app.flow} works there: {see}."
+        return [Finding("configuration", "ok", what, "Connect once and see.", name)]
 
     def _look(self) -> None:
         """Opens the store to read, if it can be."""

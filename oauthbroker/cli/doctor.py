@@ -15,7 +15,7 @@ import typer
 
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.text import shown, table
+from oauthbroker.cli.text import counted, shown, table
 
 if TYPE_CHECKING:
     from oauthbroker.checkup import Finding, Light
@@ -87,7 +87,7 @@ def _tell(findings: list[Finding], light: Light) -> None:
         if finding.todo and finding.light != "ok":
             console.print(Text(f"{'':<24}{shown(finding.todo)}", style="dim"), soft_wrap=True)
     count = {each: sum(finding.light == each for finding in findings) for each in MARKS}
-    summary = f"\n{count['ok']} ok, {count['warning']} warnings, {count['failure']} failures."
+    summary = f"\n{count['ok']} ok, {counted(count['warning'], 'warning')}, {counted(count['failure'], 'failure')}."
     console.print(Text(summary, style=MARKS[light][1]), soft_wrap=True)
 
 

@@ -44,7 +44,7 @@ def set_command(
 
     Never an argument, which other users could see.
     One line break at its end is dropped.
-    A broker that runs reads it when it is started again.
+    A broker that runs reads it when it is started again or told to reload (SIGHUP).
     """
     if value:
         raise Refused("A secret is never an argument: others could read it. Type it when asked, or send it to stdin.")

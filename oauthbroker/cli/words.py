@@ -1,4 +1,5 @@
-"""Words that a shell completes because our files know them: apps and secrets of the configuration, presets.
+"""Words that a shell completes because our files know them: apps and secrets of the configuration, presets, and the
+types of audit entries.
 
 Reads the configuration only, never the store. Whatever is wrong with it, a shell gets no words and no complaint.
 """
@@ -40,6 +41,16 @@ def preset_names(incomplete: str) -> list[str]:
     from oauthbroker.providers import presets
 
     return _fitting(presets(), incomplete)
+
+
+def entry_types(incomplete: str = "") -> list[str]:
+    """The types of lines that an audit log can have."""
+    from typing import get_args
+
+    from oauthbroker.audit import Entry
+    from oauthbroker.audit.chain import LogEntry
+
+    return _fitting({kind.__name__ for kind in (*get_args(Entry), *get_args(LogEntry))}, incomplete)
 
 
 def _loaded(ctx: typer.Context) -> Loaded | None:

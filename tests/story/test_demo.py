@@ -77,7 +77,7 @@ def test_its_bundle_is_one_that_people_could_have_written(tmp_path: Path):
     assert 0 == command("demo", "--auto", cwd=tmp_path).code
     done = command("check", "store/demo/config", cwd=tmp_path)
     assert 0 == done.code
-    assert "is fine: 1 apps, 1 callers." in done.out
+    assert "is fine: 1 app, 1 caller." in done.out
 
 
 def test_a_folder_of_somebody_else_is_refused_and_kept(tmp_path: Path):

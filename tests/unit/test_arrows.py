@@ -158,7 +158,7 @@ def wrong_arrows(house: Path) -> list[str]:
         place = path.relative_to(house).as_posix()
         found += [f"{module} uses {name}: {why}" for name, why in forbidden(used, place)]
         if room_of(module) not in FLOOR_OF:
-            found.append(f"{module} has no floor: give it one in FLOORS, and in the README")
+            found.append(f"{module} has no floor: give it one in FLOORS, and in CONTRIBUTING.md")
     return found + [f"cycle: {' -> '.join(cycle)}" for cycle in cycles(imports)]
 
 

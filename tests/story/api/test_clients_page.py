@@ -13,12 +13,15 @@ import pytest
 
 from oauthbroker.apps import ToolAuth
 from oauthbroker.client import AuthorizationRequired, OAuth, Ready, Runtime
-from oauthbroker.settings import Settings
+from oauthbroker.metrics import Metrics
+from oauthbroker.queues import Queues
+from oauthbroker.settings import Limits, Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.house import BASE, House, global_app, running, turn
 from tests.story.api.clients import listening
 
 PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
+TEAM = "idp:team:T111"
 TOOLS: dict[str, tuple[ToolAuth, ...]] = {"Tool/slack": (ToolAuth("slack-bot"),)}
 
 
@@ -85,3 +88,44 @@ async def test_the_runtime_and_the_tool_of_the_page_live_the_whole_story(
     again = await broker.events.lease("planner")
     assert again is not None
     assert 2 == again.attempt
+
+
+async def test_only_a_grant_starts_a_turn_and_every_event_is_settled(
+    house: tuple[House, str], page: dict[str, Any], canaries: Canaries
+) -> None:
+    """Whoever was disconnected, or has said no, is not asked again for it."""
+    _, key = await house[0].broker.api_keys.create("runtime", ["runtime"])
+    canaries.add(key, "API key")
+    worked: list[str] = []
+    await house[0].connect(await house[0].ask_link("slack-bot"))
+    assert await house[0].broker.revoke("slack-bot", subject=TEAM)
+    await house[0].connect(await house[0].ask_link("slack-bot"), deny=True)
+
+    async def work(of: Any, event: Any) -> None:
+        worked.append(event.type)
+
+    async with Runtime(house[1], key) as runtime:
+        await _until_waiting(house[0], 3)
+        serving = asyncio.create_task(page["serve_agent"](runtime, "planner", work))
+        await _until_waiting(house[0], 0)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    assert ["auth.granted"] == worked
+
+
+async def _until_waiting(house: House, count: int) -> None:
+    queues = Queues(house.repository, house.clock, Limits(), Metrics())
+    async with asyncio.timeout(20):
+        while (await queues.depth()).waiting != count:
+            await asyncio.sleep(0.01)
+
+
+async def test_an_operator_and_a_person_see_what_the_page_says(
+    house: tuple[House, str], page: dict[str, Any], canaries: Canaries
+) -> None:
+    _, key = await house[0].broker.api_keys.create("both", ["runtime", "operator"])
+    canaries.add(key, "API key")
+    await house[0].connect(await house[0].ask_link("slack-bot"))
+    async with Runtime(house[1], key) as both:
+        assert [TEAM] == await page["whose"](both, "slack-bot")
+        assert (await page["my_page"](both, "idp:user:T111:U234567")).startswith(f"{BASE}/connections/")

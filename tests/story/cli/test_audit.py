@@ -86,6 +86,22 @@ def test_the_tail_joins_a_line_with_the_grant_that_only_the_store_knows(used: De
     assert ["1", "LogBegan", "-", "file=1"] == [rows[1][0], *rows[1][2:]]
 
 
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("TokenIsued", "The nearest known one is TokenIssued."),
+        ("LogRotatd", "The nearest known one is LogRotated."),
+        ("Nope", "docs/audit.md lists them."),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--follow",)])
+def test_a_type_that_no_line_can_have_is_refused(used: Desk, typed: str, says: str, more: tuple[str, ...]):
+    """It would look like a log in which that never happened."""
+    done = used.type("audit", "tail", "--type", typed, *more)
+    assert (2, "", f"There is no entry of type {typed}. {says}\n") == (done.code, done.out, done.err)
+    assert [] == lines(used, "--type", "GrantRevoked"), "one that did not happen is none"
+
+
 def test_a_name_from_hell_does_not_speak_to_the_terminal(used: Desk):
     with log_of(used).open("a", encoding="utf-8") as file:
         file.write('{"seq":999,"at":"2026","type":"TokenIssued","agent":"\\u001b[31mred","mac":"' + "0" * 32 + '"}\n')

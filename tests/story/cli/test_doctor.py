@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from oauthbroker import open_broker
+from oauthbroker.config import ConfigRefused
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from tests.cli_kit import APP, CLIENT_ID, Desk, serving
+from tests.cli_kit import APP, CLIENT_ID, SECRET, Desk, serving
 from tests.house import tree
 
 ALICE = "idp:user:U234567"
@@ -45,7 +48,7 @@ def test_a_house_that_is_well_has_green_lights_and_is_left_as_it_was(house: Desk
     before, asked = tree(house.folder), {name: idp.count(name) for name in ("token", "authorize", "revoke")}
     told = examined(house)
     assert [] == findings(told, "failure")
-    off = {"plainHttpProvider", "plainHttpPages", "Operators on this machine need no key"}
+    off = {"plainHttpProvider", "publicBaseUrl is http", "Operators on this machine need no key"}
     assert ["address"] == [check for check, text in findings(told, "warning") if not any(it in text for it in off)]
     checks = {it["check"] for it in told["checks"] if it["light"] == "ok"}
     assert checks >= {
@@ -170,6 +173,43 @@ def test_what_is_broken_is_named_and_the_other_checks_are_made(
     assert (2, True) == (plain.code, "FAILURE" in plain.out)
 
 
+CONNECTOR = """\
+apiVersion: agents.example.io/v1alpha1
+kind: Connector
+metadata: {name: slack-main}
+spec:
+  auth: {staticToken: {valueFrom: {secretRef: {ref: Secret/slack-main, key: bot_token}}}}
+"""
+
+
+def past_its_values(desk: Desk) -> bool:
+    """Whether `serve` would start: the same broker, opened and closed."""
+
+    async def opened() -> bool:
+        try:
+            async with open_broker("config", env={}, background=False):
+                return True
+        except ConfigRefused:
+            return False
+
+    return asyncio.run(opened())
+
+
+@pytest.mark.parametrize(
+    "lacking", [(), SECRET, ("slack-main", "bot_token")], ids=["nothing", "an app's", "a connector's"]
+)
+def test_a_secret_fails_the_checkup_exactly_when_serve_would_refuse(house: Desk, lacking: tuple[str, ...]):
+    """Whatever the configuration names counts: a connector's own token as much as an app's client secret."""
+    house.write("slack-main", CONNECTOR)
+    assert 0 == house.type("secrets", "set", "slack-main", "bot_token", stdin=house.canaries.mint("bot").reveal()).code
+    if lacking:
+        assert 0 == house.type("secrets", "remove", *lacking, "--yes").code
+    failed = [text for check, text in findings(examined(house, "--offline"), "failure") if check == "secrets"]
+    assert past_its_values(house) is not bool(lacking)
+    assert bool(lacking) == bool(failed)
+    assert all(f"oauthbroker secrets set {' '.join(lacking)}" in text for text in failed)
+
+
 def test_without_any_configuration_it_says_so(desk: Desk):
     told = examined(desk, "--config", "nowhere")
     assert [("configuration", True)] == [
@@ -243,7 +283,9 @@ def test_the_forecast_says_who_when_and_why(house: Desk, idp: IdentityProvider):
     assert [("mail", ALICE, "registration", True)] == [
         (it["app"], it["subject"], it["why"], it["certain"]) for it in told["forecast"]
     ]
-    assert any("1 subjects have to agree again within 14 days" in text for _, text in findings(told, "warning"))
+    assert any(
+        "1 subject has to agree again within 14 days, for 1 grant." in text for _, text in findings(told, "warning")
+    )
     plain = house.type("doctor", "--forecast")
     assert 0 == plain.code
     assert re.search(rf"mail +{ALICE} +the app has another client id", plain.out)
@@ -255,7 +297,7 @@ def test_what_nobody_knows_is_said_too(house: Desk):
     plain = house.type("doctor", "--forecast")
     assert (0, "") == (plain.code, plain.out)
     assert "Nobody, as far as it is known." in plain.err
-    assert "How long a refresh token lives is not known of 1 grants (1 of mail)." in plain.err
+    assert "How long a refresh token lives is not known of 1 grant (1 of mail)." in plain.err
 
 
 def test_keys_of_the_api_that_end_are_told_ahead(house: Desk):

@@ -25,7 +25,7 @@ wins. Nothing of any provider is code.
 the day it was read, in a stored copy that may be older, unless it says otherwise. *package* is a maintained library of that
 very version that holds the same fact.
 **Unverified** is everything else: nobody here has seen it written down, and none of these providers was asked. Try it
-before you rely on it. `oauthbroker check` names the unverified facts that an app relies on.
+before you rely on it. `oauthbroker check` says how many unverified facts an app relies on, and `--json` which.
 
 PKCE is always sent, with S256. "A person is" and "a team is" are the templates of `owner.identity`; where there is none,
 the app has to write one, because the provider's answers do not tell by themselves.
