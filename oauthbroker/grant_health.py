@@ -17,7 +17,7 @@ SOON_SECONDS = 24 * 3600
 class GrantHealth:
     """`alive`, `ending` (soon, and nothing renews it), `again` (a person has to agree again) or `ended` (revoked).
 
-    `until` is the end of a token that nothing renews; None where there is no such end.
+    `until` is the end of a token that nothing renews; None where there is no such end, or nobody knows it.
     """
 
     state: State
@@ -39,6 +39,6 @@ def health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> GrantHealth:
     if grant.flow == "client_credentials" or grant.refresh_tokens or token.expires_at is None:
         return GrantHealth("alive")
     if not token.lives(0, now):
-        return GrantHealth("again", token.expires_at)
+        return GrantHealth("again", None if token.end_is_unknown else token.expires_at)
     soon = not token.lives(SOON_SECONDS, now)
     return GrantHealth("ending" if soon else "alive", token.expires_at)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
+from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import to_iso
+from oauthbroker.grant_health import health_of
 from oauthbroker.records import Grant
+
+Needs = Literal["consent", "renewal"]
 
 
 @dataclass(frozen=True, slots=True)
 class GrantSummary:
-    """One grant without its tokens."""
+    """One grant without its tokens.
+
+    `needs` is what has to happen before a tool gets a token: `consent`, a person agrees again; `renewal`, the next call
+    renews it; None, nothing. `expiresAt` is None for a token that never ends and for one whose end nobody knows; that
+    one needs a renewal. `refreshable`: there is something to renew it with.
+    """
 
     grantId: str
     app: str
@@ -20,6 +30,7 @@ class GrantSummary:
     subject: str
     scopes: tuple[str, ...]
     state: str
+    needs: Needs | None
     expiresAt: str | None
     refreshable: bool
     createdAt: str
@@ -43,8 +54,11 @@ class GrantSummary:
         return cls(**{**said, "scopes": tuple(said["scopes"])})
 
     @classmethod
-    def of(cls, grant: Grant) -> GrantSummary:
+    def of(cls, grant: Grant, app: OAuthApp | None, now: datetime) -> GrantSummary:
+        """`app` is None where it is not configured, or its client id is not at hand: then the grant is judged for
+        itself."""
         token = grant.token
+        expires_at = token.expires_at if token is not None and not token.end_is_unknown else None
         return cls(
             grantId=grant.id,
             app=grant.app,
@@ -52,11 +66,21 @@ class GrantSummary:
             subject=grant.subject,
             scopes=grant.scopes,
             state="revoked" if grant.revoked else "live",
-            expiresAt=to_iso(token.expires_at) if token is not None and token.expires_at is not None else None,
-            refreshable=token is not None and token.refresh_token is not None,
+            needs=_needs(grant, app, now),
+            expiresAt=to_iso(expires_at) if expires_at is not None else None,
+            refreshable=bool(grant.refresh_tokens),
             createdAt=to_iso(grant.created_at),
             updatedAt=to_iso(grant.updated_at),
             authorizedBy=grant.authorized_by,
             eventsToSend=len(grant.outbox),
             providerToTell=grant.to_be_told,
         )
+
+
+def _needs(grant: Grant, app: OAuthApp | None, now: datetime) -> Needs | None:
+    """Judged as the pages judge it."""
+    health = health_of(grant, app, now)
+    if health.state == "again":
+        return "consent"
+    alive = grant.token is None or grant.token.lives(0, now)
+    return None if health.state == "ended" or alive else "renewal"

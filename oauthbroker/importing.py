@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 
 from oauthbroker.apps import OAuthApp
@@ -20,14 +19,13 @@ from oauthbroker.flows.refresh import Refresh
 from oauthbroker.import_lines import Incoming
 from oauthbroker.records import Grant, Retired, Token
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
+from oauthbroker.records.grant import LONG_AGO
 from oauthbroker.repository import Conflict, Repository
 from oauthbroker.secret import Secret
 
 Fate = Literal["imported", "replaced", "there", "kept", "revoked"]
 """What became of a line: written; written over another grant; this very line had been taken before; a living grant was
 left alone; one that was revoked here was left alone."""
-
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # whatever a clock is set to: the first use renews
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,20 @@ __all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "Vault"]
 
 
 class GrantList:
-    """The grants there are, to be read. Needs the store, and no value of the configuration."""
+    """The grants there are, to be read. Needs the store, and no value of the configuration: without `apps`, a grant is
+    judged for itself."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, OAuthApp] | None = None) -> None:
         self._repository = repository
 
+        self._clock = clock
+        self._apps: Mapping[str, OAuthApp] = {} if apps is None else apps
     async def list(self, *, app: str | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Every readable grant, revoked ones included, in no order."""
         async for held in self._repository.grants():
             grant = held.record
             if app in {None, grant.app} and subject in {None, grant.subject}:
-                yield GrantSummary.of(grant)
+                yield GrantSummary.of(grant, self._apps.get(grant.app), self._clock.now())
 
     async def find(self, grant_id: str) -> GrantSummary | None:
         """By grantId; a scan."""
@@ -49,11 +52,11 @@ class Grants(GrantList):
         apps: Mapping[str, OAuthApp],
         repository: Repository,
         revoke: Revoke,
+        clock: Clock,
         revocations: Revocations,
         importing: Importing,
     ) -> None:
-        super().__init__(repository)
-        self._apps = apps
+        super().__init__(repository, clock, apps)
         self._revoke = revoke
         self._revocations = revocations
         self.importing = importing

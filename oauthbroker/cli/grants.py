@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SHORTEST_ID = 6
 MOST_ROWS = 50  # more than that nobody reads before saying yes
 PATIENCE = 300.0
+NEEDS = {None: "nothing", "renewal": "a renewal, which the next call makes", "consent": "a person who agrees again"}
 
 app = typer.Typer(help="Grants people gave: list, show, revoke, import.", no_args_is_help=True, add_completion=False)
 GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants list` shows it; its beginning is enough.")]
@@ -62,7 +63,11 @@ def show_command(grant_id: GrantId, as_json: AsJson = False, config: ConfigPath 
     if as_json:
         answer(grant.to_json())
         return
-    told = grant.to_json() | {"scopes": " ".join(grant.scopes) or "none"}
+    told = grant.to_json() | {
+        "scopes": " ".join(grant.scopes) or "none",
+        "needs": NEEDS[grant.needs],
+        "expiresAt": _expires(grant),
+    }
     facts((name, "-" if value is None else str(value)) for name, value in told.items())
 
 
@@ -153,11 +158,22 @@ def _show(grants: list[GrantSummary], *, aside: bool = False) -> None:
 
 
 def _row(grant: GrantSummary) -> tuple[str, ...]:
-    expires = "-" if grant.state == "revoked" else (grant.expiresAt or "never").partition(".")[0].removesuffix("Z")
-    renewed = " (renewable)" if grant.refreshable else ""
     short = grant.grantId.removeprefix("sha256:")[:12]
-    state = grant.state + (", provider to tell" if grant.providerToTell else "")
-    return short, grant.app, grant.subject, state, expires + renewed, " ".join(grant.scopes) or "none"
+    state = "must agree again" if grant.needs == "consent" else grant.state
+    state += ", provider to tell" if grant.providerToTell else ""
+    return short, grant.app, grant.subject, state, _expires(grant), " ".join(grant.scopes) or "none"
+
+
+def _expires(grant: GrantSummary) -> str:
+    """When its token ends; that it is renewed is said only where it will be."""
+    if grant.state == "revoked":
+        return "-"
+    ends = (grant.expiresAt or "").partition(".")[0].removesuffix("Z")
+    if grant.needs == "consent":
+        return ends or "-"
+    if not ends and grant.needs == "renewal":
+        return "renewed on first use"
+    return (ends or "never") + (" (renewable)" if grant.refreshable else "")
 
 
 async def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:

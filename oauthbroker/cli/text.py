@@ -56,5 +56,6 @@ def counted(count: int, what: str) -> str:
 STYLES = {
     "live": "green", "ok": "green", "set": "green",
     "missing": "yellow", "warning": "yellow", "expired": "yellow", "ending": "yellow",
+    "must agree again": "yellow",
     "failure": "bold red", "revoked": "dim",
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget
 
 CLOCK_SLACK_SECONDS = 60
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # whatever a clock is set to, it has passed
 ENDLESS = float("inf")
 RevocationState = Literal["none", "pending", "done"]
 
@@ -33,13 +34,18 @@ def grant_id(app: str, subject: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What the provider issued. `lifetime_seconds` is the lifetime it was issued with; None means it never ends."""
+    """What the provider issued. `lifetime_seconds` is the lifetime it was issued with; None means it never ends.
+    `expires_at` LONG_AGO: nobody knows when it ends, so it counts as ended."""
 
     access_token: Secret
     token_type: str
     refresh_token: Secret | None = None
     expires_at: datetime | None = None
     lifetime_seconds: int | None = None
+
+    @property
+    def end_is_unknown(self) -> bool:
+        return self.expires_at == LONG_AGO
 
     def seconds_left(self, now: datetime) -> float:
         """Until it ends; endless for one that never does."""

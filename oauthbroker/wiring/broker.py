@@ -52,10 +52,10 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     """A running broker over a configuration folder, or over a `Bundle` built in code.
 
     `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
-    lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper (for short commands); `only`
-    are then the apps it knows, so that nobody else's values are needed. Several processes that share a
-    `metrics_folder` answer `/metrics` for all of them; each of `workers` processes of one store takes its part of the
-    limits that hold for all.
+    lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which
+    checks are off (for short commands); `only` are then the apps it knows, so that nobody else's values are needed, and
+    events that are due are queued at its end. Several processes that share a `metrics_folder` answer `/metrics` for all
+    of them; each of `workers` processes of one store takes its part of the limits that hold for all.
     Raises ConfigRefused with every problem, or a store code; nothing has been changed then. Leaving the block waits
     for exchanges and commits under way.
     """
@@ -71,7 +71,7 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
         bundle = _one_of(workers, bundle)
         audit = audit or default_audit(bundle.settings, store, log)
         stack.callback(audit.close)
-        for name in _weakenings(bundle.settings, pages=background):
+        for name in _weakenings(bundle.settings) if background else ():
             log.warning("a check is off", weaken=name)
         if background and bundle.settings.admin_loopback:
             log.warning("operators on this machine need no key", setting="admin.loopback")
@@ -86,6 +86,8 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
         given = Given(bundle, repository, store.mac, clock, audit, log)
         house = build(given, whole=only is None, read=read, place=place)
         stack.push_async_callback(house.close)
+        if only is not None:
+            stack.push_async_callback(house.hand_over)
         await house.start(background=background)
         yield house.broker
 
@@ -151,7 +153,7 @@ def _one_of(workers: int, bundle: Bundle) -> Bundle:
     return replace(bundle, settings=replace(bundle.settings, limits=limits))
 
 
-def _weakenings(settings: Settings, *, pages: bool) -> list[str]:
+def _weakenings(settings: Settings) -> list[str]:
     """What is said aloud at start. Pages without TLS, which only loopback may have, set cookies without `Secure`."""
-    plain = pages and settings.public_base_url.startswith("http:")
+    plain = settings.public_base_url.startswith("http:")
     return sorted(settings.weaken) + (["plainHttpPages"] if plain else [])

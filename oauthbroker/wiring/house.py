@@ -47,6 +47,11 @@ class House:
             self.tasks.append(asyncio.create_task(self.sharing.run()))
             self.tasks.append(asyncio.create_task(self._anchor_for_ever()))
 
+    async def hand_over(self) -> None:
+        """Events that are due reach their queue, where running brokers see them at once."""
+        with suppress(BrokerError):
+            await self.relay.once()
+
     async def close(self) -> None:
         """Whoever waits long goes; what is asked of providers from here on is left to the next broker; commits under
         way finish and their events reach the queue; then the network goes."""
@@ -59,8 +64,7 @@ class House:
         await self.flows.refresh.close()
         await self._try("uses", self.broker.people.close)
         if self.tasks:
-            with suppress(BrokerError):
-                await self.relay.once()
+            await self.hand_over()
         await self.transport.close()
         settle(self.broker.audit)
         await self.sharing.close()

@@ -92,7 +92,7 @@ class Rooms:
             Upkeep(repository, flows.refresh, apps.get, clock),
             Queues(repository, clock, settings.limits, metrics),
         )
-        grants = Grants(apps, repository, flows.revoke, revocations, flows.importing(means, apps))
+        grants = Grants(apps, repository, clock, flows.revoke, revocations, flows.importing(means, apps))
         keys = api_keys(repository, clock, audit)
         people = People.of(apps, repository, grants, flows.opening, settings, clock, audit)
         survey = Survey(in_use, repository, flows.circuits, people.uses, trail, clock)

@@ -140,6 +140,9 @@ export interface GrantSummary {
   subject: string;
   scopes: string[];
   state: "live" | "revoked";
+  /** What has to happen before a tool gets a token: a person agrees again, the next call renews it, or nothing. */
+  needs: "consent" | "renewal" | null;
+  /** Null for a token that never ends, or whose end nobody knows. */
   expiresAt: string | null;
   refreshable: boolean;
   createdAt: string;

@@ -188,7 +188,11 @@ class GrantBody(Model):
     subject: str
     scopes: list[str]
     state: Literal["live", "revoked"]
-    expiresAt: Moment | None
+    needs: Annotated[
+        Literal["consent", "renewal"] | None,
+        Field(description="Before a tool gets a token: a person agrees again, the next call renews it, or nothing."),
+    ]
+    expiresAt: Annotated[Moment | None, Field(description="Null where it never ends, or nobody knows when.")]
     refreshable: bool
     createdAt: Moment
     updatedAt: Moment

@@ -106,6 +106,7 @@ _GRANT = {
     "subject": _SUBJECTS["global"],
     "scopes": ["chat:write"],
     "state": "live",
+    "needs": None,
     "expiresAt": UNTIL,
     "refreshable": True,
     "createdAt": "2026-02-01T09:00:00Z",

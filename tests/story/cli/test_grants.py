@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from oauthbroker import open_broker
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from tests.cli_kit import APP, CLIENT_ID, MAIN, Desk, environment
+from tests.cli_kit import APP, CLIENT_ID, MAIN, Desk, command, environment
 
 ALICE, BOB = "idp:user:U234567", "idp:user:U345678"
 
@@ -98,6 +99,26 @@ def test_revoking_one_tells_the_provider_and_leaves_the_other(connected: Desk, i
     assert 0 == idp.living_tokens(CLIENT_ID, "alice")
     assert 1 == idp.living_tokens(CLIENT_ID, "bob")
     assert 2 == connected.type("grants", "revoke", "--subject", ALICE, "--yes").code, "it is gone"
+
+
+def test_a_command_for_people_prints_no_lines_for_machines(connected: Desk):
+    """Checks that are off are said by a broker that serves."""
+    done = connected.type("grants", "revoke", "--app", "mail", "--subject", ALICE, "--yes")
+    assert [] == [line for line in (done.err + done.out).splitlines() if line.startswith("{")]
+
+
+async def test_a_runtime_that_waits_hears_of_it_before_any_sweep(connected: Desk):
+    """The command queues the event itself: nobody else here would ever do so."""
+    async with open_broker("config", env={}, background=False) as runtime:
+        while (event := await runtime.events.lease("planner")) is not None:
+            await event.ack()
+        waiting = asyncio.create_task(runtime.events.lease("planner", wait=20))
+        words = ("grants", "revoke", "--app", "mail", "--subject", ALICE, "--yes")
+        done = await asyncio.to_thread(command, *words, cwd=connected.folder)
+        assert 0 == done.code, done.err
+        heard = await waiting
+    assert heard is not None
+    assert "auth.revoked" == heard.type
 
 
 def test_by_its_id_too(connected: Desk):

@@ -130,6 +130,36 @@ def test_a_token_whose_end_nobody_knows_is_renewed_first(desk: Desk, idp: Identi
     assert lines[0]["accessToken"] != served(ALICE).access_token.reveal()
 
 
+def told_of(desk: Desk, subject: str) -> tuple[Line, str]:
+    """What the list knows of a grant: as JSON, and all that the commands for people say of it."""
+    [grant] = [it for it in json.loads(desk.type("grants", "list", "--json").out) if it["subject"] == subject]
+    rows = desk.type("grants", "list", "--subject", subject).out + desk.type("grants", "show", grant["grantId"]).out
+    assert "1970" not in rows + json.dumps(grant)
+    return grant, rows
+
+
+def test_a_grant_that_nobody_used_yet_shows_no_end_that_nobody_knows(desk: Desk, lines: list[Line]):
+    imported(desk, [{name: lines[0][name] for name in ("app", "subject", "refreshToken")}])
+    grant, rows = told_of(desk, ALICE)
+    assert ("live", "renewal", None, True) == tuple(grant[it] for it in ("state", "needs", "expiresAt", "refreshable"))
+    assert "renewed on first use" in rows
+    served(ALICE)
+    grant, rows = told_of(desk, ALICE)
+    assert (None, True) == (grant["needs"], grant["expiresAt"] is not None)
+    assert "(renewable)" in rows
+
+
+def test_a_grant_that_its_provider_does_not_renew_is_shown_as_one_to_agree_to_again(desk: Desk, lines: list[Line]):
+    """It lives here until it is revoked, but no tool gets anything from it."""
+    dead = {"app": "mail", "subject": ALICE, "refreshToken": "never-was"}
+    assert ["reauthRequired"] == [it["code"] for it in imported(desk, [dead], "--verify", code=1)["grants"]]
+    grant, rows = told_of(desk, ALICE)
+    assert ("live", "consent", None, False) == tuple(grant[it] for it in ("state", "needs", "expiresAt", "refreshable"))
+    assert "must agree again" in rows
+    assert "renewable" not in rows
+    assert "authorization_required" == asyncio.run(_served(ALICE)).status
+
+
 def test_a_grant_that_was_never_renewed_is_revoked_with_what_it_has(
     desk: Desk, idp: IdentityProvider, lines: list[Line]
 ):

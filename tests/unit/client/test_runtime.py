@@ -53,6 +53,7 @@ GRANT = {
     "subject": "idp:user:U1",
     "scopes": ["read"],
     "state": "live",
+    "needs": None,
     "expiresAt": None,
     "refreshable": True,
     "createdAt": "2026-02-01T10:00:00Z",
