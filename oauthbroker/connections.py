@@ -35,7 +35,7 @@ LINK_PATH = "/connections/open"
 @dataclass(frozen=True, slots=True)
 class Connection:
     """One grant, as its person may know it. `account` is the provider's own name for whose it is, where it told;
-    `agent` is who asked for it last. No token."""
+    `agent` is who asked for it last; nobody did for one that was `imported`. No token."""
 
     id: str
     app: OAuthApp
@@ -49,6 +49,7 @@ class Connection:
     health: GrantHealth
     can_switch: bool
     can_renew: bool
+    imported: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ class Connections:
         )
 
     def _request(self, app: OAuthApp, session: AuthSession) -> Request:
+            imported=bool(grant.imported),
         link = connect_link(self.settings.public_base_url, session)
         agent = session.resume.agent_name
         return Request(app, app.subject_mode, agent, session.scopes, link, session.expires_at)

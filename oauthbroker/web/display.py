@@ -55,6 +55,12 @@ def plain_phrase(template: str, **names: str) -> str:
     return template.format(**{key: f"\u2068{shown(name)}\u2069" for key, name in names.items()})
 
 
+def counted(forms: str, count: int) -> str:
+    """`forms` of one language with the `{count}` in it: `{count} app|{count} apps`, or one form for every number."""
+    one, _, many = forms.partition("|")
+    return (one if count == 1 else many or one).format(count=count)
+
+
 def host_of(url: str) -> str:
     """The host a person will see in the address bar, ASCII (IDNs as `xn--`), with its port where it has one.
 

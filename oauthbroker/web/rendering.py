@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from oauthbroker.errors import Locale
-from oauthbroker.web.display import HOST_LIMIT, isolated, phrase
+from oauthbroker.web.display import HOST_LIMIT, counted, isolated, phrase
 from oauthbroker.web.policy import TEMPLATES, security_headers, stylesheet
 from oauthbroker.web.texts import TEXTS
 
@@ -48,7 +48,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(phrase=phrase, isolated=isolated, stylesheet=stylesheet(), host_limit=HOST_LIMIT)
+    environment.globals.update(
+        phrase=phrase, isolated=isolated, counted=counted, stylesheet=stylesheet(), host_limit=HOST_LIMIT
+    )
     return environment
 
 

@@ -31,7 +31,8 @@ class AdminTexts:
     login_role: str
     login_here_lead: str
     login_here: str
-    overview_lead: str
+    apps_counted: str
+    living_counted: str
     config_trouble: str
     col_app: str
     col_state: str
@@ -158,7 +159,8 @@ EN = AdminTexts(
     login_role="This key is valid, but not an operator's.",
     login_here_lead="You are on the broker's own machine, and the configuration lets you in without a key.",
     login_here="Come in without a key",
-    overview_lead="{apps} apps, {alive} living grants.",
+    apps_counted="{count} app|{count} apps",
+    living_counted="{count} living grant|{count} living grants",
     config_trouble="The newest configuration was refused, an older one is in use.",
     col_app="App",
     col_state="State",
@@ -285,7 +287,8 @@ KO = AdminTexts(
     login_role="유효하지만 운영자의 키가 아닙니다.",
     login_here_lead="브로커와 같은 기기에 있으며, 구성에서 키 없이 들어오는 것을 허용합니다.",
     login_here="키 없이 들어가기",
-    overview_lead="앱 {apps}개, 살아 있는 연결 {alive}개.",
+    apps_counted="앱 {count}개",
+    living_counted="살아 있는 연결 {count}개",
     config_trouble="최신 구성이 거부되어 이전 구성을 사용하고 있습니다.",
     col_app="앱",
     col_state="상태",

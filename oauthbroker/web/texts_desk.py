@@ -22,6 +22,7 @@ class DeskTexts:
     in_days: str
     never: str
     nobody: str
+    imported: str
     leave: str
     back: str
     brand: str
@@ -84,6 +85,7 @@ EN = DeskTexts(
     in_days="in {count} days",
     never="not yet",
     nobody="unknown",
+    imported="imported",
     leave="Leave",
     back="Back",
     brand="Connections",
@@ -146,6 +148,7 @@ KO = DeskTexts(
     in_days="{count}일 후",
     never="아직 없음",
     nobody="알 수 없음",
+    imported="가져옴",
     leave="나가기",
     back="뒤로",
     brand="연결 관리",

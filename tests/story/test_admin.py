@@ -253,7 +253,7 @@ async def test_the_overview_has_a_light_for_every_app(house: House) -> None:
     assert "Look at it" in rows["files Files"]
     assert "Broken" in rows["team Team"]
     assert "appMisconfigured" in " ".join(rows["team Team"])
-    assert "3 apps, 1 living grants." in page.text
+    assert "3 apps, 1 living grant." in page.text
 
 
 def table(page: Page) -> list[list[str]]:

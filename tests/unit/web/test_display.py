@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.web.display import host_of, isolated, phrase, plain_phrase, shown
+from oauthbroker.web.display import counted, host_of, isolated, phrase, plain_phrase, shown
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
 
@@ -80,3 +80,17 @@ def test_no_usable_host_is_refused_without_repeating_it(url):
         host_of(url)
     assert caught.value.code is Code.APP_MISCONFIGURED
     assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("forms", "count", "said"),
+    [
+        ("{count} app|{count} apps", 0, "0 apps"),
+        ("{count} app|{count} apps", 1, "1 app"),
+        ("{count} app|{count} apps", 2, "2 apps"),
+        ("앱 {count}개", 1, "앱 1개"),
+        ("앱 {count}개", 2, "앱 2개"),
+    ],
+)
+def test_one_is_said_as_one_where_a_language_has_a_plural(forms, count, said):
+    assert said == counted(forms, count)

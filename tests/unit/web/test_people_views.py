@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -57,11 +58,10 @@ def an_app(name: str) -> OAuthApp:
     )
 
 
-def every_page(word: str, locale: Locale = "en") -> list[Page]:
-    """All pages, with `word` wherever a name from elsewhere has a place."""
+def a_connection(word: str) -> Connection:
     use = Use(GRANT, word, NOW - timedelta(days=3), word + "2", word, NOW)
     health = GrantHealth("ending", NOW + timedelta(hours=3))
-    it = Connection(
+    return Connection(
         GRANT,
         an_app(word),
         "global",
@@ -74,7 +74,15 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         health,
         can_switch=True,
         can_renew=True,
+        imported=False,
     )
+
+
+def every_page(word: str, locale: Locale = "en") -> list[Page]:
+    """All pages, with `word` wherever a name from elsewhere has a place."""
+    use = Use(GRANT, word, NOW - timedelta(days=3), word + "2", word, NOW)
+    health = GrantHealth("ending", NOW + timedelta(hours=3))
+    it = a_connection(word)
     request = Request(an_app(word), "user", word, (word,), "https://broker.example/connect/x", NOW)
     desk = Desk(locale, NOW, lambda path: "https://broker.example" + path, lambda _: "c" * 43)
     office = admin.Office(locale, NOW, desk.url, desk.token, word)
@@ -82,7 +90,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
     circuit = OpenCircuit(word, GRANT, Code.PROVIDER_UNREACHABLE, 12.3, 3)
     state = AppState(word, an_app(word), "warn", Counter({"again": 1}), (("renewals", circuit),), (NOW, word))
     letter = Letter(word, word, word, word, 5, word, word, NOW)
-    line = AuditLine(1, to_iso(NOW), word, {word: word, "agent": word}, genuine=False)
+    line = AuditLine(1, to_iso(NOW), word, {word: word, "agent": word, "grant": "grant-x"}, genuine=False)
     return [
         render_connections(desk, Overview((it,), (request,)), done=word),
         render_disconnect(desk, it),
@@ -95,7 +103,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         admin.render_queues(office, [QueueState(word, 1, 2, 3, NOW)], [letter]),
         admin.render_drop(office, letter),
         admin.render_circuits(office, [("renewals", circuit)]),
-        admin.render_audit(office, [line], app=word, type=word, apps=[word]),
+        admin.render_audit(office, [line], {"grant-x": row}, app=word, type=word, apps=[word]),
     ]
 
 
@@ -113,9 +121,20 @@ def still_pages(locale: Locale) -> list[Page]:
         admin.render_waiting(office, []),
         admin.render_queues(office, [], []),
         admin.render_circuits(office, []),
-        admin.render_audit(office, [], app="", type="", apps=[]),
+        admin.render_audit(office, [], {}, app="", type="", apps=[]),
         render_connections(desk, Overview((), ())),
     ]
+
+
+@pytest.mark.parametrize(("locale", "said"), [("en", "imported"), ("ko", "가져옴")])
+def test_a_connection_that_was_imported_says_so_where_nobody_asked_for_it(locale: Locale, said: str) -> None:
+    it = replace(a_connection("word"), agent=None)
+    desk = Desk(locale, NOW, lambda path: path, lambda _: "c" * 43)
+    taken_over, lost = (
+        render_connections(desk, Overview((replace(it, imported=imported),), ())) for imported in (True, False)
+    )
+    assert f"<dd>{said}</dd>" in taken_over.html
+    assert f"<dd>{DESK[locale].nobody}</dd>" in lost.html
 
 
 @pytest.mark.case("88")
