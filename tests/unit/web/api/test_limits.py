@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.errors import BrokerError, Code
@@ -44,6 +44,7 @@ def test_one_caller_costs_another_nothing() -> None:
     assert 10 == taken(buckets, "b", 100)
 
 
+@settings(deadline=None)
 @given(per_minute=st.integers(1, 10_000), tries=st.integers(1, 50))
 def test_who_waits_as_long_as_told_is_served(per_minute: int, tries: int) -> None:
     clock = TestClock()
