@@ -1,10 +1,12 @@
-"""README.md, "From another process": every block as it is printed, against `oauthbroker serve` in a process of its own."""
+"""README.md, "What you configure" and "From another process", and docs/testing.md, "Trying it on this machine": every
+block as it is printed, against `oauthbroker serve` in a process of its own. Only addresses are other ones."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
+import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,68 +15,72 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through
+from oauthbroker.testing import Account, Browser, Canaries, Client, IdentityProvider, connect_through
+from oauthbroker.testing.provider.person import go_through
 from tests import machine
-from tests.cli_kit import REPOSITORY, Desk, environment, serving
+from tests.cli_kit import REPOSITORY, Desk, environment, free_port, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 PATIENCE = 240.0
-APP = """\
-apiVersion: agents.example.io/v1alpha1
-kind: OAuthApp
-metadata: {{name: slack-bot}}
-spec:
-  provider: oidc
-  flow: authorizationCode
-  subjectMode: global
-  client: {{clientId: slack-bot, clientSecret: {{valueFrom: {{secretRef: {{ref: Secret/slack-bot, key: client_secret}}}}}}}}
-  endpoints: {{issuer: "{issuer}"}}
-  scopes: [chat:write, channels:read]
-  redirect: {{callbackPath: /oauth/callback/slack-bot}}
-  owner:
-    identity: {{global: {{from: userInfo, template: "slack:team:{{team}}"}}}}
-    authorizers: anyone
----
-apiVersion: agents.example.io/v1alpha1
-kind: Tool
-metadata: {{name: slack}}
-spec:
-  auth: {{oauthAppRef: OAuthApp/slack-bot, scopes: [chat:write]}}
+ADDRESS = "http://127.0.0.1:8420"  # on the pages; a test takes a free port
+NEWCOMER = Account("newcomer", "U1", "T111")  # whom README's bundle names as its authorizer
+ENDPOINTS = """\
+  endpoints:
+    authorizationUrl: {base}/authorize
+    tokenUrl: {base}/token
+    revokeUrl: {base}/api/auth.revoke
+    issuer: {base}
 """
 
 
-def section() -> str:
-    page = (REPOSITORY / "README.md").read_text("utf-8")
-    return page.partition("\n## From another process\n")[2].partition("\n## ")[0]
+def section(title: str, page: str = "README.md") -> str:
+    text = (REPOSITORY / page).read_text("utf-8")
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", section(), re.DOTALL)
+def blocks(language: str, title: str = "From another process", page: str = "README.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", section(title, page), re.DOTALL)
 
 
 @pytest.fixture
 def idp(canaries: Canaries) -> Iterator[IdentityProvider]:
     """It goes by the real clock, as the server does."""
     with IdentityProvider(canaries=canaries) as provider:
+        provider.add_account(NEWCOMER)
         yield provider
 
 
+def with_shims(folder: Path) -> str:
+    """A PATH on which `oauthbroker` and `python` are those of this test."""
+    programs = {"oauthbroker": '-c "from oauthbroker.cli import main; main()"', "python": ""}
+    (folder / "bin").mkdir()
+    for name, words in programs.items():
+        shim = folder / "bin" / name
+        shim.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+        shim.chmod(0o700)
+    return f"{folder}/bin:{os.environ['PATH']}"
+
+
 @pytest.fixture
-def desk(
+async def desk(
     tmp_path: Path, idp: IdentityProvider, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> Iterator[Desk]:
-    """The folder of somebody who did what the README says before: a bundle, a key, the client's secret; it is served."""
+) -> AsyncIterator[Desk]:
+    """The folder of somebody who did what "What you configure" says, word by word; it is served. Slack is scripted."""
     desk = Desk(tmp_path, canaries, monkeypatch, capsys)
-    client = idp.register(Client("slack-bot", redirect_uris=(f"{desk.base}/oauth/callback/slack-bot",)))
-    desk.write("slack-bot", APP.format(issuer=idp.issuer))
-    assert 0 == desk.type("init").code
+    once, serve = blocks("sh", "What you configure")
+    [bundle] = blocks("yaml", "What you configure")
+    at_idp = ENDPOINTS.format(base=idp.base_url)
+    desk.write("slack", bundle.replace("  provider: slack\n", f"  provider: slack\n{at_idp}"))
+    [client_id] = re.findall(r"SLACK_CLIENT_ID=(\S+)", once)
+    uris = (f"{desk.base}/oauth/callback/slack-bot",)
+    client = idp.register(Client(client_id, redirect_uris=uris, dialect="slack"))
+    async with program("bash", "-euc", once, cwd=tmp_path, env=environment(PATH=with_shims(tmp_path))) as shell:
+        await shell.type(client.reveal_secret())
+        await shell.end()
     canaries.add(desk.key_file.read_text("ascii").strip(), "key")
-    assert 0 == desk.type("secrets", "set", "slack-bot", "client_secret", stdin=client.reveal_secret()).code
-    shim = tmp_path / "bin" / "oauthbroker"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from oauthbroker.cli import main; main()" "$@"\n')
-    shim.chmod(0o700)
-    with serving(desk):
+    command, *words = shlex.split(serve, comments=True)
+    assert ("oauthbroker", "serve") == (command, words[0])
+    with serving(desk, *words[1:], SLACK_CLIENT_ID=client_id):
         yield desk
 
 
@@ -110,6 +116,16 @@ class Program:
                 self.said += more.decode()
         return found[1]
 
+    async def says_more(self, seconds: float) -> str:
+        """What it prints within this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                more = (await self._out.read(4096)).decode()
+        except TimeoutError:
+            return ""
+        self.said += more
+        return more
+
     async def end(self) -> str:
         """Waits until it is done; everything it printed."""
         self._in.close()
@@ -133,46 +149,57 @@ async def program(*words: str, cwd: Path, env: Mapping[str, str]) -> AsyncIterat
         await process.wait()
 
 
-async def agree(desk: Desk, idp: IdentityProvider, link: str) -> None:
+async def agree(desk: Desk, idp: Any, link: str, account: str = "newcomer", *, deny: bool = False) -> None:
     """The person opens the link that was printed."""
-    page = await connect_through(Browser(canaries=desk.canaries), idp, link, "alice")
-    assert 200 == page.status, page.text
+    page = await connect_through(Browser(canaries=desk.canaries), idp, link, account, deny=deny)
+    assert (403 if deny else 200) == page.status, page.text
 
 
-async def test_the_shell_blocks_lead_from_a_key_to_a_token(desk: Desk, idp: IdentityProvider) -> None:
+def typed(block: str, desk: Desk) -> str:
+    assert ADDRESS in block
+    return block.replace(ADDRESS, desk.base)
+
+
+async def lives_by_hand(desk: Desk, idp: Any, shell: Program, account: str) -> str:
+    """README's commands, one after another. The token that they end with."""
     first, second = blocks("sh")
-    env = environment(OAUTHBROKER_URL=desk.base, PATH=f"{desk.folder}/bin:{os.environ['PATH']}")
-    async with program("bash", "-eu", "-s", cwd=desk.folder, env=env) as shell:
-        await shell.type(f"{first}\n")
-        link = await shell.says(r'"authorizationUrl":\s*"([^"]+)"')
-        await agree(desk, idp, link)
-        await shell.type(f"{second}\n")
-        token = await shell.says(r'"accessToken":\s*"([^"]+)"')
-        assert idp.is_alive(token)
+    await shell.type(f"{typed(first, desk)}\n")
+    await agree(desk, idp, await shell.says(r'"authorizationUrl":\s*"([^"]+)"'), account)
+    await shell.type(f"{second}\n")
+    return await shell.says(r'"accessToken":\s*"([^"]+)"')
+
+
+async def test_the_blocks_lead_in_their_printed_order_from_a_key_to_a_token(
+    desk: Desk, idp: IdentityProvider, env: dict[str, str]
+) -> None:
+    """Also the programs: the person has agreed by then, and nothing waits for an event that was taken."""
+    theirs = environment(PATH=f"{desk.folder}/bin:{os.environ['PATH']}")
+    async with program("bash", "-eu", "-s", cwd=desk.folder, env=theirs) as shell:
+        assert idp.is_alive(await lives_by_hand(desk, idp, shell, "newcomer"))
         await shell.type(
             'jq -r .event.type <<<"$event"\napi "$OAUTHBROKER_API_KEY" /v1/agents/planner/events -w \'%{http_code}\'\n'
         )
         said = await shell.end()
     assert "auth.granted\n204" in said, said
+    async with running_python(desk, env) as runtime:
+        assert "ready Secret(***)\n" == await runtime.end()
+    async with running_typescript(desk, env) as node:
+        assert "ready [ 'chat:write' ]\n" == await node.end()
 
 
-async def test_the_python_blocks_are_a_runtime_and_its_tool(
-    desk: Desk, idp: IdentityProvider, env: dict[str, str]
-) -> None:
+@asynccontextmanager
+async def running_python(desk: Desk, env: Mapping[str, str]) -> AsyncIterator[Program]:
     for block in blocks("python"):
         [name] = re.findall(r"^# (\w+\.py)$", block, re.MULTILINE)
         (desk.folder / name).write_text(block, "utf-8")
-    (desk.folder / "oauthbroker").symlink_to(
-        REPOSITORY / "oauthbroker"
-    )  # a tool's process has its own folder's modules
+    if not (desk.folder / "oauthbroker").exists():  # a tool's process has its own folder's modules
+        (desk.folder / "oauthbroker").symlink_to(REPOSITORY / "oauthbroker")
     async with program(sys.executable, "-u", "runtime.py", cwd=desk.folder, env=env) as runtime:
-        await agree(desk, idp, await runtime.says(r"(http://127\.0\.0\.1\S+/connect/\S+)"))
-        said = await runtime.end()
-    assert "ready Secret(***)" in said, said
-    desk.canaries.look(said, "what the programs printed", allow=["ticket"])
+        yield runtime
 
 
-async def test_the_typescript_block_compiles_and_runs(desk: Desk, idp: IdentityProvider, env: dict[str, str]) -> None:
+@asynccontextmanager
+async def running_typescript(desk: Desk, env: Mapping[str, str]) -> AsyncIterator[Program]:
     [block] = blocks("ts")
     home = machine.TYPESCRIPT_HOME
     folder = home / "build" / "readme"  # inside the package, where its own name is known
@@ -186,7 +213,75 @@ async def test_the_typescript_block_compiles_and_runs(desk: Desk, idp: IdentityP
         async with program(*tsc, cwd=home, env=dict(os.environ)) as compiler:
             assert "" == await compiler.end()
     async with program(str(machine.node()), str(folder / "out" / "story.js"), cwd=desk.folder, env=env) as node:
-        await agree(desk, idp, await node.says(r"(http://127\.0\.0\.1\S+/connect/\S+)"))
-        said = await node.end()
-    assert "ready [ 'chat:write' ]" in said, said
-    desk.canaries.look(said, "what the program printed", allow=["ticket"])
+        yield node
+
+
+LINK = r"(http://127\.0\.0\.1\S+/connect/\S+)"
+PROGRAMS = pytest.mark.parametrize(
+    ("running", "ready"),
+    [(running_python, "ready Secret(***)"), (running_typescript, "ready [ 'chat:write' ]")],
+    ids=["python", "typescript"],
+)
+
+
+@PROGRAMS
+async def test_the_programs_are_a_runtime_and_its_tool(
+    desk: Desk, idp: IdentityProvider, env: dict[str, str], running: Any, ready: str
+) -> None:
+    async with running(desk, env) as runtime:
+        await agree(desk, idp, await runtime.says(LINK))
+        said = await runtime.end()
+    assert f"auth.granted\n{ready}\n" in said, said
+    desk.canaries.look(said, "what the programs printed", allow=["ticket"])
+
+
+@PROGRAMS
+async def test_the_programs_ask_nobody_again_who_has_said_no(
+    desk: Desk, idp: IdentityProvider, env: dict[str, str], running: Any, ready: str
+) -> None:
+    async with running(desk, env) as runtime:
+        await agree(desk, idp, await runtime.says(LINK), deny=True)
+        await runtime.says("(auth.denied\n)")
+        assert not await runtime.says_more(seconds=2)
+        assert 1 == len(re.findall(LINK, runtime.said))
+    desk.canaries.look(runtime.said, "what the programs printed", allow=["ticket"])
+
+
+class Elsewhere:
+    """A provider that is another process, for `connect_through`."""
+
+    def __init__(self, base_url: str) -> None:
+        self.base_url = base_url
+
+    async def agree(self, url: str, account: str, *, browser: Browser, **said: Any) -> str:
+        return await go_through(browser, url, home=self.base_url, account=account, **said)
+
+
+async def test_it_can_be_tried_on_one_machine_as_the_page_on_testing_says(
+    tmp_path: Path, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    title, page = "Trying it on this machine", "docs/testing.md"
+    desk, at = Desk(tmp_path, canaries, monkeypatch, capsys), f"http://127.0.0.1:{free_port()}"
+    (tmp_path / "config" / "broker.yaml").unlink()
+    env = environment(PATH=with_shims(tmp_path))
+
+    def here(text: str) -> str:
+        """With ports that are free."""
+        return text.replace("8419", at.rpartition(":")[2]).replace("8420", str(desk.port))
+
+    [bundle], [provider, broker] = blocks("yaml", title, page), blocks("sh", title, page)
+    assert "`config/trying.yaml`" in section(title, page)
+    desk.write("trying", here(bundle))
+    canaries.excuse(tmp_path / "provider.json")
+    canaries.may_show("API key")
+    canaries.outside.add(at)
+    async with (
+        program("bash", "-euc", f"exec {here(provider)}", cwd=tmp_path, env=env),
+        program(
+            "bash", "-euc", f"until [ -s provider.json ]; do sleep 0.1; done\n{here(broker)}", cwd=tmp_path, env=env
+        ) as server,
+        program("bash", "-eu", "-s", cwd=tmp_path, env=env) as shell,
+    ):
+        await server.says("(serving)")
+        assert await lives_by_hand(desk, Elsewhere(at), shell, "alice")
+        await shell.end()

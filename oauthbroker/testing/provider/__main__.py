@@ -73,7 +73,7 @@ def _introduction(idp: IdentityProvider, client: Client) -> dict[str, object]:
         "api": idp.url("/api/messages"),
         "clientId": client.client_id,
         "clientSecret": secret,  # a test provider's own invention; whoever starts it needs it
-        "accounts": idp.logins,
+        "accounts": {login: {"sub": (who := idp.account(login)).sub, "team": who.team} for login in idp.logins},
     }
 
 

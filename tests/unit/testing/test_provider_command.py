@@ -37,7 +37,8 @@ def test_it_says_where_it_is_and_ends_with_its_parent():
     with running(*options, "--until-stdin-ends") as (process, said):
         metadata = httpx2.get(said["issuer"] + "/.well-known/openid-configuration", trust_env=False).json()
         assert (said["issuer"], said["endpoints"]["tokenUrl"]) == (metadata["issuer"], metadata["token_endpoint"])
-        assert ("bot", ["alice", "bob", "mallory"]) == (said["clientId"], said["accounts"])
+        assert ("bot", ["alice", "bob", "mallory"]) == (said["clientId"], [*said["accounts"]])
+        assert {"sub": "U234567", "team": "T111"} == said["accounts"]["alice"]
         form = {"grant_type": "client_credentials"}
         credentials = httpx2.BasicAuth("bot", said["clientSecret"])
         answer = httpx2.post(metadata["token_endpoint"], data=form, auth=credentials, trust_env=False)
