@@ -135,7 +135,7 @@ async def test_a_sub_tool_may_what_both_may_and_is_the_one_that_the_runtime_name
 async def test_a_name_that_is_no_tools_never_comes_into_the_log(turns: Turns, tool: str) -> None:
     begun = await turns.begin(ALICE)
     with pytest.raises(BrokerError) as caught:
-        await turns.begin(ALICE, tools={tool: None})
+        await turns.begin(ALICE, tools={tool: (ToolAuth("mail"),)})
     assert Code.REQUEST_INVALID is caught.value.code
     assert Code.UNAUTHENTICATED is await code_of(turns, narrow(begun.token, tool=tool))
 
