@@ -113,6 +113,7 @@ def still_pages(locale: Locale) -> list[Page]:
     office = admin.Office(locale, NOW, desk.url, desk.token)
     return [
         render_invitation(desk),
+        render_ending("unopened", locale),
         render_ending("closed", locale),
         render_ending("left", locale),
         admin.render_left(office),
