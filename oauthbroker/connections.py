@@ -168,10 +168,10 @@ class Connections:
             health=health_of(grant, app, self.clock.now()),
             can_switch=_can_switch(app, grant),
             can_renew=_can_renew(app, grant),
+            imported=bool(grant.imported),
         )
 
     def _request(self, app: OAuthApp, session: AuthSession) -> Request:
-            imported=bool(grant.imported),
         link = connect_link(self.settings.public_base_url, session)
         agent = session.resume.agent_name
         return Request(app, app.subject_mode, agent, session.scopes, link, session.expires_at)

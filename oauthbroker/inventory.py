@@ -26,9 +26,9 @@ class GrantList:
 
     def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, OAuthApp] | None = None) -> None:
         self._repository = repository
-
         self._clock = clock
         self._apps: Mapping[str, OAuthApp] = {} if apps is None else apps
+
     async def list(self, *, app: str | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Every readable grant, revoked ones included, in no order."""
         async for held in self._repository.grants():
@@ -51,8 +51,8 @@ class Grants(GrantList):
         self,
         apps: Mapping[str, OAuthApp],
         repository: Repository,
-        revoke: Revoke,
         clock: Clock,
+        revoke: Revoke,
         revocations: Revocations,
         importing: Importing,
     ) -> None:
