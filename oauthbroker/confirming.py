@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.parking import Parking
+from oauthbroker.flows.parking import HANDLE, Parking
+from oauthbroker.protocol.callback import LOCATOR_LENGTH
 from oauthbroker.results import SessionOutcome
 from oauthbroker.subject import resolve_subject
 from oauthbroker.turn import Turn
@@ -18,6 +19,11 @@ class Confirming:
     def __init__(self, apps: Mapping[str, OAuthApp], parking: Parking) -> None:
         self._apps = apps
         self._parking = parking
+
+    @staticmethod
+    def session_in(handle: str) -> str | None:
+        """The id of the session that a handle names, whether there is one or not; None for what is no handle."""
+        return f"as-{handle[:LOCATOR_LENGTH]}" if HANDLE.fullmatch(handle) else None
 
     async def confirm(self, handle: str, subject: str) -> SessionOutcome:
         """`handle` came with a browser to the runtime's page, where `subject` is logged in.

@@ -5,7 +5,7 @@ Everything is looked up by the subjects of the visit, so that nothing of anybody
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -86,13 +86,16 @@ class Connections:
     clock: Clock
     audit: AuditWriter
 
-    async def link(self, subjects: Mapping[str, str]) -> tuple[str, datetime]:
+    async def link(
+        self, subjects: Mapping[str, str], *, noted: Callable[[str], None] | None = None
+    ) -> tuple[str, datetime]:
         """A link that opens, once and within ten minutes, the page of what is connected for these subjects (`global`,
         `user` or both), and when it expires. Whoever opens it can end those connections: send it to that person alone.
+        `noted` hears the id of the visit that it is for, before there is one.
 
         Raises `requestInvalid`, `rateLimited`, store codes.
         """
-        ticket, expires_at = await self.visits.invite(subjects)
+        ticket, expires_at = await self.visits.invite(subjects, noted)
         return f"{self.settings.public_base_url.rstrip('/')}{LINK_PATH}/{ticket.reveal()}", expires_at
 
     async def open(self, ticket: str) -> Arrival:

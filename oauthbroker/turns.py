@@ -96,9 +96,11 @@ class Turns:
         tools: Tools | None = None,
         ttl_seconds: int | None = None,
         private_links: bool = False,
+        noted: Callable[[str], None] | None = None,
     ) -> Begun:
         """Tokens for a turn, and for each of `tools` (`Tool/name` -> what it may ask for, None: what the bundle
-        declares). They end with the turn, and at the latest after `ttl_seconds` (limits.turnSeconds).
+        declares). They end with the turn, and at the latest after `ttl_seconds` (limits.turnSeconds). `noted` hears
+        the turn's id before it is kept.
 
         Raises `requestInvalid` for a turn that cannot be kept, `oauthAppNotFound` and `scopeNotAllowed` for a tool
         that is given what there is not.
@@ -116,6 +118,8 @@ class Turns:
             tools=self._checked_tools(tools or {}),
             private_links=private_links,
         )
+        if noted is not None:
+            noted(record.id)
         self.audit.write(TurnBegun(record.id, kept.agent_name), now)
         await self.shelf.add(record)
         token = TurnToken.first(record.locator, self._root(record.locator)).to_text()

@@ -7,7 +7,7 @@ on a cookie of this browser speaks for the visit. The store keeps hashes, so any
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -43,9 +43,11 @@ class Visits:
     _counted: int = 0
     _swept: float | None = None
 
-    async def invite(self, subjects: Mapping[str, str]) -> tuple[Secret, datetime]:
-        """A ticket for the connections of these subjects, and until when it can be used. Raises `requestInvalid`,
-        `rateLimited`."""
+    async def invite(
+        self, subjects: Mapping[str, str], noted: Callable[[str], None] | None = None
+    ) -> tuple[Secret, datetime]:
+        """A ticket for the connections of these subjects, and until when it can be used. `noted` hears the visit's id
+        before it is kept. Raises `requestInvalid`, `rateLimited`."""
         if not subjects or not subjects.keys() <= _MODES:
             raise BrokerError(Code.REQUEST_INVALID, note="subjects are global, user, or both")
         if not all(isinstance(subject, str) and is_subject(subject) for subject in subjects.values()):
@@ -61,6 +63,8 @@ class Visits:
             subjects=subjects_of(subjects),
             ticket_hash=hash_of(secret),
         )
+        if noted is not None:
+            noted(visit.id)
         await self.shelf.add(visit)
         self._counted += 1
         return Secret(visit.locator + secret), visit.expires_at

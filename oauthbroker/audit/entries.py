@@ -65,6 +65,14 @@ class OwnerConfirmed:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestWithdrawn:
+    """A request is being taken back: its link dies. The entry comes first; what ends otherwise meanwhile says so."""
+
+    app: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class Connected:
     """A grant is being written: the entry comes first, `ConnectFailed` follows if it could not be."""
 
@@ -215,6 +223,16 @@ class PageAction:
 
 
 @dataclass(frozen=True, slots=True)
+class CallMade:
+    """Somebody changes something over the API; the entry comes first, and what came of it follows. `caller` is a turn,
+    a key or a user of this machine; `target` is a grant's, session's, turn's or visit's id, where the call has one."""
+
+    route: str
+    caller: str
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class CallRefused:
     """Somebody who is known to the API reached for what is not theirs: a call for others, a subject, an app or scopes
     that their tool did not declare, a turn that is over. `caller` is a turn, a key or a user of this machine. Or
@@ -233,6 +251,7 @@ Entry = (
     | AuthorizationRequested
     | ConnectStarted
     | OwnerConfirmed
+    | RequestWithdrawn
     | Connected
     | ConnectFailed
     | TokensDropped
@@ -250,6 +269,7 @@ Entry = (
     | ConnectionsOpened
     | OperatorEntered
     | PageAction
+    | CallMade
     | CallRefused
 )
 

@@ -39,6 +39,12 @@ class AuditLine:
     fields: Mapping[str, Any] = field(default_factory=dict)
     genuine: bool | None = True
 
+    @property
+    def grant(self) -> str | None:
+        """The keyed name of the grant that it speaks of, also as what somebody did something to."""
+        named = (self.fields.get("grant"), self.fields.get("target"))
+        return next((name for name in named if isinstance(name, str) and name.startswith("grant-")), None)
+
     def fits(self, app: str | None, kind: str | None) -> bool:
         return app in {None, self.fields.get("app")} and kind in {None, self.type}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.audit import AuditWriter, ConnectStarted
+from oauthbroker.audit import AuditWriter, ConnectStarted, RequestWithdrawn
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
@@ -163,10 +163,12 @@ class Connect:
 
     async def cancel(self, locator: str) -> bool:
         """The runtime withdraws the request; no event. False when there is nothing left to withdraw."""
-        for _ in range(8):
+        for attempt in range(8):
             held = await self.repository.session(locator)
             if held is None or not held.record.open or held.record.claim is not None:
                 return False
+            if attempt == 0:
+                self.audit.write(RequestWithdrawn(held.record.app, held.record.id), self.clock.now())
             if await self.finish.lapse(held):
                 self.quota.ended(locator)
                 return True

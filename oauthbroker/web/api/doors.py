@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.audit import CallRefused
+from oauthbroker.audit import CallMade, CallRefused
 from oauthbroker.broker import Broker
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.turns import Guest
@@ -48,6 +48,14 @@ class Call(Generic[B, Q, P]):
             raise BrokerError(Code.NOT_ALLOWED)
         return self.caller
 
+    def made(self, target: str | None = None) -> None:
+        """Into the audit log, before the act: who changes what. Raises `storeUnavailable`, and then nothing may
+        happen."""
+        if self.caller is None:
+            raise BrokerError(Code.UNAUTHENTICATED)
+        entry = CallMade(_route(self.request), id_of(self.caller), target)
+        self.broker.audit.write(entry, self.broker.clock.now())
+
     def refused(self, code: Code) -> None:
         """Into the audit log: who was refused what, as far as it is known."""
         note_refused(self.broker, self.caller, self.request, code)
@@ -61,13 +69,17 @@ def note_refused(broker: Broker, caller: Caller | None, request: Request, code: 
     """Into the audit log: the route as it is declared, and the caller as far as it is known."""
     guest = caller if isinstance(caller, Guest) else None
     entry = CallRefused(
-        route=f"{request.method} {route_template(request.scope)}",
+        route=_route(request),
         code=code.value,
         caller=None if caller is None else id_of(caller),
         agent=None if guest is None else guest.turn.agent_name,
         tool=None if guest is None else guest.tool,
     )
     broker.audit.write(entry, broker.clock.now())
+
+
+def _route(request: Request) -> str:
+    return f"{request.method} {route_template(request.scope)}"
 
 
 def reply(body: Mapping[str, Any], status: int = 200) -> Response:

@@ -28,7 +28,10 @@ async def end_grant(call: Call[NoParameters, NoParameters, GrantPath]) -> Respon
     """Ended here at once, and at the provider as soon as it answers. What ended before, and the provider has not
     heard of, is told once more."""
     summary = await call.broker.grants.find(call.path.grantId)
-    told = None if summary is None else await call.broker.grants.revoke(summary.app, summary.subject)
+    told = None
+    if summary is not None:
+        call.made(summary.grantId)
+        told = await call.broker.grants.revoke(summary.app, summary.subject)
     if told is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
     return reply({"grantId": call.path.grantId, "provider": told})

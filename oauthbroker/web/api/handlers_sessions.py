@@ -28,21 +28,25 @@ async def session_state(call: SessionCall) -> Response:
 
 
 async def cancel_session(call: SessionCall) -> Response:
-    cancelled = await _concerns(call) and await call.broker.cancel(call.path.id)
-    return reply({"cancelled": cancelled})
+    if not await _concerns(call):
+        return reply({"cancelled": False})
+    call.made(call.path.id)
+    return reply({"cancelled": await call.broker.cancel(call.path.id)})
 
 
 async def confirm_session(call: AnyCall) -> Response:
     """The runtime confirms a handle; a turn relays a code that was said in its conversation."""
     if isinstance(call.caller, Guest):
+        call.made()  # which session a code is of is not known before it is tried
         outcome = await _relayed(call.broker, call.caller, call.body)
     else:
+        call.made(call.broker.confirming.session_in(call.body.handle.reveal()))
         outcome = await _confirmed(call.broker, call.body)
     return reply(_outcome(outcome.auth_session_id, outcome))
 
 
 async def connections_link(call: Call[ConnectionsFor, NoParameters, NoParameters]) -> Response:
-    url, until = await call.broker.connections.link(call.body.subjects.given())
+    url, until = await call.broker.connections.link(call.body.subjects.given(), noted=call.made)
     return reply({"url": url, "expiresAt": to_iso(until)}, 201)
 
 

@@ -35,6 +35,7 @@ async def begin_turn(call: Call[BeginTurn, NoParameters, NoParameters]) -> Respo
         tools={tool: None if auths is None else _auths(auths) for tool, auths in asked.tools.items()},
         ttl_seconds=asked.ttlSeconds,
         private_links=asked.privateLinks,
+        noted=call.made,
     )
     body = {
         "turnId": begun.turn_id,
@@ -46,6 +47,7 @@ async def begin_turn(call: Call[BeginTurn, NoParameters, NoParameters]) -> Respo
 
 
 async def end_turn(call: Call[NoParameters, NoParameters, TurnPath]) -> Response:
+    call.made(call.path.turnId)
     await call.broker.turns.end(call.path.turnId)
     return nothing()
 
