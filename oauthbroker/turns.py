@@ -102,8 +102,8 @@ class Turns:
         declares). They end with the turn, and at the latest after `ttl_seconds` (limits.turnSeconds). `noted` hears
         the turn's id before it is kept.
 
-        Raises `requestInvalid` for a turn that cannot be kept, `oauthAppNotFound` and `scopeNotAllowed` for a tool
-        that is given what there is not.
+        Raises `requestInvalid` for a turn that cannot be kept and for a tool that nobody declares, `oauthAppNotFound`
+        and `scopeNotAllowed` for a tool that is given what there is not.
         """
         kept, most = _checked_turn(turn), self.bundle().settings.limits.turn_seconds
         seconds = most if ttl_seconds is None else ttl_seconds
@@ -205,6 +205,9 @@ class Turns:
     def _checked_tools(self, tools: Tools) -> dict[str, Allowed | None]:
         if len(tools) > MAX_TOOLS or not all(isinstance(tool, str) and is_tool(tool) for tool in tools):
             raise BrokerError(Code.REQUEST_INVALID, note="tools")
+        declared = self.bundle().tools
+        if any(auths is None and tool not in declared for tool, auths in tools.items()):
+            raise BrokerError(Code.REQUEST_INVALID, note="a tool that nobody declares")
         return {tool: None if auths is None else self._checked_auths(auths) for tool, auths in tools.items()}
 
     def _checked_auths(self, auths: Sequence[ToolAuth]) -> Allowed:

@@ -78,7 +78,6 @@ async def test_a_token_brings_back_its_turn_and_nothing_else(turns: Turns) -> No
     [
         ("Tool/mail", None, None, {"mail": ("read",)}),
         ("Tool/all", None, None, {"mail": None, "files": None, "team": None}),
-        ("Tool/none", None, None, {}),
         ("Tool/new", (ToolAuth("files", ("write",)),), None, {"files": ("write",)}),
         ("Tool/mail", (ToolAuth("mail"), ToolAuth("files")), None, {"mail": ("read",)}),
         ("Tool/mail", (ToolAuth("mail", ("write",)),), None, {}),
@@ -142,7 +141,7 @@ async def test_a_name_that_is_no_tools_never_comes_into_the_log(turns: Turns, to
 
 @pytest.mark.parametrize("tool", ["Tool/a", "Tool/a:b", "Connector/slack-main", "Tool/" + "x" * 251])
 async def test_a_tools_name_is_a_reference(turns: Turns, tool: str) -> None:
-    begun = await turns.begin(ALICE, tools={tool: None})
+    begun = await turns.begin(ALICE, tools={tool: (ToolAuth("mail"),)})
     assert tool == (await turns.admit(begun.tool_tokens[tool].reveal())).tool
 
 
@@ -193,8 +192,10 @@ async def test_what_others_signed_is_unauthenticated_whatever_turn_it_names(turn
         (ALICE, None, {"Tool/x": (ToolAuth("nothing"),)}, Code.OAUTH_APP_NOT_FOUND),
         (ALICE, None, {"Tool/x": (ToolAuth("mail", ("admin",)),)}, Code.SCOPE_NOT_ALLOWED),
         (ALICE, None, {"Tool/x": (ToolAuth("mail"), ToolAuth("mail"))}, Code.REQUEST_INVALID),
-        (ALICE, None, {f"Tool/{number}": None for number in range(201)}, Code.REQUEST_INVALID),
+        (ALICE, None, {f"Tool/{number}": (ToolAuth("mail"),) for number in range(201)}, Code.REQUEST_INVALID),
         (ALICE, None, {"": None}, Code.REQUEST_INVALID),
+        (ALICE, None, {"Tool/nope": None}, Code.REQUEST_INVALID),
+        (ALICE, None, {"Tool/mail": None, "Tool/x": (ToolAuth("mail"),), "Tool/nope": None}, Code.REQUEST_INVALID),
         (Turn("", "1"), None, {}, Code.REQUEST_INVALID),
         (Turn("planner", "1", origin={"big": "x" * 70_000}), None, {}, Code.REQUEST_INVALID),
         (Turn("planner", "1", auth=TurnAuth({}, {"admin": "x"})), None, {}, Code.REQUEST_INVALID),
