@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -179,6 +179,18 @@ class Survey:
     async def audit(self, count: int, *, app: str = "", type: str = "") -> list[AuditLine]:  # noqa: A002
         """The newest lines, the newest first."""
         return (await self.trail.tail(count, app=app or None, type=type or None))[::-1]
+
+    async def named(self, lines: Iterable[AuditLine]) -> dict[str, Row]:
+        """The grants that these lines speak of, by what the log calls them, as far as they are still there."""
+        wanted, found = {line.grant for line in lines} - {None}, dict[str, Row]()
+        for number, row in enumerate(await self._all_rows() if wanted else ()):
+            if (name := self.audit_name(row.id)) in wanted:
+                found[name] = row
+            if number % BREATH == BREATH - 1:
+                await asyncio.sleep(0)
+            if len(found) == len(wanted):
+                break
+        return found
 
     async def _all_rows(self) -> list[Row]:
         """Every grant, the latest changed first, as of a few seconds ago; read once, however many look at once."""

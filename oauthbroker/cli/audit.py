@@ -116,7 +116,7 @@ class People:
 
     async def learn(self, lines: Iterable[AuditLine]) -> None:
         """Reads the grants if a line names one that we have not met. One that is gone stays unknown."""
-        named = {line.fields.get("grant") for line in lines} - self._known.keys() - {None}
+        named = {line.grant for line in lines} - self._known.keys() - {None}
         if named:
             name = self._vault.audit.name
             self._known |= {str(gone): ("", "") for gone in named}
@@ -125,7 +125,7 @@ class People:
 
     def of(self, line: AuditLine) -> tuple[str, str]:
         """(grantId, subject), empty where nobody knows."""
-        return self._known.get(str(line.fields.get("grant")), ("", ""))
+        return self._known.get(line.grant or "", ("", ""))
 
     def to_json(self, line: AuditLine) -> dict[str, Any]:
         grant_id, subject = self.of(line)

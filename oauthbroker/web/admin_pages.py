@@ -138,7 +138,8 @@ class AdminPages:
         app, kind = _word(request.query_params.get("app")), _word(request.query_params.get("type"))
         lines = await self._survey.audit(LINES, app=app, type=kind)
         office = self._office(request, visitor.key)
-        return views.render_audit(office, lines, app=app, type=kind, apps=self._survey.app_names).response()
+        known = await self._survey.named(lines)
+        return views.render_audit(office, lines, known, app=app, type=kind, apps=self._survey.app_names).response()
 
     # doing
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, get_args
@@ -151,12 +151,21 @@ def render_circuits(office: Office, circuits: Sequence[tuple[Trouble, OpenCircui
     return office.page("circuits", text.circuits, "/circuits", circuits=circuits, names=names)
 
 
-def render_audit(office: Office, lines: Sequence[AuditLine], *, app: str, type: str, apps: Sequence[str]) -> Page:  # noqa: A002
+def render_audit(
+    office: Office,
+    lines: Sequence[AuditLine],
+    known: Mapping[str, Row],
+    *,
+    app: str,
+    type: str,  # noqa: A002
+    apps: Sequence[str],
+) -> Page:
+    """`known` are the grants that lines speak of, by what the log calls them."""
     return office.page(
         "audit",
         office.text.audit,
         "/audit",
-        lines=[(line, from_iso(line.at), _details(line)) for line in lines],
+        lines=[(line, from_iso(line.at), _details(line), known.get(line.grant or "")) for line in lines],
         app=app,
         type=type,
         apps=apps,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import CallRefused, OperatorEntered, PageAction
+from oauthbroker.audit import CallRefused, OperatorEntered, PageAction, TokenRenewed
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -384,6 +384,24 @@ async def test_the_audit_log_is_read_newest_first_by_app_and_type(house: House) 
     assert ["Connected"] == [row[0] for row in table(page)]
     assert "files" in table(page)[0][2]
     assert "No entry fits" in (await person.open(f"{HOME}/audit?type=%3Cscript%3E")).text
+
+
+async def test_a_line_of_the_audit_log_leads_to_the_grant_it_speaks_of_while_there_is_one(house: House) -> None:
+    await house.connected()
+    grant = await house.grant()
+    assert grant is not None
+    person, link = await operator(house), f'href="{HOME}/grants/{grant.id}"'
+    page = await person.open(f"{HOME}/audit?type=TokenIssued")
+    assert (1, True) == (page.source.count(link), ALICE in page.text)
+    await person.open(f"{HOME}/grants/{grant.id}/revoke")
+    await press(person, "/revoke")
+    page = await person.open(f"{HOME}/audit?type=PageAction")
+    assert (1, True) == (page.source.count(link), ALICE in page.text), "what an operator did it to"
+    page = await person.open(f"{HOME}/audit?type=OperatorEntered")
+    assert (0, False) == (page.source.count("/grants/sha256:"), ALICE in page.text)
+    house.audit.write(TokenRenewed("mail", f"sha256:{'0' * 64}"), house.clock.now())
+    page = await person.open(f"{HOME}/audit?type=TokenRenewed")
+    assert (1, 0) == (len(table(page)), page.source.count("/grants/sha256:")), "nobody knows it any more"
 
 
 # what they do
