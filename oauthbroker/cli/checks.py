@@ -147,8 +147,18 @@ class Doctor:
             return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo)]
         return [Finding("keys", "ok", "The key opens the keyring, and only you can read it.", "", settings.key_file)]
 
+    @property
+    def _is_there(self) -> bool:
+        with suppress(FileNotFoundError):
+            self.data.stat()
+            return True
+        return False
+
     async def _permissions(self) -> list[Finding]:
         root = self._settings.store_root
+        if not self._is_there:
+            todo = "Run `oauthbroker init`, or look at `store.root` if there was one."
+            return [Finding("permissions", "failure", "There is no store yet.", todo, root)]
         found = list(flaws(Path(root)))
         todo = "Look who did that, then mend owner and mode: docs/operations.md, Permissions."
         findings = [
@@ -161,6 +171,8 @@ class Doctor:
         ]
 
     async def _disk(self) -> list[Finding]:
+        if not self._is_there:
+            return []
         room = room_at(Path(self._settings.store_root))
         files = room.files_free if room.files_free is not None else FEW_FILES
         text = f"{room.bytes_free // MEBIBYTE} MiB" + (
@@ -174,6 +186,8 @@ class Doctor:
         return [Finding("disk", "ok", f"{text} are free.")]
 
     async def _locks(self) -> list[Finding]:
+        if not self._is_there:
+            return []
         kind, todo = file_system(self.data), "Use a local disk."
         if locks_exclude(self.data) is False:
             return [Finding("locks", "failure", "File locks do not exclude each other here.", todo, kind)]

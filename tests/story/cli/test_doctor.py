@@ -157,7 +157,11 @@ BROKEN: dict[str, tuple[Callable[[Desk], object], str, str]] = {
     "a record that is damaged": (damage, "grants", "1 record cannot be read: grants/"),
     "a log that was changed": (rewrite_log, "audit", "oauthbroker audit verify"),
     "a log that is a link": (lock_log, "audit", "ELOOP"),
-    "no store": (lambda desk: (desk.folder / "store").rename(desk.folder / "gone"), "permissions", "ENOENT"),
+    "no store": (
+        lambda desk: (desk.folder / "store").rename(desk.folder / "gone"),
+        "permissions",
+        "store: There is no store yet. Run `oauthbroker init`",
+    ),
 }  # fmt: skip
 
 
@@ -208,6 +212,17 @@ def test_a_secret_fails_the_checkup_exactly_when_serve_would_refuse(house: Desk,
     assert past_its_values(house) is not bool(lacking)
     assert bool(lacking) == bool(failed)
     assert all(f"oauthbroker secrets set {' '.join(lacking)}" in text for text in failed)
+
+
+def test_before_init_there_is_one_word_about_the_store_and_none_of_the_system(desk: Desk, idp: IdentityProvider):
+    desk.serve_app_of(idp)
+    told = examined(desk, "--offline")
+    failed = findings(told, "failure")
+    assert ["permissions"] == [
+        check for check, text in failed if "There is no store yet. Run `oauthbroker init`" in text
+    ]
+    assert not [text for _, text in failed if "The system says" in text]
+    assert not {"disk", "locks"} & {it["check"] for it in told["checks"]}
 
 
 def test_without_any_configuration_it_says_so(desk: Desk):
