@@ -11,6 +11,7 @@ from oauthbroker.audit import AuditWriter, SecretChanged
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.clock import Clock
 from oauthbroker.flows.revoke import Revoke, Told
+from oauthbroker.grant_pages import GrantPages, Wanted
 from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.importing import Importing
 from oauthbroker.repository import Repository
@@ -60,6 +61,15 @@ class Grants(GrantList):
         self._revoke = revoke
         self._revocations = revocations
         self.importing = importing
+        self._pages = GrantPages(self.list, clock)
+
+    async def page(self, wanted: Wanted, limit: int) -> tuple[list[GrantSummary], bool]:
+        """In the order of ids, and whether there are more; pages that follow the first may be some seconds old."""
+        return await self._pages.page(wanted, limit)
+
+    async def find(self, grant_id: str) -> GrantSummary | None:
+        """By grantId, for whoever will read the grant itself; an id of no grant takes up to a second."""
+        return await self._pages.find(grant_id)
 
     async def revoke(self, app: str, subject: str) -> Told | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.

@@ -20,13 +20,13 @@ from oauthbroker.in_use import InUse
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.use import Use
 from oauthbroker.repository import Repository
+from oauthbroker.snapshot import Snapshot
 from oauthbroker.turn import SubjectMode
 from oauthbroker.uses import Uses
 
 __all__ = ["AppState", "Found", "OpenCircuit", "Row", "Survey", "Trouble", "Waiting", "Wanted"]
 
 PAGE = 50
-SNAPSHOT_SECONDS = 5.0
 BREATH = 64  # records that are opened before others may run
 LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures
 FAILURES = frozenset({"ConnectFailed", "RenewalFailed"})
@@ -115,12 +115,14 @@ class Survey:
     uses: Uses
     trail: AuditTrail
     clock: Clock
-    _rows: tuple[float, list[Row]] | None = None
-    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _rows: Snapshot[list[Row]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rows = Snapshot(self._read_rows, self.clock)
 
     def forget(self) -> None:
         """Something was changed here: the next look reads anew."""
-        self._rows = None
+        self._rows.forget()
 
     @property
     def trouble(self) -> Code | None:
@@ -194,11 +196,7 @@ class Survey:
 
     async def _all_rows(self) -> list[Row]:
         """Every grant, the latest changed first, as of a few seconds ago; read once, however many look at once."""
-        async with self._reading:
-            if self._rows is None or self._rows[0] <= self.clock.monotonic():
-                rows = await self._read_rows()
-                self._rows = (self.clock.monotonic() + SNAPSHOT_SECONDS, rows)
-            return self._rows[1]
+        return await self._rows.recent()
 
     async def _read_rows(self) -> list[Row]:
         """Token calls go on meanwhile."""

@@ -39,7 +39,7 @@ FLOORS = {
     },
     "protocol": {"protocol"},
     "store": {"store"},
-    "repository": {"repository", "quota", "circuit", "keeper", "renewing", "single_flight", "kin", "shelf"},
+    "repository": {"repository", "quota", "circuit", "keeper", "renewing", "single_flight", "kin", "shelf", "snapshot"},
     "flows": {"flows"},
     "manager": {
         "manager",
@@ -53,6 +53,7 @@ FLOORS = {
         "confirming",
         "consent",
         "inventory",
+        "grant_pages",
         "inspection",
         "checkup",
         "forecast",

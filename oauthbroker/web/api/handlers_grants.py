@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
-
 from starlette.responses import Response
 
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.grant_pages import Wanted
 from oauthbroker.web.api.doors import Call, reply
 from oauthbroker.web.api.models import GrantPath, GrantsQuery, NoParameters
 
 
 async def list_grants(call: Call[NoParameters, GrantsQuery, NoParameters]) -> Response:
-    """A page in the order of ids. Reads every grant: the store keeps no list by app or subject that could be stolen."""
+    """A page in the order of ids. The first reads every grant, because the store keeps no list by app or subject that
+    could be stolen; those that follow it live on that for some seconds."""
     asked = call.query
-    found = [
-        summary
-        async for summary in call.broker.grants.list(app=asked.app, subject=asked.subject)
-        if asked.state in {None, summary.state} and summary.grantId > (asked.after or "")
-    ]
-    page = heapq.nsmallest(asked.limit, found, key=lambda summary: summary.grantId)
-    more = {"next": page[-1].grantId} if len(found) > len(page) else {}
+    wanted = Wanted(asked.app, asked.subject, asked.state, asked.after)
+    page, goes_on = await call.broker.grants.page(wanted, asked.limit)
+    more = {"next": page[-1].grantId} if goes_on else {}
     return reply({"grants": [summary.to_json() for summary in page], **more})
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
 import pytest
 
+from oauthbroker.records import grant_id
+from oauthbroker.store.port import Entry
 from oauthbroker.web.api.answers import GrantPage
 from tests.house import ALICE, TEAM, House, turn
 from tests.story.api.kit import Callers
@@ -53,6 +59,72 @@ async def test_pages_follow_each_other_without_a_gap(house: House, api: Callers)
         after = f"&after={page['next']}"
     assert {"mail", "files", "team"} == set(seen)
     assert 3 == len(seen)
+
+
+@dataclass
+class Scans:
+    """How often the store was read through for grants."""
+
+    count: int = 0
+
+
+@pytest.fixture
+def scans(house: House, monkeypatch: pytest.MonkeyPatch) -> Scans:
+    found, scan = Scans(), house.store.scan
+
+    def counted(kind: str) -> AsyncIterator[Entry]:
+        found.count += kind == "grants"
+        return scan(kind)
+
+    monkeypatch.setattr(house.store, "scan", counted)
+    return found
+
+
+async def test_all_the_pages_of_a_listing_take_one_reading(house: House, api: Callers, scans: Scans) -> None:
+    for app in ("mail", "files", "team"):
+        await house.connected(app)
+    for readings in (1, 2):
+        seen, after = list[str](), ""
+        for _ in range(3):
+            page = (await api.operator.get(f"/v1/grants?limit=1{after}")).json()
+            seen += [each["grantId"] for each in page["grants"]]
+            after = f"&after={page.get('next')}"
+        assert 3 == len(set(seen))
+        assert "next" not in page
+        assert readings == scans.count
+    house.clock.advance(5)
+    await api.operator.get(f"/v1/grants?after={seen[1]}")
+    assert 3 == scans.count
+
+
+async def test_ids_of_no_grant_are_looked_for_together(house: House, api: Callers, scans: Scans) -> None:
+    await house.connected()
+    unknown = [f"/v1/grants/sha256:{number:064x}" for number in range(30)]
+    answers = await asyncio.gather(*(api.operator.delete(path) for path in unknown))
+    assert {(404, "grantNotFound")} == {(each.status, each.code) for each in answers}
+    assert scans.count <= 3
+    before, begun = scans.count, house.clock.monotonic()
+    for path in unknown:
+        await api.operator.delete(path)
+    assert scans.count - before <= 1 + house.clock.monotonic() - begun
+
+
+async def test_many_grants_are_found_in_one_reading_and_each_is_ended_as_it_is_now(
+    house: House, api: Callers, scans: Scans
+) -> None:
+    for app in ("mail", "files"):
+        await house.connected(app)
+    grants = {each["app"]: each["grantId"] for each in (await api.operator.get("/v1/grants")).json()["grants"]}
+    assert await house.broker.revoke("mail", subject=ALICE)
+    before = scans.count
+    assert [404, 200] == [(await api.operator.delete(f"/v1/grants/{grants[app]}")).status for app in ("mail", "files")]
+    assert before == scans.count
+
+
+async def test_a_grant_of_a_moment_ago_is_found_by_its_id(house: House, api: Callers) -> None:
+    assert [] == (await api.operator.get("/v1/grants")).json()["grants"]
+    await house.connected()
+    assert 200 == (await api.operator.delete(f"/v1/grants/{grant_id('mail', ALICE)}")).status
 
 
 async def test_a_grant_is_ended_once_here_and_at_its_provider(house: House, api: Callers) -> None:

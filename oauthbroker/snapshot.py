@@ -1,0 +1,60 @@
+"""What takes reading a whole store to know, kept for some seconds: read once, however many look at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from oauthbroker.clock import Clock
+
+SNAPSHOT_SECONDS = 5.0
+PAUSE_SECONDS = 1.0
+
+T = TypeVar("T")
+
+
+class Snapshot(Generic[T]):
+    """`read` is asked by one at a time. What it raises is raised, and nothing is kept of it."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]], clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._kept: tuple[int, float, T] | None = None  # which reading, when it ended, what it found
+        self._begun = 0
+        self._reading = asyncio.Lock()
+
+    def forget(self) -> None:
+        """Something was changed here: the next look reads anew."""
+        self._kept = None
+
+    async def recent(self) -> T:
+        """As it was some seconds ago at the most."""
+        async with self._reading:
+            if self._kept is not None and self._clock.monotonic() < self._kept[1] + SNAPSHOT_SECONDS:
+                return self._kept[2]
+            return await self._read_now()
+
+    async def fresh(self) -> T:
+        """Read after this was called; whoever asks while another is reading shares the next reading."""
+        return await self._after(self._begun)
+
+    async def fresh_unhurried(self) -> T:
+        """The same, and a while after the last reading: for those who may ask again and again for what is not there."""
+        before = self._begun
+        if self._kept is not None:
+            await self._clock.sleep(max(0.0, self._kept[1] + PAUSE_SECONDS - self._clock.monotonic()))
+        return await self._after(before)
+
+    async def _after(self, before: int) -> T:
+        async with self._reading:
+            if self._kept is not None and self._kept[0] > before:
+                return self._kept[2]
+            return await self._read_now()
+
+    async def _read_now(self) -> T:
+        self._begun += 1
+        number = self._begun
+        found = await self._read()
+        self._kept = (number, self._clock.monotonic(), found)
+        return found
