@@ -1,4 +1,4 @@
-"""Cases 5 and 14 to 17 in every mode of `owner.binding`: an attacker and a victim, each with a browser of their own.
+"""Cases 5, 6 and 14 to 17 in every mode of `owner.binding`: an attacker and a victim, each with a browser of their own.
 
 What every mode owes: only the browser that pressed the button brings a code back, nothing is sent to the provider's token
 endpoint for anybody else, and a public id opens nothing.
@@ -40,10 +40,10 @@ class Mode:
     mallory: str = MALLORY
     vouches: bool = True
 
-    def app(self, idp: IdentityProvider) -> OAuthApp:
+    def app(self, idp: IdentityProvider, name: str = "mail") -> OAuthApp:
         if self.binding == "providerIdentity":
-            return user_app(idp)
-        return parked_app(idp, self.binding)
+            return user_app(idp, name)
+        return parked_app(idp, self.binding, name)
 
     @property
     def of_alice(self) -> Turn:
@@ -94,6 +94,32 @@ async def test_the_honest_way_connects(house: House, mode: Mode) -> None:
     await mode.finish(house, await house.connect(asked), mode.alice)
     assert isinstance(await house.ask(of=mode.of_alice), Ready)
     assert 1 == house.idp.count("token")
+
+
+@pytest.mark.case("6")
+@every_mode
+async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own(
+    identity_provider: IdentityProvider, test_clock: TestClock, mode: Mode
+) -> None:
+    """Her own cookie, her own state: only the path is another app's, whose provider may be an attacker's."""
+    apps = [mode.app(identity_provider, name) for name in ("mail", "files")]
+    async with running(identity_provider, apps, clock=test_clock, settings=settings_for()) as house:
+        mail, files = await house.ask_link("mail", of=mode.of_alice), await house.ask_link("files", of=mode.of_alice)
+        person = house.browser()
+        url = await house.way_back(mail, person)
+        await house.to_provider(files, person)
+        assert_says(await person.follow(url.replace("/mail?", "/files?")), Code.APP_MISMATCH)
+        assert 0 == house.idp.count("token")
+        for asked in (mail, files):
+            session = await house.session(asked)
+            assert ("pending", None) == (session.status, session.parked)
+        assert await no_grants(house)
+        page = await person.follow(url)
+        while page.location is not None:
+            page = await person.follow()
+        await mode.finish(house, page, mode.alice)
+        assert isinstance(await house.ask("mail", of=mode.of_alice), Ready)
+        assert isinstance(await house.ask("files", of=mode.of_alice), AuthorizationRequired)
 
 
 @pytest.mark.case("5", "15")
