@@ -86,7 +86,7 @@ class ConsentPages:
         return pages.render_device(view, invitation.device, locale)
 
     def _ended(self, ending: Ending, request: Request) -> Response:
-        """Where a page that looks again by itself goes once there is nothing left to do on it."""
+        """Where a page that is looked at again goes once there is nothing left to do on it."""
         if ending.code is None:
             return self._see_other(f"/connected/{ending.app.name}")
         if ending.code is Code.PROVIDER_DENIED:

@@ -12,8 +12,6 @@ from oauthbroker.web.display import HOST_LIMIT, checked_url, host_of, isolated, 
 from oauthbroker.web.rendering import Page, render
 from oauthbroker.web.texts import TEXTS
 
-LOOK_AGAIN_SECONDS = 5
-
 
 def render_next(step: Step, locale: Locale, now: datetime) -> Page:
     """The one thing that is left to do. Raises `appMisconfigured` for an address that no browser should be given."""
@@ -35,7 +33,7 @@ def render_private(locale: Locale) -> Page:
         heading=text.private_title,
         lead=text.private_lead,
         hint=text.private_hint,
-        refresh_seconds=0,
+        may_change=False,
     )
     return Page(html, 200, locale)
 
@@ -49,7 +47,6 @@ def _code(step: Step, code: str, locale: Locale, now: datetime) -> Page:
         app_name=step.app.display_name,
         code=grouped(code),
         seconds=str(max(0, math.ceil((step.until - now).total_seconds()))),
-        refresh_seconds=LOOK_AGAIN_SECONDS,
     )
     return Page(html, 200, locale)
 
@@ -78,6 +75,6 @@ def _finishing(step: Step, locale: Locale) -> Page:
         heading=phrase(text.finishing_title, app=app),
         lead=text.finishing_lead,
         hint="",
-        refresh_seconds=LOOK_AGAIN_SECONDS,
+        may_change=True,
     )
     return Page(html, 200, locale)

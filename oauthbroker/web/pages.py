@@ -22,7 +22,6 @@ from oauthbroker.web.texts import TEXTS, Texts
 Outcome = Literal["connected", "denied", "failed", "expired", "missing"]
 CSRF_FIELD, DECISION_FIELD = "csrf", "decision"
 CONTINUE, CANCEL = "continue", "cancel"
-LOOK_AGAIN_SECONDS = 10
 _SCOPES_SHOWN = 100
 _STATUS: dict[Outcome, int] = {"connected": 200, "denied": 200, "failed": 500, "expired": 400, "missing": 404}
 
@@ -62,7 +61,7 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
 
 def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:
     """The same in the device code flow (RFC 8628 section 3.3): the code, and the address and QR code of where it is
-    typed. It looks again by itself until the session has ended; nothing on it needs a script.
+    typed. A link on it looks again, as nothing may change under somebody who reads; nothing on it needs a script.
 
     Raises `appMisconfigured` for an address that no browser should be given.
     """
@@ -79,7 +78,6 @@ def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Pa
         is_complete=url is prompt.verification_uri_complete,
         qr=qr_svg(url),
         host=isolated(view.provider_host, HOST_LIMIT),
-        refresh_seconds=LOOK_AGAIN_SECONDS,
         **_request_words(view, locale),
     )
     return Page(html, 200, locale, "same-origin")

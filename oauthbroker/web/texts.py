@@ -38,6 +38,7 @@ class Texts:
     device_open: str
     device_scan: str
     device_waiting: str
+    check_button: str
     label_code_expiry: str
     code_title: str
     code_lead: str
@@ -97,18 +98,20 @@ EN = Texts(
     device_compare="Button and QR code take the code along. Check that {host} shows the same one before you agree.",
     device_open="Open {provider}",
     device_scan="Or scan this with your phone. It leads to {host}.",
-    device_waiting="Waiting for you to agree at {host}. This page looks again by itself.",
+    device_waiting="Waiting for you to agree at {host}. You may close this page; it says how it went when you check.",
+    check_button="Check now",
     label_code_expiry="Code expires",
     code_title="One more step for {app}",
     code_lead="Send this code in the conversation where you got the link. Until then nothing is connected.",
     code_label="Your code",
     code_warning="Send it nowhere else. Nobody may ask you for it, by phone, by mail or in another chat: whoever does "
     "wants your account for an agent of theirs.",
-    code_waiting="Waiting for your code, for {seconds} more seconds. This page looks again by itself.",
+    code_waiting="Waiting for your code. It works for {seconds} s from when this page was shown. Once it is sent, "
+    "check here.",
     runtime_title="One more step for {app}",
     runtime_lead="You are being taken back to {host}, which checks that it is you. Until then nothing is connected.",
     finishing_title="Connecting {app}",
-    finishing_lead="It is being completed. This page looks again by itself.",
+    finishing_lead="It is being completed. Check in a few seconds whether it is done.",
     private_title="Your link was sent to you privately",
     private_lead="It is not in the conversation, so nobody else can open it. Look for a message that only you see.",
     private_hint="If there is none, go back to your conversation and say that you got no link.",
@@ -158,18 +161,21 @@ KO = Texts(
     device_compare="버튼과 QR 코드에는 코드가 들어 있습니다. {host} 에 같은 코드가 표시되는지 먼저 확인하십시오.",
     device_open="{provider} 열기",
     device_scan="또는 휴대전화로 스캔하십시오. {host} 주소로 연결됩니다.",
-    device_waiting="{host} 에서 동의하기를 기다리고 있습니다. 이 페이지는 자동으로 새로 고쳐집니다.",
+    device_waiting="{host} 에서 동의하기를 기다리고 있습니다. "
+    "이 페이지는 닫아도 되며, 결과는 아래에서 확인할 수 있습니다.",
+    check_button="지금 확인",
     label_code_expiry="코드 만료",
     code_title="{app} 연결 마지막 단계",
     code_lead="링크를 받은 대화에 이 코드를 보내 주십시오. 그 전에는 연결되지 않습니다.",
     code_label="코드",
     code_warning="다른 곳에는 보내지 마십시오. 전화, 메일, 다른 대화에서 이 코드를 요구할 수 있는 사람은 없습니다. "
     "요구하는 사람은 내 계정을 자신의 에이전트에 연결하려는 것입니다.",
-    code_waiting="코드를 기다리는 중입니다. {seconds}초 남았습니다. 이 페이지는 자동으로 새로 고쳐집니다.",
+    code_waiting="코드를 기다리는 중입니다. 이 페이지가 표시된 때부터 {seconds}초 동안 유효합니다. "
+    "코드를 보낸 뒤 아래에서 결과를 확인하십시오.",
     runtime_title="{app} 연결 마지막 단계",
     runtime_lead="{host} 주소로 돌아가 본인인지 확인합니다. 그 전에는 연결되지 않습니다.",
     finishing_title="{app} 연결 중",
-    finishing_lead="연결을 마무리하고 있습니다. 이 페이지는 자동으로 새로 고쳐집니다.",
+    finishing_lead="연결을 마무리하고 있습니다. 잠시 후 아래에서 결과를 확인하십시오.",
     private_title="링크를 따로 보냈습니다",
     private_lead="다른 사람이 열 수 없도록 대화에는 링크를 남기지 않았습니다. 나에게만 보이는 메시지를 확인하십시오.",
     private_hint="메시지가 없다면 대화로 돌아가 링크를 받지 못했다고 알려 주십시오.",

@@ -1,4 +1,4 @@
-"""Screenshots of our pages as people meet them, kept under build/screenshots/ to be looked at."""
+"""Our pages as people meet them: what axe-core finds on them, and screenshots under build/screenshots/ to be looked at."""
 
 from __future__ import annotations
 
@@ -7,20 +7,41 @@ from typing import Literal
 
 from playwright.async_api import Page
 
+from tests.machine import NODE_HOME
+
 FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
+AXE = NODE_HOME / "node_modules" / "axe-core" / "axe.min.js"
+_GRAVE = {"serious", "critical"}
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-_SIZES = {"phone": (390, 844), "desktop": (1280, 900)}
+_SIZES = {"narrow": (320, 640), "phone": (390, 844), "desktop": (1280, 900)}
+_EMPTY = 5_000  # bytes; an empty page is smaller
 
 
-async def take(page: Page, name: str) -> list[Path]:
-    """The page that is open, on a phone and on a desk, by day and by night. Nothing is loaded anew."""
+async def take(page: Page, name: str) -> None:
+    """The page that is open, on three screens, by day and by night. Nothing is loaded anew.
+
+    Raises AssertionError where something sticks out of a screen, where axe-core finds something serious or critical,
+    and for an empty picture.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
-    taken = []
     for device, (width, height) in _SIZES.items():
         await page.set_viewport_size({"width": width, "height": height})
+        assert width >= await page.evaluate("() => document.documentElement.scrollWidth"), f"{name}: {width} px"
         for scheme in _SCHEMES:
             await page.emulate_media(color_scheme=scheme)
             path = FOLDER / f"{name}-{device}-{scheme}.png"
             await page.screenshot(path=path, full_page=True)
-            taken.append(path)
-    return taken
+            assert path.stat().st_size > _EMPTY
+            assert [] == await grave(page), f"{name}: {width} px, {scheme}"
+
+
+async def grave(page: Page) -> list[str]:
+    """What axe-core calls serious or critical on the open page: the rule, and where."""
+    await page.evaluate(AXE.read_text("utf-8"))
+    found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    assert found["passes"], "axe looked at nothing"
+    return [
+        f"{each['id']}: {[node['target'] for node in each['nodes']]}"
+        for each in found["violations"]
+        if each["impact"] in _GRAVE
+    ]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import get_args
+
 import pytest
 
 from oauthbroker import BrokerError, Code
+from oauthbroker.consent import Step
+from oauthbroker.errors import Locale
+from oauthbroker.testing import Canaries, IdentityProvider
+from oauthbroker.web.next_step import render_next, render_private
+from oauthbroker.web.pages import Outcome, render_interstitial, render_outcome
 from tests.e2e import pictures
-from tests.e2e.person import Person
+from tests.e2e.person import Person, chromium
 from tests.e2e.stage import Stage
+from tests.house import user_app
+from tests.unit.web.kit import a_view
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -75,15 +85,33 @@ async def test_the_page_for_a_wrong_address(stage: Stage):
     await photographed(alice, "missing", "There is nothing here")
 
 
+@pytest.mark.parametrize("locale", get_args(Locale))
+async def test_axe_finds_nothing_grave_on_what_few_people_meet(
+    identity_provider: IdentityProvider, canaries: Canaries, locale: Locale
+):
+    """How it ended, and what stands between, in every language: as they are rendered, without a story around them."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    rendered = {
+        **{outcome: render_outcome(outcome, None, "Mail", locale, reference="r1") for outcome in get_args(Outcome)},
+        "leaving": render_interstitial("https://idp.example/auth", a_view(), locale),
+        "finishing": render_next(Step(user_app(identity_provider), now), locale, now),
+        "private": render_private(locale),
+    }
+    async with chromium() as browser:
+        someone = await Person.with_profile(browser, "https://broker.example", canaries, locale=locale)
+        await someone.page.route("**", lambda route: route.fulfill(status=204))  # it moves on, and stays
+        for name, page in rendered.items():
+            await someone.page.set_content(page.html, wait_until="commit")
+            assert locale == await someone.page.get_attribute("html", "lang")
+            await pictures.take(someone.page, f"{name}-{locale}")
+
+
 def sentence(code: Code) -> str:
     return BrokerError(code).message("en")
 
 
 async def photographed(person: Person, name: str, words: str) -> None:
-    """It says what it has to say, fits a phone without a horizontal scroll bar, and asks for nothing else."""
+    """It says what it has to say, and asks for nothing else."""
     assert words in await person.text()
-    for path in await pictures.take(person.page, name):
-        assert path.stat().st_size > 5_000  # an empty page is smaller
-    await person.page.set_viewport_size({"width": 320, "height": 640})
-    assert 320 >= await person.page.evaluate("() => document.documentElement.scrollWidth")
+    await pictures.take(person.page, name)
     assert [] == person.troubles

@@ -74,7 +74,9 @@ async def test_only_the_browser_that_came_back_sees_the_code_and_sees_it_again(h
     assert code_on(page) == code_on(await house.browsers[0].open(page.url))
     assert_says(await house.browser().open(page.url), Code.STATE_UNKNOWN)
     assert code_on(page) not in page.url
-    assert page.document.refresh is not None or page.next_url is not None, "it looks again by itself"
+    assert page.next_url is None, "nothing moves by itself"
+    (again,) = page.document.links
+    assert code_on(page) == code_on(await house.browsers[0].follow(again))
     house.clock.advance(60)
     assert_says(await house.browsers[0].open(page.url), Code.STATE_UNKNOWN)
     assert Code.STATE_UNKNOWN is await refused(house, code_on(page))

@@ -38,13 +38,14 @@ async def test_looking_at_it_changes_nothing_however_often(here: World, broker: 
     assert before == tree(tmp_path)
 
 
-async def test_left_open_it_says_that_the_service_is_connected(here: World, broker: Process):
+async def test_left_open_it_says_at_the_next_check_that_the_service_is_connected(here: World, broker: Process):
     asked = await ask(broker)
     browser = broker.browser()
-    await browser.open(asked.authorization_url)
+    page = await browser.open(asked.authorization_url)
+    assert page.next_url is None, "nothing moves by itself"
     here.idp.device_approve(prompt_of(asked).user_code)
     await here.poll()
-    page = await browser.open(asked.authorization_url)
+    page = await browser.follow(page.document.links[-1])
     assert (303, f"{BASE}/connected/tv") == (page.status, page.location)
     assert "Tv is connected" in (await browser.follow()).text
 
