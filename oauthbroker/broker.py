@@ -17,16 +17,16 @@ from oauthbroker.audit import AuditWriter, StaticTokenIssued
 from oauthbroker.audit.trail import AuditTrail
 from oauthbroker.clock import Clock
 from oauthbroker.confirming import Confirming
-from oauthbroker.connections import Connections
 from oauthbroker.consent import Consent
 from oauthbroker.context import OAuthContext
+from oauthbroker.desk.connections import Connections
+from oauthbroker.desk.people import People
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import Grants, Secrets
 from oauthbroker.lifecycle import Life
 from oauthbroker.manager import Caller, OAuthManager
 from oauthbroker.metrics import Metrics
 from oauthbroker.pending import Links, Pending
-from oauthbroker.people import People
 from oauthbroker.queues import Delivery
 from oauthbroker.reload import Reload
 from oauthbroker.results import SessionOutcome

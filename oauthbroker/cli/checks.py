@@ -15,21 +15,21 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker import checkup
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.checkup import Check, Finding
+from oauthbroker.checkup import findings
+from oauthbroker.checkup.findings import Check, Finding
+from oauthbroker.checkup.forecast import AppFacts, Forecast, GrantState, forecast
+from oauthbroker.checkup.inspection import Inspection
+from oauthbroker.checkup.probing import probing
 from oauthbroker.cli.refusals import HINTS, described
 from oauthbroker.cli.text import counted, shown
 from oauthbroker.clock import Clock
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load, load_settings, resolve
 from oauthbroker.config.problems import Problems
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.forecast import AppFacts, Forecast, GrantState, forecast
-from oauthbroker.inspection import Inspection
-from oauthbroker.probing import probing
 from oauthbroker.providers import presets
 from oauthbroker.settings import Settings
 from oauthbroker.store.file import FileStore
@@ -85,7 +85,7 @@ class Doctor:
             return []
         async with probing(self.settings, self.clock) as probe:
             found = await guarded("providers", lambda: probe.providers(self.apps.values()))
-            clock = checkup.of_clock(probe.skews)
+            clock = findings.of_clock(probe.skews)
             public = await guarded("address", lambda: probe.address(self._settings.public_base_url))
             return [*found, clock, *public]
 
@@ -161,12 +161,10 @@ class Doctor:
             return [Finding("permissions", "failure", "There is no store yet.", todo, root)]
         found = list(flaws(Path(root)))
         todo = "Look who did that, then mend owner and mode: docs/operations.md, Permissions."
-        findings = [
-            Finding("permissions", "failure", sentence(it.what), todo, shown(it.path)) for it in found[:MOST_NAMED]
-        ]
+        said = [Finding("permissions", "failure", sentence(it.what), todo, shown(it.path)) for it in found[:MOST_NAMED]]
         if len(found) > MOST_NAMED:
-            findings.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo))
-        return findings or [
+            said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo))
+        return said or [
             Finding("permissions", "ok", "Everything below is a plain file of ours that nobody else reads.", "", root)
         ]
 
@@ -226,7 +224,7 @@ class Doctor:
 
     def _missing(self, about: str, what: str, todo: str) -> Finding:
         """A variable may be set where the broker runs; a secret of the store may not."""
-        light: checkup.Light = "warning" if "environment" in what else "failure"
+        light: findings.Light = "warning" if "environment" in what else "failure"
         return Finding("secrets", light, sentence(what), sentence(todo), about)
 
     def _doubts(self, name: str) -> list[Finding]:
@@ -269,21 +267,21 @@ class Doctor:
         ]
 
     async def _api_keys(self) -> list[Finding]:
-        return checkup.of_api_keys(await self.seen.api_keys(), self.clock.now()) if self.seen is not None else []
+        return findings.of_api_keys(await self.seen.api_keys(), self.clock.now()) if self.seen is not None else []
 
     async def _work(self) -> list[Finding]:
         if self.seen is None:
             return []
         sessions, depth, due = await self.seen.sessions(), await self.seen.depth(), await self.seen.due()
-        return checkup.of_work(sessions, depth, self.clock.now(), due)
+        return findings.of_work(sessions, depth, self.clock.now(), due)
 
     async def _grants(self) -> list[Finding]:
         if self.seen is None:
             return []
         self.grants = await self.seen.grants()
-        found = checkup.of_grants(self.grants, self._facts())
+        found = findings.of_grants(self.grants, self._facts())
         if damaged := len(self.seen.damaged):
-            text = f"{counted(damaged, 'record')} cannot be read: {', '.join(self.seen.damaged[: checkup.NAMED])}."
+            text = f"{counted(damaged, 'record')} cannot be read: {', '.join(self.seen.damaged[: findings.NAMED])}."
             found.append(Finding("grants", "failure", text, "Restore them from a backup; the others go on working."))
         return found
 
@@ -291,7 +289,7 @@ class Doctor:
         if self.seen is None:
             return []
         self.forecast = forecast(self.grants, self._facts(), self.clock.now())
-        return checkup.of_forecast(self.forecast, self.clock.now())
+        return findings.of_forecast(self.forecast, self.clock.now())
 
     def _facts(self) -> dict[str, AppFacts]:
         known = presets()

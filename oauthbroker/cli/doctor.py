@@ -18,7 +18,7 @@ from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.text import counted, shown, table
 
 if TYPE_CHECKING:
-    from oauthbroker.checkup import Finding, Light
+    from oauthbroker.checkup.findings import Finding, Light
     from oauthbroker.cli.checks import Doctor
 
 WARNED, FAILED = 1, 2
@@ -42,7 +42,7 @@ def doctor_command(
     Works beside a running broker: it writes nothing and takes no lock. Providers are asked whether they answer; they
     are told no secret.
     """
-    from oauthbroker.checkup import worst
+    from oauthbroker.checkup.findings import worst
 
     doctor, findings = asyncio.run(_examine(config, offline=offline or forecast))
     light = worst(findings)
@@ -92,7 +92,7 @@ def _tell(findings: list[Finding], light: Light) -> None:
 
 
 def _tell_forecast(doctor: Doctor, findings: list[Finding]) -> None:
-    from oauthbroker.forecast import REASONS
+    from oauthbroker.checkup.forecast import REASONS
 
     told = doctor.forecast
     if told.outlooks:

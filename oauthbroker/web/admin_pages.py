@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from oauthbroker.admin import Admin
 from oauthbroker.clock import Clock
+from oauthbroker.desk.admin import Admin
+from oauthbroker.desk.letters import agent_of
+from oauthbroker.desk.survey import Wanted
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.letters import agent_of
 from oauthbroker.settings import Settings
-from oauthbroker.survey import Wanted
 from oauthbroker.web import admin_views as views
 from oauthbroker.web import csrf
 from oauthbroker.web.admin_views import HOME, Office

@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 from oauthbroker import audit
 from oauthbroker.audit.trail import AuditLine
 from oauthbroker.clock import from_iso
+from oauthbroker.desk.letters import Letter, QueueState
+from oauthbroker.desk.survey import AppState, Found, OpenCircuit, Row, Trouble, Waiting, Wanted
 from oauthbroker.errors import Locale
-from oauthbroker.letters import Letter, QueueState
 from oauthbroker.records.use import Use
-from oauthbroker.survey import AppState, Found, OpenCircuit, Row, Trouble, Waiting, Wanted
 from oauthbroker.web.display import plain_phrase
 from oauthbroker.web.rendering import Page, render
 from oauthbroker.web.scopes import scope_line

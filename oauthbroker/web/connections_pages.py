@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from oauthbroker.clock import Clock
-from oauthbroker.connections import LINK_PATH, Connections
+from oauthbroker.desk.connections import LINK_PATH, Connections
 from oauthbroker.settings import Settings
 from oauthbroker.web import csrf
 from oauthbroker.web.connections_views import (

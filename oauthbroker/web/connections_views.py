@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from oauthbroker.connections import Connection, Overview
+from oauthbroker.desk.connections import Connection, Overview
 from oauthbroker.errors import Locale
 from oauthbroker.web.display import phrase, plain_phrase
 from oauthbroker.web.rendering import Page, render

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oauthbroker.clock import Clock
+from oauthbroker.desk.visits import VISIT_SECONDS, Arrival, Visits
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.records.visit import Pages, Visit
 from oauthbroker.settings import Settings
-from oauthbroker.visits import VISIT_SECONDS, Arrival, Visits
 from oauthbroker.web import csrf
 from oauthbroker.web.forms import read_form
 from oauthbroker.web.pages import CSRF_FIELD

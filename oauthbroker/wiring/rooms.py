@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.admin import Admin
 from oauthbroker.api_keys import ApiKeys
 from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditWriter
@@ -16,20 +15,21 @@ from oauthbroker.audit.gap import on_failure, trouble_of
 from oauthbroker.audit.trail import AuditTrail, trail_of
 from oauthbroker.clock import Clock
 from oauthbroker.consent import Consent
+from oauthbroker.desk.admin import Admin
+from oauthbroker.desk.letters import Letters
+from oauthbroker.desk.people import People
+from oauthbroker.desk.survey import Survey
 from oauthbroker.errors import Code
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import Grants
-from oauthbroker.letters import Letters
 from oauthbroker.lifecycle import Life
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.people import People
 from oauthbroker.queues import Queues
 from oauthbroker.repository import Repository
 from oauthbroker.resume import Bell, Relay
 from oauthbroker.revocations import Revocations
 from oauthbroker.scrubber import Scrubber
-from oauthbroker.survey import Survey
 from oauthbroker.upkeep import Upkeep
 from oauthbroker.wiring.flows import Flows, Means
 from oauthbroker.wiring.storage import api_keys

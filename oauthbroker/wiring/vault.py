@@ -10,9 +10,9 @@ from pathlib import Path
 
 from oauthbroker.audit import AuditList
 from oauthbroker.audit.trail import FileTrail
+from oauthbroker.checkup.inspection import Inspection
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.errors import Code
-from oauthbroker.inspection import Inspection
 from oauthbroker.inventory import GrantList, Secrets, Vault
 from oauthbroker.repository import KINDS, Repository
 from oauthbroker.settings import Settings

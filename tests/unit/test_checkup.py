@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from oauthbroker import checkup
-from oauthbroker.checkup import Finding, Light, Sessions
-from oauthbroker.forecast import AppFacts, Forecast, GrantState, Outlook
+from oauthbroker.checkup import findings
+from oauthbroker.checkup.findings import Finding, Light, Sessions
+from oauthbroker.checkup.forecast import AppFacts, Forecast, GrantState, Outlook
 from oauthbroker.queues import Depth
 from oauthbroker.records.api_key import ApiKey
 from tests.unit.records_kit import grant
@@ -32,7 +32,7 @@ APPS = {"slack-bot": AppFacts(("a",))}
     ],
 )
 def test_the_middle_one_of_the_providers_clocks_counts(skews: list[float], light: Light, says: str):
-    found = checkup.of_clock(skews)
+    found = findings.of_clock(skews)
     assert light == found.light
     assert says in found.text
     assert bool(found.todo) is (light == "warning")
@@ -55,7 +55,7 @@ def key(name: str, expires: datetime | None) -> ApiKey:
     ],
 )
 def test_a_key_that_has_a_successor_is_no_cause_for_alarm(keys: list[ApiKey], lights: list[Light]):
-    assert lights == [it.light for it in checkup.of_api_keys(keys, NOW)]
+    assert lights == [it.light for it in findings.of_api_keys(keys, NOW)]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_key_that_has_a_successor_is_no_cause_for_alarm(keys: list[ApiKey], li
     ],
 )
 def test_work_that_nobody_does_is_told(sessions: Sessions, depth: Depth, says: list[str]):
-    found = checkup.of_work(sessions, depth, NOW, 0)
+    found = findings.of_work(sessions, depth, NOW, 0)
     warned = [it for it in found if it.light == "warning"]
     assert len(says) == len(warned)
     assert all(text in it.text and it.todo for text, it in zip(says, warned, strict=True))
@@ -88,7 +88,7 @@ def test_work_that_nobody_does_is_told(sessions: Sessions, depth: Depth, says: l
     ],
 )
 def test_what_is_wrong_with_grants_is_one_finding_a_kind(changes, says: str):
-    [found, overview] = checkup.of_grants([replace(GRANT, **changes)], APPS)
+    [found, overview] = findings.of_grants([replace(GRANT, **changes)], APPS)
     assert ("warning", "ok") == (found.light, overview.light)
     assert says in found.text
     assert found.todo
@@ -96,25 +96,27 @@ def test_what_is_wrong_with_grants_is_one_finding_a_kind(changes, says: str):
 
 def test_many_of_a_kind_are_counted_and_few_are_named():
     grants = [replace(GRANT, ended="dead", grant_id=f"sha256:{number:064}") for number in range(9)]
-    found = checkup.of_grants(grants, APPS)[0]
+    found = findings.of_grants(grants, APPS)[0]
     assert found.text.startswith("9 grants that the provider refuses to renew (9 of slack-bot): ")
     assert found.text.endswith(" and 6 more.")
 
 
 def test_grants_that_are_well_are_counted():
-    assert ["1 alive, 1 revoked."] == [it.text for it in checkup.of_grants([GRANT, replace(GRANT, revoked=True)], APPS)]
+    assert ["1 alive, 1 revoked."] == [
+        it.text for it in findings.of_grants([GRANT, replace(GRANT, revoked=True)], APPS)
+    ]
 
 
 @pytest.mark.parametrize(("days", "certain", "light"), [(5, True, "warning"), (5, False, "ok"), (20, True, "ok")])
 def test_only_what_comes_soon_and_for_certain_is_a_warning(days: int, certain: bool, light: Light):
     told = Forecast((Outlook("mail", "alice", "sha256:0", NOW + days * DAY, "age", certain),), {})
-    [found] = checkup.of_forecast(told, NOW)
+    [found] = findings.of_forecast(told, NOW)
     assert light == found.light
     assert "doctor --forecast" in found.todo
 
 
 def test_the_worst_light_is_the_houses():
-    ok, warning, failure = (Finding("disk", light, "x") for light in checkup.LIGHTS)
-    assert "ok" == checkup.worst([])
-    assert "warning" == checkup.worst([ok, warning, ok])
-    assert "failure" == checkup.worst([failure, warning])
+    ok, warning, failure = (Finding("disk", light, "x") for light in findings.LIGHTS)
+    assert "ok" == findings.worst([])
+    assert "warning" == findings.worst([ok, warning, ok])
+    assert "failure" == findings.worst([failure, warning])

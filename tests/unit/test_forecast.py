@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from oauthbroker.forecast import REASONS, AppFacts, GrantState, Why, forecast
+from oauthbroker.checkup.forecast import REASONS, AppFacts, GrantState, Why, forecast
 from oauthbroker.providers import presets
 from oauthbroker.records import Renewal
 from oauthbroker.records.renewal import Intent

@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.circuit import Circuits
+from oauthbroker.desk.letters import Letters
+from oauthbroker.desk.uses import MOST_NOTED, Uses
+from oauthbroker.desk.visits import MOST, Visits
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.grant_health import health_of
-from oauthbroker.letters import Letters
 from oauthbroker.metrics import Metrics
 from oauthbroker.queues import Queues
 from oauthbroker.records import Token
@@ -29,8 +31,6 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry
 from oauthbroker.testing import Canaries, TestClock
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.uses import MOST_NOTED, Uses
-from oauthbroker.visits import MOST, Visits
 from tests.house import UnwellStore
 from tests.unit import records_kit as kit
 

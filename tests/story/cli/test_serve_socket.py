@@ -30,7 +30,7 @@ def test_a_runtime_of_a_known_user_and_its_tools_speak_over_the_socket(
     desk: Desk, address: str, canaries: Canaries
 ) -> None:
     async def story() -> None:
-        async with Runtime(address) as runtime, runtime.turn(turn(), tools={"Tool/none": None}) as begun:
+        async with Runtime(address) as runtime, runtime.turn(turn(), tools={"Tool/none": []}) as begun:
             canaries.add(begun.token, "turn token")
             assert isinstance(await begun.oauth().get_access_token("mail"), AuthorizationRequired)
             env = begun.env_for("Tool/none")

@@ -14,13 +14,13 @@ from oauthbroker.apps import Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.audit.trail import AuditLine
 from oauthbroker.circuit import OpenCircuit
 from oauthbroker.clock import to_iso
-from oauthbroker.connections import Connection, Overview, Request
+from oauthbroker.desk.connections import Connection, Overview, Request
+from oauthbroker.desk.letters import Letter, QueueState
+from oauthbroker.desk.survey import AppState, Found, Row, Waiting, Wanted
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.grant_health import GrantHealth
-from oauthbroker.letters import Letter, QueueState
 from oauthbroker.records.use import Use
 from oauthbroker.secret import Secret
-from oauthbroker.survey import AppState, Found, Row, Waiting, Wanted
 from oauthbroker.testing import TestClock
 from oauthbroker.web import admin_views as admin
 from oauthbroker.web.attempts import MOST, Attempts

@@ -14,6 +14,7 @@ from oauthbroker.apps import OAuthApp
 from oauthbroker.audit.trail import AuditLine, AuditTrail
 from oauthbroker.circuit import Circuits, OpenCircuit
 from oauthbroker.clock import Clock, from_iso
+from oauthbroker.desk.uses import Uses
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.grant_health import GrantHealth, State, health_of
 from oauthbroker.in_use import InUse
@@ -22,7 +23,6 @@ from oauthbroker.records.use import Use
 from oauthbroker.repository import Repository
 from oauthbroker.snapshot import Snapshot
 from oauthbroker.turn import SubjectMode
-from oauthbroker.uses import Uses
 
 __all__ = ["AppState", "Found", "OpenCircuit", "Row", "Survey", "Trouble", "Waiting", "Wanted"]
 

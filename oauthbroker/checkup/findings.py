@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from oauthbroker.forecast import AppFacts, Forecast, GrantState
+from oauthbroker.checkup.forecast import AppFacts, Forecast, GrantState
 from oauthbroker.queues import Depth
 from oauthbroker.records.api_key import ApiKey
 

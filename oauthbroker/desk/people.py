@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter
 from oauthbroker.clock import Clock
-from oauthbroker.connections import Connections
+from oauthbroker.desk.connections import Connections
+from oauthbroker.desk.uses import Uses
+from oauthbroker.desk.visits import Visits
 from oauthbroker.flows.opening import Opening
 from oauthbroker.inventory import Grants
 from oauthbroker.records.use import Use
 from oauthbroker.records.visit import Visit
 from oauthbroker.repository import Repository
 from oauthbroker.settings import Settings
-from oauthbroker.uses import Uses
-from oauthbroker.visits import Visits
 
 
 @dataclass(frozen=True, slots=True)

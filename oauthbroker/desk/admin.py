@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from oauthbroker.api_keys import ApiKeys
 from oauthbroker.audit import AuditWriter, CallRefused, OperatorEntered, PageAction
 from oauthbroker.clock import Clock
+from oauthbroker.desk.letters import Letters
+from oauthbroker.desk.survey import Survey
+from oauthbroker.desk.visits import Arrival, Visits
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.connect import Connect
 from oauthbroker.flows.revoke import Told
 from oauthbroker.inventory import Grants
-from oauthbroker.letters import Letters
 from oauthbroker.records.visit import Visit
 from oauthbroker.resume import locator_of
-from oauthbroker.survey import Survey
-from oauthbroker.visits import Arrival, Visits
 
 LOOPBACK = "loopback"
 

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from oauthbroker.api_keys import ApiKeys
-from oauthbroker.checkup import Sessions
+from oauthbroker.checkup.findings import Sessions
+from oauthbroker.checkup.forecast import GrantState
 from oauthbroker.clock import Clock
-from oauthbroker.forecast import GrantState
 from oauthbroker.metrics import Metrics
 from oauthbroker.queues import Depth, Queues
 from oauthbroker.records.api_key import ApiKey

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.checkup import Finding, Light
+from oauthbroker.checkup.findings import Finding, Light
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError
 from oauthbroker.protocol.discovery import relies_on_discovery

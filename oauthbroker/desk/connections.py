@@ -12,6 +12,8 @@ from datetime import datetime
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, ConnectionsOpened, PageAction
 from oauthbroker.clock import Clock
+from oauthbroker.desk.uses import Uses
+from oauthbroker.desk.visits import Arrival, Visits
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.opening import Opening, Wish
 from oauthbroker.flows.revoke import Told
@@ -26,8 +28,6 @@ from oauthbroker.results import Reason
 from oauthbroker.scope import union_in_app_order
 from oauthbroker.settings import Settings
 from oauthbroker.turn import SubjectMode
-from oauthbroker.uses import Uses
-from oauthbroker.visits import Arrival, Visits
 
 LINK_PATH = "/connections/open"
 
