@@ -76,7 +76,7 @@ test("a sub-tool gets less, and nobody had to be asked", { skip }, async () => {
 
 test("links that leave the transcript, a request that is taken back, an event that is given back", { skip }, async () => {
   const runtime = createRuntimeFromEnv();
-  await runtime.withTurn({ turn: turn(), tools: ["Tool/none"], privateLinks: true }, async (running) => {
+  await runtime.withTurn({ turn: turn(), tools: ["Tool/mail"], privateLinks: true }, async (running) => {
     const own = await running.oauth();
     const asked = await own.getAccessToken({ oauthAppRef: "OAuthApp/files" });
     assert(asked.status === "authorization_required", asked.status);
