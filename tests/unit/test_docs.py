@@ -280,7 +280,22 @@ def test_every_parameter_of_open_broker_is_on_the_embedding_page() -> None:
 
 
 def test_everything_a_broker_can_do_is_on_the_embedding_page() -> None:
-    inside = {"people", "bundle", "confirming", "manager", "consent", "outcomes", "waiting", "clock", "audit", "in_use", "reloading", "checkup", "doors", "loop"}
+    inside = {
+        "people",
+        "bundle",
+        "confirming",
+        "manager",
+        "consent",
+        "outcomes",
+        "waiting",
+        "clock",
+        "audit",
+        "in_use",
+        "reloading",
+        "checkup",
+        "doors",
+        "loop",
+    }
     names = {name for name in dir(oauthbroker.Broker) if not name.startswith("_")} - inside
     assert set() == {name for name in names if not re.search(rf"broker\.{name}\b", text("docs/embedding.md"))}
 

@@ -122,7 +122,13 @@ async def test_labels_are_apps_codes_events_and_agents_whatever_callers_send(
         await _renewals(house, disk)
         seen |= set(house.broker.metrics.counts)
     words = {"auth.granted", "auth.denied", "auth.failed", "auth.revoked", "mail", *get_args(Kind), *STATUSES}
-    words |= {code.value for code in Code} | {"GET", "POST", "/connect/{ticket}", "/oauth/callback/mail", "/connected/{app}"}
+    words |= {code.value for code in Code} | {
+        "GET",
+        "POST",
+        "/connect/{ticket}",
+        "/oauth/callback/mail",
+        "/connected/{app}",
+    }
     assert {label for _, labels in seen for label in labels} <= words
     assert set(Metric) - {Metric.EVENTS_DEAD, Metric.AUDIT_ENTRIES_MISSING} <= {metric for metric, _ in seen}
     assert all(len(metric.labels) == len(labels) for metric, labels in seen)
