@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -79,9 +80,11 @@ def test_its_rights_are_never_wider_than_its_owners_until_they_are_as_asked(fold
     before, watcher = os.umask(0), threading.Thread(target=look)
     watcher.start()
     try:
-        for _ in range(300):
+        for number in range(20_000):
             with listen_unix(ApiSocket(str(path), 0o640)):
-                pass
+                time.sleep(0)  # lets the other thread look
+            if seen and number >= 300:
+                break
     finally:
         over.set()
         watcher.join()
