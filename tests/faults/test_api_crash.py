@@ -164,7 +164,7 @@ async def test_a_consumer_that_died_is_followed_by_one_that_settles_the_same_eve
     for how in ("ack", "nack"):
         assert 409 == await runtime.settle(first, how)
     assert 204 == await runtime.settle(second)
-    for how, status in (("ack", 204), ("nack", 409), ("ack", 204)):  # the same again is answered again, and does nothing
+    for how, status in (("ack", 204), ("nack", 409), ("ack", 204)):  # the same again is answered again, no more
         assert status == await runtime.settle(second, how)
     other = await runtime.receive()
     assert other is not None
