@@ -50,9 +50,11 @@ class LogContinued:
 
 @dataclass(frozen=True, slots=True)
 class LogTorn:
-    """Somebody died while writing: the `bytes` before this line are the beginning of an entry. Nothing else is lost."""
+    """Somebody died while writing: the `bytes` before this line, whose SHA-256 is `digest`, are the beginning of an
+    entry. Nothing else is lost."""
 
     bytes: int
+    digest: str
     after: str
 
 

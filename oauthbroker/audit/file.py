@@ -246,7 +246,8 @@ class AuditFile:
         before = b"" if junk.endswith(b"\n") else b"\n"
         if junk and b"\n" not in junk:
             self._tell("the audit log had half a line", bytes=len(junk))
-            self._add_words(LogTorn(len(junk), self._head.mac.decode()), at, before=before)
+            torn = LogTorn(len(junk), hashlib.sha256(junk).hexdigest(), self._head.mac.decode())
+            self._add_words(torn, at, before=before)
         elif junk:
             self._break("foreign", 0, len(junk), at, before)
 

@@ -129,6 +129,7 @@ class _Odd:
 
     line: int
     bytes: int
+    digest: str
     cut: bool
 
 
@@ -212,7 +213,8 @@ class _Walk:
         if self.head is None and self.number == self.old.lines + 1:
             self.old.take(raw)
         else:
-            self.odd.append(_Odd(self.number, len(raw), not raw.endswith(b"\n")))
+            digest = hashlib.sha256(raw.removesuffix(b"\n")).hexdigest()
+            self.odd.append(_Odd(self.number, len(raw), digest, not raw.endswith(b"\n")))
         self.claimed = None
 
     def _good(self, line: Line, words: dict[str, Any]) -> None:
@@ -265,7 +267,8 @@ class _Walk:
         self.expected = max(self.expected, line.seq + 1)
 
     def _is_torn(self, words: dict[str, Any]) -> bool:
-        return len(self.odd) == 1 and self.odd[0].bytes == words.get("bytes", 0) + 1
+        said = (words.get("bytes", 0) + 1, words.get("digest"))
+        return len(self.odd) == 1 and (self.odd[0].bytes, self.odd[0].digest) == said
 
     def _foreign(self) -> None:
         for each in self.odd:

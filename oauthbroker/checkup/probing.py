@@ -102,7 +102,7 @@ class Probe:
         found += [_unwell(app, name, it) for name, it in asked.items() if it.status is not None and it.status >= 500]
         keys = asked.get("key set")
         if keys is not None and keys.answer is not None and (flaw := _flaw_of_keys(keys.answer)):
-            found.append(Finding("providers", "failure", f"Its key set is of no use: {flaw}.", _ADDRESS_TODO, app.name))
+            found.append(Finding("providers", "failure", f"Its key set is of no use: {flaw}.", _COMPARE, app.name))
         if found:
             return found
         hosts = sorted({urlsplit(url).netloc for url in addresses.values()})
@@ -134,7 +134,7 @@ class Probe:
             ours, theirs = getattr(app.endpoints, slot), getattr(metadata.endpoints, slot)
             if ours and theirs and ours != theirs:
                 text = f"Its issuer publishes another {SLOTS[slot]} address than the one in use."
-                found.append(Finding("providers", "warning", text, _ADDRESS_TODO, app.name))
+                found.append(Finding("providers", "warning", text, _COMPARE, app.name))
         return metadata.endpoints, found
 
     async def _metadata(self, app: OAuthApp) -> tuple[Metadata | None, str]:
@@ -175,7 +175,7 @@ class Probe:
         return Asked(answer, answer.status)
 
 
-_ADDRESS_TODO = "Compare the app's endpoints with the provider's page."
+_COMPARE = "Compare the app's endpoints with the provider's page."
 
 
 def _addresses(ours: Endpoints, learned: Endpoints) -> dict[str, str]:

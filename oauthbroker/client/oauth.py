@@ -11,7 +11,7 @@ from oauthbroker.client import calls
 from oauthbroker.client.address import bearer, parse_address
 from oauthbroker.client.call import Call
 from oauthbroker.client.environment import TURN_TOKEN, URL, needed
-from oauthbroker.client.wire import Wire
+from oauthbroker.client.wire import OnWire, Wire
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.errors import BrokerError, Locale
 from oauthbroker.results import Failed, SessionOutcome, TokenResult
@@ -40,14 +40,14 @@ class Options:
 DEFAULT = Options()
 
 
-class OAuth:
+class OAuth(OnWire):
     """What a tool sees as `ctx.oauth`, over HTTP. `async with` it, or `aclose()` it.
 
     `get_access_token` always answers: a broker that cannot be reached is a retryable `brokerUnreachable`, a turn that
     is over is `turnEnded`. The other calls raise BrokerError.
     """
 
-    __slots__ = ("_token", "_wire")
+    __slots__ = ("_token",)
 
     def __init__(self, url: str, turn_token: str | Secret, options: Options = DEFAULT) -> None:
         """Raises ValueError for what is no address or no token."""
@@ -122,19 +122,6 @@ class OAuth:
     def turn_token(self) -> Secret:
         """The token itself, to hand on to another process: `reveal()` it there and nowhere else."""
         return self._token
-
-    async def aclose(self) -> None:
-        """Closes the connections, which narrowed clients share."""
-        await self._wire.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._wire!r})"
 
     async def _send(self, call: Call[T]) -> T:
         return await self._wire.send(call, self._token)

@@ -13,7 +13,7 @@ from oauthbroker.client.address import bearer
 from oauthbroker.client.call import Call
 from oauthbroker.client.environment import KEY, TURN_TOKEN, URL, given, needed
 from oauthbroker.client.oauth import DEFAULT, OAuth, Options
-from oauthbroker.client.wire import Wire
+from oauthbroker.client.wire import OnWire, Wire
 from oauthbroker.errors import BrokerError
 from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.records import AgentEvent
@@ -112,10 +112,10 @@ class RunningTurn:
         return f"RunningTurn({self.turn_id})"
 
 
-class Runtime:
+class Runtime(OnWire):
     """The broker as a runtime in another process sees it. `async with` it, or `aclose()` it. Raises BrokerError."""
 
-    __slots__ = ("_key", "_wire")
+    __slots__ = ("_key",)
 
     def __init__(self, url: str, key: str | Secret | None = None, options: Options = DEFAULT) -> None:
         """`key` is an API key of role `runtime` (`operator` for grants); None over a Unix socket that knows our user.
@@ -250,19 +250,6 @@ class Runtime:
         """For operators: ends a grant here at once; what the provider knows by now: `done`, `refused`, `none`,
         `shared` or `later`. None when no grant of that id was alive."""
         return await self._send(calls.revoke(grant_id))
-
-    async def aclose(self) -> None:
-        """Closes the connections, which turns and their clients share."""
-        await self._wire.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._wire!r})"
 
     async def _send(self, call: Call[T]) -> T:
         return await self._wire.send(call, self._key)

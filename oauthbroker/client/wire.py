@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 
@@ -125,6 +125,26 @@ class Wire:
                 headers={"User-Agent": "oauthbroker-client"},
             )
         return self._http
+
+
+class OnWire:
+    """A client, whose connections close with its block."""
+
+    __slots__ = ("_wire",)
+    _wire: Wire
+
+    async def aclose(self) -> None:
+        """Closes the connections, which clients that were made of this one share."""
+        await self._wire.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._wire!r})"
 
 
 class _Flight:

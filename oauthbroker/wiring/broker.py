@@ -67,14 +67,12 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
             store = open_store(with_keys(loaded.settings, env), env, clock, log)
         repository = Repository(store, reporting(log))
         stack.push_async_callback(repository.close)
-        bundle = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository, only)
-        bundle = _one_of(workers, bundle)
+        said = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository, only)
+        bundle = _one_of(workers, said)
         audit = audit or default_audit(bundle.settings, store, log)
         stack.callback(audit.close)
-        for name in _weakenings(bundle.settings) if background else ():
-            log.warning("a check is off", weaken=name)
-        if background and bundle.settings.admin_loopback:
-            log.warning("operators on this machine need no key", setting="admin.loopback")
+        if background:
+            _say_what_is_off(bundle.settings, log)
 
         async def read(given: Source) -> Bundle:
             given = config if given is None else given
@@ -83,8 +81,8 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
             return _one_of(workers, await _resolved(await asyncio.to_thread(load, given), env, repository, only))
 
         place = await asyncio.to_thread(MetricsFolder.open, metrics_folder, clock) if metrics_folder else None
-        given = Given(bundle, repository, store.mac, clock, audit, log)
-        house = build(given, whole=only is None, read=read, place=place)
+        parts = Given(bundle, repository, store.mac, clock, audit, log)
+        house = build(parts, whole=only is None, read=read, place=place)
         stack.push_async_callback(house.close)
         if only is not None:
             stack.push_async_callback(house.hand_over)
@@ -151,6 +149,13 @@ def _one_of(workers: int, bundle: Bundle) -> Bundle:
     """What one of so many processes goes by."""
     limits = bundle.settings.limits.shared_by(workers)
     return replace(bundle, settings=replace(bundle.settings, limits=limits))
+
+
+def _say_what_is_off(settings: Settings, log: FilteringBoundLogger) -> None:
+    for name in _weakenings(settings):
+        log.warning("a check is off", weaken=name)
+    if settings.admin_loopback:
+        log.warning("operators on this machine need no key", setting="admin.loopback")
 
 
 def _weakenings(settings: Settings) -> list[str]:

@@ -88,10 +88,8 @@ class Rooms:
         means = Means.of(settings, repository, clock, audit, metrics, log.warning, _telling_of_secrets(log, metrics))
         flows = Flows.on(means, in_use, wake, whole=whole)
         revocations = Revocations(repository, flows.revoke, apps.get, clock)
-        upkeep, queues = (
-            Upkeep(repository, flows.refresh, apps.get, clock),
-            Queues(repository, clock, settings.limits, metrics),
-        )
+        upkeep = Upkeep(repository, flows.refresh, apps.get, clock)
+        queues = Queues(repository, clock, settings.limits, metrics)
         grants = Grants(apps, repository, clock, flows.revoke, revocations, flows.importing(means, apps))
         keys = api_keys(repository, clock, audit)
         people = People.of(apps, repository, grants, flows.opening, settings, clock, audit)
