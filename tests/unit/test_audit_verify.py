@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.audit import rest_of
@@ -245,6 +245,7 @@ CUTS = st.integers(0, 1_000_000)
 
 
 @settings(max_examples=150, deadline=None)
+@example([("flip", 1749, 64659, 0)])  # in the half line that a crash had left
 @given(
     st.lists(
         st.tuples(st.sampled_from(["flip", "cut", "copy", "put", "swap"]), CUTS, CUTS, CUTS), min_size=1, max_size=4
