@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # prctl(2)
+ORPHANED = signal.SIGUSR1  # the kernel repeats it for each thread that the parent had
 
 
 def harden() -> None:
@@ -41,10 +42,10 @@ def make_room(descriptors: int) -> int:
 
 
 def end_with_parent(parent: int) -> None:
-    """When process `parent` dies, this one is told to end. Raises Refused where it has died already."""
+    """When process `parent` dies, this one gets ORPHANED, maybe repeatedly. Raises Refused where it has died."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, ORPHANED, 0, 0, 0)
     if os.getppid() != parent:
         raise Refused("The process that started this worker has ended: start `oauthbroker serve --workers` instead.")
 

@@ -34,13 +34,14 @@ _QUIET.setLevel(logging.ERROR)  # what uvicorn warns of is a refused request, wh
 
 @dataclass(slots=True)
 class Terms:
-    """What holds for the connections of one listener. Seconds; `connections` at once."""
+    """What holds for the connections of one listener. Seconds; `connections` at once. `over`: it lets nobody in."""
 
     log: FilteringBoundLogger
     locale: Locale = "en"
     connections: int = 1_000
     header_seconds: float = 10.0
     write_seconds: float = 60.0
+    over: bool = field(default=False, init=False)
     _turned_away: int = field(default=0, init=False)
     _told_at: float = field(default=float("-inf"), init=False)
 
@@ -83,6 +84,9 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         terms = self._terms
         super().connection_made(PartingTransport(transport, self.loop, terms.write_seconds, self._body_is_coming))
+        if terms.over:  # accepted before the door was closed, and made only now
+            self.transport.abort()
+            return
         self.app = partial(_serve_named, self.app, peer_uid(transport))
         here = len(self.connections)
         self._await_head()

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.broker import Broker
+from oauthbroker.cli.process import ORPHANED
 from oauthbroker.serving.connection import DoorConfig, Terms
 from oauthbroker.serving.doors import Doors
 
@@ -26,6 +27,10 @@ AFTER_PROVIDER_SECONDS = 5
 class Server(uvicorn.Server):
     """Leaves the signals to us: uvicorn repeats a signal after it has ended, and the process would die of it."""
 
+    def __init__(self, config: DoorConfig) -> None:
+        super().__init__(config)
+        self.terms = config.terms
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -33,6 +38,15 @@ class Server(uvicorn.Server):
     def hurry(self) -> None:
         """Callers are not waited for any more: they are cut off."""
         self.force_exit = True
+        self._cut_off()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Returns when nobody is connected: what stands behind the application is about to be closed."""
+        self.terms.over = True
+        await super().shutdown(sockets)
+        self._cut_off()
+
+    def _cut_off(self) -> None:
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
@@ -85,10 +99,16 @@ def _close_all(servers: list[Server]) -> None:
 
 
 @contextlib.contextmanager
-def on_signals(end: Callable[[], object], again: Callable[[], object] | None = None) -> Iterator[None]:
-    """SIGTERM and SIGINT call `end` in the running loop, and SIGHUP `again`, instead of what they do otherwise."""
+def on_signals(
+    end: Callable[[], object],
+    again: Callable[[], object] | None = None,
+    orphaned: Callable[[], object] | None = None,
+) -> Iterator[None]:
+    """SIGTERM and SIGINT call `end` in the running loop, SIGHUP `again`, and a parent's death `orphaned`, instead of
+    what they do otherwise."""
     loop = asyncio.get_running_loop()
-    reactions = dict.fromkeys(ENDS, end) | ({AGAIN: again} if again is not None else {})
+    named = {**dict.fromkeys(ENDS, end), AGAIN: again, ORPHANED: orphaned}
+    reactions = {each: react for each, react in named.items() if react is not None}
     for each, react in reactions.items():
         loop.add_signal_handler(each, react)
     try:

@@ -79,14 +79,15 @@ async def serve(
     `open_broker`.
 
     The first signal lets waiting callers go and finishes what is under way; the second one waits for no caller any
-    more. What was begun with a provider is finished in any case, because its answer may be the only copy of a token.
+    more. A parent's death is a first one, however often it is told. What was begun with a provider is finished in any
+    case, because its answer may be the only copy of a token.
     """
     ending, hurry, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def end() -> None:
         (hurry if ending.is_set() else ending).set()
 
-    with on_signals(end, again.set), calm_libraries(log):
+    with on_signals(end, again.set, ending.set), calm_libraries(log):
         async with (
             open_broker(config, clock=clock, log=log, **shared) as broker,
             broker_served(broker, doors, log) as servers,

@@ -17,7 +17,7 @@ import pytest
 
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from tests.cli_kit import MAIN, Desk, environment, log_lines, serving
-from tests.service_kit import Service, make_key, user_of
+from tests.service_kit import Service, children_of, is_there, make_key, until, user_of
 
 pytestmark = pytest.mark.slow
 SLOWLY = 1.5
@@ -94,6 +94,21 @@ def test_a_second_signal_waits_for_no_caller_and_still_stores_what_the_provider_
         assert 0 == process.wait(10)
         assert time.monotonic() - began < 12
     assert 0 == status
+    after(desk, service, idp, token)
+
+
+@pytest.mark.case("46")
+def test_workers_whose_parent_was_killed_answer_what_is_under_way(
+    desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
+):
+    """The kernel may tell them of that death more than once: that is not a second signal."""
+    with serving(desk, "--workers", "2") as process:
+        token, answer = renewing(service, idp, aside)
+        workers = children_of(process.pid)
+        process.kill()
+        process.wait(5)
+        assert (200, "ready") == (answer.result(10)[0], answer.result()[1]["status"])
+        until(lambda: not any(is_there(worker) for worker in workers))
     after(desk, service, idp, token)
 
 
