@@ -7,13 +7,12 @@ change together; plain reads take no lock.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.held import Due, GrantCache, Held, due_in, in_place, opened, secret_in, waiting_in
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
 from oauthbroker.secret import Secret
 from oauthbroker.shelf import Shelf, Shelved
@@ -23,7 +22,6 @@ __all__ = ["Conflict", "Due", "Held", "Repository", "Room"]
 
 KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses")
 LEASES = ("pair", "flight", "queue")
-CACHED_GRANTS = 10_000
 PAIR_WAIT_SECONDS = 20.0
 ANSWER_BYTES = 64 * 1024
 PROBE_BYTES = 4 * 1024
@@ -39,35 +37,13 @@ def _log_damage(place: str, code: Code) -> None:
     _log.warning("unreadable record %s: %s", place, code.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Held(Generic[R]):
-    """A record and the version it was read as."""
-
-    record: R
-    entry: Entry
-
-    @property
-    def generation(self) -> int:
-        return self.entry.generation
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """A record that has something left to do: an event to queue, or a provider to tell."""
-
-    marker: Entry
-    key: Key
-    app: str
-    subject: str
-
-
 class Repository:
     """Typed access to the store. Every method may raise `BrokerError` with a store code."""
 
     def __init__(self, store: Store, on_damage: Damage = _log_damage) -> None:
         self._store = store
         self._on_damage = on_damage
-        self._cache: OrderedDict[tuple[str, str], Held[Grant]] = OrderedDict()
+        self._cache = GrantCache()
 
     def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
         """The write lock of one (app, subject). Never held while a provider is called."""
@@ -100,7 +76,7 @@ class Repository:
                 raise
             entry = None  # the store has kept its bytes aside and lets a new one be written: connect again
             self._on_damage(f"grants/{key.name[:8]}", error.code)
-        return None if entry is None else self._remember(self._open_grant(entry))
+        return None if entry is None else self._cache.keep(self._open_grant(entry))
 
     def room_for(self, grant: Grant) -> AbstractAsyncContextManager[Room]:
         """Disk space for the grant's next version, whatever a provider's answer may add to it."""
@@ -116,7 +92,7 @@ class Repository:
         if grant.unfinished:
             await self._mark_due(key, grant.app, grant.subject)
         entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room)
-        return self._remember(Held(grant, entry))
+        return self._cache.keep(Held(grant, entry))
 
     async def grants(self) -> AsyncIterator[Held[Grant]]:
         """Every readable grant; a damaged one never hides the others."""
@@ -134,17 +110,9 @@ class Repository:
             yield record
 
     def _open_grant(self, entry: Entry) -> Held[Grant]:
-        grant = _opened(Grant.from_plaintext, entry)
-        _in_place(entry, self.grant_key(grant.app, grant.subject))
+        grant = opened(Grant.from_plaintext, entry)
+        in_place(entry, self.grant_key(grant.app, grant.subject))
         return Held(grant, entry)
-
-    def _remember(self, held: Held[Grant]) -> Held[Grant]:
-        pair = (held.record.app, held.record.subject)
-        self._cache[pair] = held
-        self._cache.move_to_end(pair)
-        if len(self._cache) > CACHED_GRANTS:
-            self._cache.popitem(last=False)
-        return held
 
     # sessions and who waits
 
@@ -171,8 +139,8 @@ class Repository:
             yield held
 
     def _open_session(self, entry: Entry) -> Held[AuthSession]:
-        session = _opened(AuthSession.from_plaintext, entry)
-        _in_place(entry, self.session_key(session.locator))
+        session = opened(AuthSession.from_plaintext, entry)
+        in_place(entry, self.session_key(session.locator))
         return Held(session, entry)
 
     async def waiting(self, app: str, subject: str) -> list[Held[AuthSession]]:
@@ -203,8 +171,8 @@ class Repository:
         await self._store.put(key, body, expect=generation)
 
     def _open_waiting(self, entry: Entry) -> list[str]:
-        app, subject, locators = _opened(_waiting_spec, entry)
-        _in_place(entry, self._store.key("waiting", app, subject))
+        app, subject, locators = opened(waiting_in, entry)
+        in_place(entry, self._store.key("waiting", app, subject))
         return locators
 
     async def _waiting(self, app: str, subject: str) -> tuple[list[str], int]:
@@ -228,14 +196,12 @@ class Repository:
         marker = Key("due", key.name)
         if await self._store.get(marker) is None:
             body = codec.encode("DueMarker", {"spec": {"kind": key.kind, "app": app, "subject": subject}})
-            try:
+            with suppress(Conflict):
                 await self._store.put(marker, body, expect=0)
-            except Conflict:
-                return
 
     async def due(self) -> list[Due]:
         """Every record that says it has something left to do. A stale marker is harmless."""
-        return [due async for due in self._readable("due", _due)]
+        return [due async for due in self._readable("due", due_in)]
 
     async def due_grant(self, due: Due) -> Held[Grant] | None:
         entry = await self._store.get(due.key) if due.key.kind == "grants" else None
@@ -281,11 +247,11 @@ class Repository:
 
     async def event(self, event_id: str) -> AgentEvent | None:
         entry = await self._store.get(self._store.key("events", event_id))
-        return None if entry is None else _opened(AgentEvent.from_plaintext, entry)
+        return None if entry is None else opened(AgentEvent.from_plaintext, entry)
 
     async def events(self) -> AsyncIterator[AgentEvent]:
         """Every readable event, in no order."""
-        async for event in self._readable("events", lambda entry: _opened(AgentEvent.from_plaintext, entry)):
+        async for event in self._readable("events", lambda entry: opened(AgentEvent.from_plaintext, entry)):
             yield event
 
     async def drop_event(self, event_id: str) -> None:
@@ -299,8 +265,8 @@ class Repository:
         """Every `Secret/<name>` entry: (name, key) -> value."""
         found: dict[tuple[str, str], Secret] = {}
         async for entry in self._store.scan("secrets"):
-            spec = _opened(_secret_spec, entry)
-            _in_place(entry, self._store.key("secrets", spec["name"]))
+            spec = opened(secret_in, entry)
+            in_place(entry, self._store.key("secrets", spec["name"]))
             found.update({(spec["name"], key): Secret(value) for key, value in spec["data"].items()})
         return found
 
@@ -308,7 +274,7 @@ class Repository:
         """Rewrites one secret's keys; an empty result removes it."""
         key = self._store.key("secrets", name)
         entry = await self._store.get(key)
-        before = _opened(_secret_spec, entry)["data"] if entry else {}
+        before = opened(secret_in, entry)["data"] if entry else {}
         after = change(dict(before))
         if after:
             body = codec.encode("Secret", {"spec": {"name": name, "data": after}})
@@ -331,37 +297,3 @@ class Repository:
     async def close(self) -> None:
         self._cache.clear()
         await self._store.close()
-
-
-def _due(entry: Entry) -> Due:
-    spec = _opened(_due_spec, entry)
-    return Due(entry, Key(spec["kind"], entry.key.name), spec["app"], spec["subject"])
-
-
-def _due_spec(body: bytes) -> dict[str, str]:
-    spec = codec.decode("DueMarker", body)["spec"]
-    return {name: str(spec[name]) for name in ("kind", "app", "subject")}
-
-
-def _waiting_spec(body: bytes) -> tuple[str, str, list[str]]:
-    spec = codec.decode("WaitingList", body)["spec"]
-    return spec["app"], spec["subject"], list(spec["sessions"])
-
-
-def _opened(read: Callable[[bytes], R], entry: Entry) -> R:
-    """A record out of its plaintext. Raises `recordCorrupt` from here, so that no frame which held the plaintext
-    hangs on the error: whoever reports errors may print the values of locals too."""
-    with suppress(BrokerError, ValueError, LookupError, TypeError, AttributeError):
-        return read(entry.body)
-    raise BrokerError(Code.RECORD_CORRUPT, note=f"{entry.key.kind}: not a record of this schema")
-
-
-def _secret_spec(body: bytes) -> dict[str, Any]:
-    spec: dict[str, Any] = codec.decode("Secret", body)["spec"]
-    return spec
-
-
-def _in_place(entry: Entry, expected: Key) -> None:
-    """The seal binds a body to its file's name; this binds the name to what the plaintext says."""
-    if entry.key != expected:
-        raise BrokerError(Code.RECORD_MISPLACED)

@@ -39,7 +39,18 @@ FLOORS = {
     },
     "protocol": {"protocol"},
     "store": {"store"},
-    "repository": {"repository", "quota", "circuit", "keeper", "renewing", "single_flight", "kin", "shelf", "snapshot"},
+    "repository": {
+        "repository",
+        "held",
+        "quota",
+        "circuit",
+        "keeper",
+        "renewing",
+        "single_flight",
+        "kin",
+        "shelf",
+        "snapshot",
+    },
     "flows": {"flows"},
     "manager": {
         "manager",
@@ -84,7 +95,7 @@ FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 ORDER = list(FLOORS)
 HIDDEN = {"repository", "flows", "protocol"}  # what rooms and edges reach only through the manager
 MAY_REACH_HIDDEN = {"wiring"}
-MAY_STORE = {"repository", "shelf", "wiring", "cli", "store"}  # cli: init and keys make and unlock a store
+MAY_STORE = {"repository", "held", "shelf", "wiring", "cli", "store"}  # cli: init and keys make and unlock a store
 MAY_TESTING = {"cli", "testing"}  # cli: the demo's provider
 SHARED_BY_FLOWS = {"oauthbroker.flows.finish", "oauthbroker.flows.exchange"}
 

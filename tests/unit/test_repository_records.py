@@ -12,6 +12,7 @@ import pytest
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records import AuthSession
 from oauthbroker.repository import KINDS, LEASES, Conflict, Repository
+from oauthbroker.secret import Secret
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
@@ -216,10 +217,35 @@ async def test_a_remembered_grant_costs_one_look_at_the_file(on_disk) -> None:
     assert {"stat": 100} == fs.calls
 
 
-async def test_the_cache_is_bounded(monkeypatch, store: MemoryStore) -> None:
-    monkeypatch.setattr("oauthbroker.repository.CACHED_GRANTS", 3)
+async def test_remembered_grants_take_no_more_than_their_room(monkeypatch, store: MemoryStore) -> None:
+    monkeypatch.setattr("oauthbroker.held.CACHED_BYTES", 20_000)
     repository = Repository(store)
-    for number in range(10):
+
+    async def save(number: int, size: int) -> None:
+        token = kit.grant().token
+        assert token is not None
+        grant = replace(kit.grant(), subject=f"s{number}", token=replace(token, access_token=Secret("x" * size)))
+        before = await repository.grant(APP, f"s{number}")
+        await repository.save_grant(grant, expect=before.generation if before is not None else 0)
+
+    def remembered(most: int) -> list[int]:
+        return [number for number in range(most) if repository.warm_grant(APP, f"s{number}") is not None]
+
+    for number in range(6):
+        await save(number, 5_000)  # three of these and their other words fit
+    assert [3, 4, 5] == remembered(6)
+    for _ in range(10):  # the same one, written again and again, takes its room once
+        await save(5, 5_000)
+    assert [3, 4, 5] == remembered(6)
+    await save(6, 15_000)
+    assert [6] == remembered(7)
+    await save(7, 30_000)
+    assert [] == remembered(8)
+    await save(8, 5_000)
+    assert [8] == remembered(9)
+
+
+async def test_small_grants_are_remembered_in_thousands(repository: Repository) -> None:
+    for number in range(2_000):
         await repository.save_grant(replace(kit.grant(), subject=f"s{number}"), expect=0)
-    remembered = [number for number in range(10) if repository.warm_grant(APP, f"s{number}") is not None]
-    assert [7, 8, 9] == remembered
+    assert all(repository.warm_grant(APP, f"s{number}") is not None for number in range(2_000))
