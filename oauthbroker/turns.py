@@ -6,7 +6,6 @@ The token says nothing and is kept nowhere: the turn is kept, sealed, and a toke
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
 from oauthbroker.audit import AuditWriter, TurnBegun, TurnEnded
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.known_tokens import KnownTokens
 from oauthbroker.manager import Caller
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.secret import Secret
@@ -26,7 +26,6 @@ from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, is_tool, narrow
 
 MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
-MOST_KNOWN = 10_000
 
 Allowed = tuple[ToolAuth, ...]
 Tools = Mapping[str, Sequence[ToolAuth] | None]
@@ -87,7 +86,7 @@ class Turns:
     clock: Clock
     audit: AuditWriter
     _swept: float = field(default=0.0)
-    _known: OrderedDict[bytes, _Known] = field(default_factory=OrderedDict, repr=False)
+    _known: KnownTokens[_Known] = field(default_factory=KnownTokens, repr=False)
 
     async def begin(
         self,
@@ -131,23 +130,23 @@ class Turns:
         locator = turn_id.removeprefix("turn-")
         if not LOCATOR.fullmatch(locator) or not await self.shelf.remove(locator):
             return False
-        self._known = OrderedDict((name, known) for name, known in self._known.items() if known.locator != locator)
+        self._known.forget_turns([locator])
         self.audit.write(TurnEnded(f"turn-{locator}"), self.clock.now())
         return True
 
     async def admit(self, token: str) -> Guest:
         """Who this is. Raises `unauthenticated` for whatever we did not sign, all alike, and `turnEnded` for our own
         token once its turn or its time is over."""
-        name = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        known = self._known.pop(name, None)
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        known = self._known.get(digest)
         record = await self.shelf.get(known.locator) if known is not None else None
         if known is None or record is None or known.bundle is not self.bundle():
+            self._known.forget(digest)
             known, record = await self._judged(token)
         if known.expires_at <= self.clock.now():
+            self._known.forget(digest)
             raise BrokerError(Code.TURN_ENDED)
-        self._known[name] = known
-        if len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
+        self._known.keep(digest, known)
         return known.guest(record)
 
     async def _judged(self, token: str) -> tuple[_Known, TurnRecord]:
@@ -169,11 +168,7 @@ class Turns:
         over = [locator for locator, end in ends.items() if end <= now]
         for locator in over:
             await self.shelf.remove(locator)
-        self._known = OrderedDict(
-            (name, known)
-            for name, known in self._known.items()
-            if known.expires_at > now and known.locator in ends and known.bundle is self.bundle()
-        )
+        self._known.forget_turns([*over, *(self._known.turns() - ends.keys())])
         return len(over)
 
     def _root(self, locator: str) -> bytes:

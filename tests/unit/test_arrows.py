@@ -72,6 +72,7 @@ FLOORS = {
         "in_use",
         "gauges",
         "turns",
+        "known_tokens",
         "api_keys",
         "queue_index",
     },

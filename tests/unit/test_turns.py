@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth, shelf
+from oauthbroker import turns as turns_module
 from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
 from oauthbroker.audit import AuditList, TurnBegun, TurnEnded
 from oauthbroker.errors import BrokerError, Code
@@ -266,6 +267,47 @@ async def test_turns_whose_time_is_over_or_that_others_ended_are_not_remembered(
     assert 1 == await ours.sweep()
     assert (2, 1) == kept(ours)[:2]
     assert lasting.turn_id == (await ours.admit(tokens[-1].reveal())).turn_id
+
+
+async def test_the_end_of_a_turn_looks_at_its_own_tokens_alone(
+    turns: Turns, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    class Watched(turns_module._Known):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "locator":
+                looked.append(name)
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr(turns_module, "_Known", Watched)
+    begun = [await turns.begin(ALICE) for _ in range(40)]
+    for each in begun:
+        for tool in ("mail", "all"):
+            await turns.admit(narrow(each.token, tool=f"Tool/{tool}").reveal())
+    assert 80 == kept(turns)[0]
+    looked.clear()
+    assert await turns.end(begun[17].turn_id)
+    assert 78 == kept(turns)[0]
+    assert await turns.sweep() == 0
+    assert (78, True) == (kept(turns)[0], len(looked) <= 2)
+    for each in begun:
+        await turns.end(each.turn_id)
+    assert (0, 0, 0) == kept(turns)
+
+
+async def test_a_reload_leaves_no_older_configuration_in_memory(clock: TestClock) -> None:
+    turns, bundle = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock), Bundle(Settings(), APPS, TOOLS)
+    turns.bundle = lambda: bundle
+    tokens = [(await turns.begin(ALICE)).token.reveal() for _ in range(10)]
+    for token in tokens:
+        await turns.admit(token)
+    bundle = Bundle(Settings(), APPS, {})
+    await turns.admit(tokens[0])
+    assert 1 == kept(turns)[0]
+    for token in tokens:
+        await turns.admit(token)
+    assert 10 == kept(turns)[0]
 
 
 PEOPLE = ("alice", "bob", "bob ", "alicebob", "")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import turns
+from oauthbroker import known_tokens
 from oauthbroker.apps import ToolAuth
 from oauthbroker.audit import CallRefused, TokenIssued
 from oauthbroker.clock import from_iso
@@ -316,7 +316,7 @@ async def test_what_a_tool_may_follows_the_configuration_at_once(house: House, a
 async def test_tokens_that_were_admitted_are_remembered_up_to_a_bound_and_no_longer_than_their_turn(
     house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "MOST_KNOWN", 3)
+    monkeypatch.setattr(known_tokens, "MOST_KNOWN", 3)
     begun = [await api.begin() for _ in range(5)]
     holders = [api.holding(each["turnToken"]) for each in begun]
     for _ in range(2):
