@@ -18,6 +18,7 @@ News = Literal["", "app", "grant"]
 _COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, Code.PROVIDER_UNREACHABLE}
 _FAILURES = 3  # in a row, before it opens without having been asked to
 _GRANTS = 2  # that have failed since the last success, before what may be one grant's own trouble is the app's
+_SHORT_TIME = 60.0  # within which as many grants must be asked to wait, before that is the app's
 _LONGEST = 60.0
 _MISCONFIGURED = 30.0
 _PROBE = 30.0  # the longest that one trial call keeps the others waiting
@@ -27,7 +28,7 @@ _MOST_OWN = 10_000
 @dataclass(slots=True)
 class _Circuit:
     failures: int = 0
-    grants: set[str] = field(default_factory=set)
+    grants: dict[str, float] = field(default_factory=dict)  # and when each has failed last
     code: Code | None = None
     until: float = 0.0
     trial_until: float = 0.0
@@ -123,15 +124,16 @@ class Circuits:
 
         429 and an asked-for pause open it at once and for as long as the provider said, a refused client for 30 s,
         other failures after three in a row for 1 s, then twice as long each time up to a minute. What may be one
-        grant's `own` trouble pauses that grant, and counts for the app once another grant has met it too.
+        grant's `own` trouble pauses that grant, and counts for the app once another grant has met it too: 429 when
+        that was within a minute, or when it is what the app's circuit was open for.
         """
         if error.code not in _COUNTED:  # it answered, and spoke of one grant
             self._circuits.pop(app, None)
             return ""
         circuit = self._circuits.setdefault(app, _Circuit())
         circuit.failures += 1
-        circuit.grants.add(grant)
-        if own and len(circuit.grants) < _GRANTS:
+        circuit.grants[grant] = self._clock.monotonic()
+        if own and self._is_met_alone(circuit, error.code):
             return "grant" if self.pause_one(app, grant, error) else ""
         pause = self._pause(circuit, error)
         if pause is None:
@@ -141,8 +143,8 @@ class Circuits:
         return "app" if news else ""
 
     def pause_one(self, app: str, grant: str, error: BrokerError) -> bool:
-        """Nobody asks for this grant for a while: 1 s, then twice as long each time up to a minute. Whether that is
-        news."""
+        """Nobody asks for this grant for as long as the provider said, or 1 s, then twice as long each time up to a
+        minute. Whether that is news."""
         now = self._clock.monotonic()
         if len(self._own) >= _MOST_OWN:
             self._own = {pair: circuit for pair, circuit in self._own.items() if circuit.until > now}
@@ -150,8 +152,15 @@ class Circuits:
         news = circuit.code is not error.code
         circuit.failures += 1
         circuit.code = error.code
-        circuit.until = now + self._spread(circuit.failures)
+        asked = error.retry_after_seconds
+        circuit.until = now + (self._spread(circuit.failures) if asked is None else float(asked))
         return news
+
+    def _is_met_alone(self, circuit: _Circuit, code: Code) -> bool:
+        if code is not Code.PROVIDER_RATE_LIMITED:
+            return len(circuit.grants) < _GRANTS
+        young = self._clock.monotonic() - _SHORT_TIME
+        return circuit.code is not code and sum(at >= young for at in circuit.grants.values()) < _GRANTS
 
     def _closed_way(self, app: str, grant: str) -> _Circuit | None:
         """What stands in the way right now, if anything: the longer of the app's and the grant's own."""

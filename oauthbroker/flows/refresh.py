@@ -222,11 +222,14 @@ class Refresh:
             self.circuits.pause_one(app, grant, BrokerError(Code.TOKEN_RESPONSE_INVALID))
 
     def _count_refusal(self, begun: Grant, refused: RenewalRefused) -> None:
-        """What may be this grant's own trouble does not stop everybody's; a provider that speaks of our client, asks
-        for patience or was not reached at all speaks of everybody's."""
+        """What may be this grant's own trouble does not stop everybody's; a provider that speaks of our client, is
+        away for a time or was not reached at all speaks of everybody's. Many limit each account by itself: 429 is
+        about everybody once several have heard it."""
         about_all = refused.note in CLIENT_UNKNOWN or refused.retry_after_seconds is not None or not refused.spent
         if refused.code is Code.APP_MISCONFIGURED:
             about_all = refused.note in CLIENT_UNKNOWN
+        elif refused.code is Code.PROVIDER_RATE_LIMITED:
+            about_all = False
         self._count(begun.app, refused, begun.id, own=not about_all)
         if refused.code in REFUSED_BY_US:
             self.circuits.pause_one(begun.app, begun.id, refused)  # renewing says so in the log

@@ -142,12 +142,12 @@ async def test_a_series_of_an_app_is_there_before_anything_happened(house: House
 async def test_a_provider_that_is_down_opens_a_circuit(house: House, test_clock: TestClock) -> None:
     await house.connected("mail")
     test_clock.advance(3600)
-    house.idp.script.refresh.answer(429, headers={"retry-after": "600"})
+    house.idp.script.refresh.answer(503, headers={"retry-after": "600"})
     await house.ask("mail")
     said = await scrape(house)
     assert 1 == said[Gauge.CIRCUITS_OPEN, (("app", "mail"),)]
     assert 0 == said[Gauge.CIRCUITS_OPEN, (("app", "files"),)]
-    kind = (("app", "mail"), ("kind", "refresh"), ("status", "4xx"))
+    kind = (("app", "mail"), ("kind", "refresh"), ("status", "5xx"))
     assert 1 == said["oauthbroker_provider_requests_total", kind]
     test_clock.advance(601)
     assert 0 == (await scrape(house))[Gauge.CIRCUITS_OPEN, (("app", "mail"),)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -224,17 +225,16 @@ RETRY_AFTER = [("7", 7), ("-1", 1), ("0", 1), ("1000000000", 3600), ("soon", Non
 
 
 @pytest.mark.case("56")
-@pytest.mark.parametrize("status, code", [(429, Code.PROVIDER_RATE_LIMITED), (503, Code.PROVIDER_UNREACHABLE)])
 @pytest.mark.parametrize("said, seconds", RETRY_AFTER)
-async def test_a_provider_that_asks_for_a_pause_gets_it_from_the_whole_app(
-    quiet: House, status: int, code: Code, said: str, seconds: int | None
+async def test_a_provider_that_is_not_available_for_a_time_is_left_in_peace_by_the_whole_app(
+    quiet: House, said: str, seconds: int | None
 ) -> None:
     """Clamped to 1 s..1 h. Another person's tool is told the same without a request; another app is not concerned."""
-    house = quiet
+    house, code = quiet, Code.PROVIDER_UNREACHABLE
     first, second = await plant(house, 2, lives=-1)
     await house.connected("files")
     house.clock.advance(HOUR)
-    house.idp.script.client("client-mail").refresh.busy(said, status)
+    house.idp.script.client("client-mail").refresh.busy(said, 503)
     answer = await house.ask(of=turn(user=first))
     assert isinstance(answer, Failed)
     assert (code, seconds) == (answer.code, answer.retry_after_seconds)
@@ -249,6 +249,52 @@ async def test_a_provider_that_asks_for_a_pause_gets_it_from_the_whole_app(
         house.clock.advance(2)
     assert "authorization_required" == (await house.ask(of=turn(user=second))).status  # asked again: it never knew it
     assert 2 == house.idp.count("refresh_token", "client-mail")
+
+
+@pytest.mark.case("56")
+@pytest.mark.parametrize("said, seconds", RETRY_AFTER)
+async def test_one_person_who_is_too_much_for_a_provider_stops_nobody_else(
+    quiet: House, said: str, seconds: int | None
+) -> None:
+    """Bob's account has a limit of its own: it is kept, clamped to 1 s..1 h, and Alice's tools go on."""
+    house, bob = quiet, turn(user=BOB)
+    await house.connected()
+    await house.connected(account="bob", of=bob)
+    house.clock.advance(HOUR)
+    house.idp.script.refresh.busy(said, 429)
+    for waits in ({seconds}, {seconds} if seconds is not None else {1, 2}):
+        answer = await house.ask(of=bob)
+        assert isinstance(answer, Failed)
+        assert Code.PROVIDER_RATE_LIMITED is answer.code
+        assert answer.retry_after_seconds in waits
+    assert 1 == house.idp.count("refresh_token")
+    assert isinstance(await house.ask(), Ready)
+    assert "renewals of one grant pause" in house.log.getvalue()
+    house.clock.advance(seconds or 2)
+    assert isinstance(await house.ask(of=bob), Ready)
+    assert 3 == house.idp.count("refresh_token")
+
+
+@pytest.mark.case("56")
+async def test_a_provider_that_is_asked_too_much_by_everybody_gets_a_pause_from_the_whole_app(quiet: House) -> None:
+    """A hundred people's tools ask: the second who is sent away speaks for all of them. Another app is not concerned."""
+    house, subjects = quiet, await plant(quiet, 100, lives=-1)
+    await house.connected("files")
+    house.clock.advance(HOUR)
+    house.idp.script.client("client-mail").refresh.busy("600", 429, times=FOREVER)
+    for subject in subjects:
+        answer = await house.ask(of=turn(user=subject))
+        assert isinstance(answer, Failed)
+        assert (Code.PROVIDER_RATE_LIMITED, 600) == (answer.code, answer.retry_after_seconds)
+    assert 2 == house.idp.count("refresh_token", "client-mail")
+    assert isinstance(await house.ask("files"), Ready)
+    assert ["renewals of one grant pause", "renewals pause"] == [
+        json.loads(line)["event"] for line in house.log.getvalue().splitlines() if "pause" in line
+    ]
+    house.clock.advance(600)
+    for subject in subjects[:5]:
+        await house.ask(of=turn(user=subject))
+    assert 3 == house.idp.count("refresh_token", "client-mail"), "one tries for all"
 
 
 @pytest.mark.case("56")

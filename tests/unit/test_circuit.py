@@ -157,6 +157,49 @@ def test_a_success_in_between_tells_that_it_was_the_grants_own(circuits: Circuit
     assert 0 == circuits.pause("mail", "carol")
 
 
+def asked_to_wait(seconds: int) -> BrokerError:
+    return BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=seconds)
+
+
+@pytest.mark.case("56")
+def test_a_pause_that_was_asked_of_one_grant_is_kept_to_the_second_by_that_grant_alone(
+    circuits: Circuits, clock: TestClock
+) -> None:
+    assert "grant" == circuits.failed("mail", asked_to_wait(900), "bob", own=True)
+    assert (900, 0) == (circuits.pause("mail", "bob"), circuits.pause("mail", "alice"))
+    clock.advance(899)
+    assert "" == circuits.failed("mail", asked_to_wait(900), "bob", own=True)
+    assert (900, 0) == (circuits.pause("mail", "bob"), circuits.pause("mail", "alice"))
+    clock.advance(900)
+    assert 0 == circuits.pause("mail", "bob")
+
+
+@pytest.mark.case("56")
+@pytest.mark.parametrize(("seconds_between", "whose"), [(0, "app"), (59, "app"), (61, "grant"), (3600, "grant")])
+def test_a_pause_that_was_asked_of_several_grants_in_a_short_time_is_the_apps(
+    circuits: Circuits, clock: TestClock, seconds_between: float, whose: str
+) -> None:
+    circuits.failed("mail", asked_to_wait(30), "bob", own=True)
+    clock.advance(seconds_between)
+    assert whose == circuits.failed("mail", asked_to_wait(600), "alice", own=True)
+    assert 600 == circuits.pause("mail", "alice")
+    assert (600 if whose == "app" else 0) == circuits.pause("mail", "carol")
+
+
+@pytest.mark.case("56")
+def test_an_app_that_was_asked_to_wait_stays_so_until_a_call_has_worked(circuits: Circuits, clock: TestClock) -> None:
+    for grant in ("bob", "alice"):
+        circuits.failed("mail", asked_to_wait(600), grant, own=True)
+    clock.advance(601)
+    circuits.check("mail", "carol")
+    assert "" == circuits.failed("mail", asked_to_wait(600), "carol", own=True)
+    assert 600 == circuits.pause("mail", "dave"), "the trial was told the same: nobody else has to find out"
+    clock.advance(601)
+    circuits.worked("mail", "carol")
+    assert "grant" == circuits.failed("mail", asked_to_wait(600), "carol", own=True)
+    assert 0 == circuits.pause("mail", "dave")
+
+
 async def test_a_trial_that_never_reached_the_provider_is_nobodys_trial(circuits: Circuits, clock: TestClock) -> None:
     circuits.failed("mail", OURS)
     clock.advance(30)
