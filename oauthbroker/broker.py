@@ -24,7 +24,7 @@ from oauthbroker.desk.people import People
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import Grants, Secrets
 from oauthbroker.lifecycle import Life
-from oauthbroker.manager import Caller, OAuthManager
+from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metrics
 from oauthbroker.pending import Links, Pending
 from oauthbroker.queues import Delivery
@@ -33,6 +33,7 @@ from oauthbroker.results import SessionOutcome
 from oauthbroker.resume import Events, Outcomes
 from oauthbroker.scrubber import Scrubber
 from oauthbroker.secret import Secret
+from oauthbroker.token_call import Caller
 from oauthbroker.token_request import app_name as name_of
 from oauthbroker.turn import Turn
 from oauthbroker.turns import Guest, Turns

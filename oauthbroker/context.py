@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 
 from oauthbroker.bridge import wait_on
 from oauthbroker.errors import BrokerError, Locale
-from oauthbroker.manager import Caller, OAuthManager
+from oauthbroker.manager import OAuthManager
 from oauthbroker.results import Failed, TokenResult
 from oauthbroker.secret import Secret
+from oauthbroker.token_call import Caller
 from oauthbroker.token_request import app_name, parse_request
 
 SYNC_SECONDS = 60.0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import OAuthApp, ToolAuth
-from oauthbroker.audit import AuditWriter, TokenIssued, TokenRejected
+from oauthbroker.apps import OAuthApp
+from oauthbroker.audit import AuditWriter, TokenRejected
 from oauthbroker.clock import Clock
-from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, is_early, settle
+from oauthbroker.decision import Ask, Decision, Refuse, Renew, Use, decide, is_early, settle
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.connect import Connect
 from oauthbroker.flows.opening import Opening, Wish
@@ -18,53 +18,12 @@ from oauthbroker.metrics import Metric, Metrics, Timing
 from oauthbroker.records import AuthSession, Grant, grant_id
 from oauthbroker.repository import Conflict, Repository
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation, invitation_apart
-from oauthbroker.scope import ScopeNeed, resolve_scopes, union_in_app_order
+from oauthbroker.scope import ScopeNeed, union_in_app_order
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
-from oauthbroker.subject import resolve_subject
-from oauthbroker.tracing import Span, span
-from oauthbroker.turn import Turn, checked_target
-
-MAX_MIN_TTL = 10 * 365 * 24 * 3600
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks: a turn, and the tool it runs (None: the runtime itself, un-narrowed); `turn_id` where a turn token said
-    so. `private_links`: links are delivered by the runtime, so an answer holds none."""
-
-    turn: Turn
-    tool: str | None = None
-    declared: tuple[ToolAuth, ...] | None = None
-    turn_id: str | None = None
-    private_links: bool = False
-
-    @property
-    def instance(self) -> str:
-        """Whose conversation it is, for the audit log."""
-        return str(self.turn.instance_key)
-
-    def scopes_for(self, app: str) -> tuple[str, ...] | None:
-        """The scopes the tool declared for the app, None for all of them. Raises `appForbidden`."""
-        if self.declared is None:
-            return None
-        for auth in self.declared:
-            if auth.app == app:
-                return auth.scopes
-        raise BrokerError(Code.APP_FORBIDDEN)
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call that passed lines 1 to 4: nothing was looked up for it yet."""
-
-    caller: Caller
-    app: OAuthApp
-    subject: str
-    asked: ScopeNeed
-    need: Need
-    switch_account: bool = False
-    rejected: Secret | None = None
+from oauthbroker.token_call import Caller, Calls, TokenCall
+from oauthbroker.tracing import Span, is_traced, span
+from oauthbroker.turn import checked_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +34,7 @@ class OAuthManager:
     agent, tool and time.
     """
 
-    apps: Mapping[str, OAuthApp]
+    calls: Calls
     repository: Repository
     opening: Opening
     connect: Connect
@@ -100,8 +59,8 @@ class OAuthManager:
         """The token call. Always an answer: no exception crosses it."""
 
         async def work() -> TokenResult:
-            call = self._call(caller, app_name, scopes, min_ttl_seconds)
-            return await self._answer(replace(call, switch_account=True) if switch_account else call)
+            call = self.calls.judge(caller, app_name, scopes, min_ttl_seconds)
+            return await self._answer(caller, replace(call, switch_account=True) if switch_account else call)
 
         return await self._watched(app_name, work)
 
@@ -115,22 +74,25 @@ class OAuthManager:
         """
 
         async def work() -> TokenResult:
-            call = self._call(caller, app_name, scopes, None)
+            call = self.calls.judge(caller, app_name, scopes, None)
             grant = grant_id(call.app.name, call.subject)
             words = (app_name, grant, caller.turn.agent_name, caller.tool, caller.turn_id, caller.instance)
             self.audit.write(TokenRejected(*words), self.clock.now())
-            return await self._answer(replace(call, rejected=access_token))
+            return await self._answer(caller, replace(call, rejected=access_token))
 
         return await self._watched(app_name, work)
 
     async def _watched(self, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
         """The answer, timed and traced, whatever it is."""
         began = self.clock.monotonic()
-        with span(Span.TOKEN, app=app_name if app_name in self.apps else "") as spanned:
+        result = await (self._traced(app_name, work) if is_traced() else self._answered(work))
+        self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, _outcome(result))
+        return result
+
+    async def _traced(self, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
+        with span(Span.TOKEN, app=app_name if app_name in self.calls.apps else "") as spanned:
             result = await self._answered(work)
-            outcome = _outcome(result)
-            spanned.set(outcome=outcome, code=result.code.value if isinstance(result, Failed) else "")
-        self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, outcome)
+            spanned.set(outcome=_outcome(result), code=result.code.value if isinstance(result, Failed) else "")
         return result
 
     async def _answered(self, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
@@ -147,23 +109,7 @@ class OAuthManager:
         self.metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed
 
-    def _call(self, caller: Caller, app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> _Call:
-        """Lines 1 to 4: what is refused before anything is looked up."""
-        app = self.apps.get(app_name)
-        if app is None:
-            raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
-        declared = caller.scopes_for(app.name)
-        if scopes is not None and declared is not None:
-            resolve_scopes(app, declared, scopes)
-        subject = resolve_subject(app, caller.turn)
-        asked = resolve_scopes(app, declared, scopes)
-        default_ttl = self.settings.limits.default_min_ttl_seconds
-        alone = app.flow == "clientCredentials"
-        return _Call(
-            caller, app, subject, asked, Need(asked.needed, _checked_ttl(ttl), default_ttl, app.registration, alone)
-        )
-
-    async def _answer(self, call: _Call) -> TokenResult:
+    async def _answer(self, caller: Caller, call: TokenCall) -> TokenResult:
         app, subject = call.app, call.subject
         for _ in range(3):
             held = self.repository.warm_grant(app.name, subject) or await self.repository.grant(app.name, subject)
@@ -180,14 +126,14 @@ class OAuthManager:
                 case Refuse(code, seconds):
                     raise BrokerError(code, retry_after_seconds=seconds)
                 case Use(degraded) if grant is not None:
-                    return self._issue(call.caller, app, grant, degraded=degraded)
+                    return self._issue(caller, call, grant, degraded=degraded)
                 case Ask(reason):
-                    answer = await self._ask(call, grant, reason)
+                    answer = await self._ask(caller, call, grant, reason)
                     if answer is not None:
                         return answer
         raise BrokerError(Code.STORE_LOCKED)
 
-    def _decide(self, call: _Call, grant: Grant | None) -> Decision:
+    def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:
             return Ask("noGrant")
         now = self.clock.now()
@@ -208,19 +154,18 @@ class OAuthManager:
             return Refuse(Code.RATE_LIMITED, max(1, int((forced[0] + hour - now).total_seconds())))
         return Renew()
 
-    def _is_rejected(self, call: _Call, grant: Grant | None) -> bool:
+    def _is_rejected(self, call: TokenCall, grant: Grant | None) -> bool:
         """Whether the grant still has the token that was reported, and not a newer one."""
         token = grant.token if grant is not None else None
         return call.rejected is not None and token is not None and token.access_token == call.rejected
 
-    def _issue(self, caller: Caller, app: OAuthApp, grant: Grant, *, degraded: bool) -> Ready:
+    def _issue(self, caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> Ready:
         """Audit first: no entry, no token."""
-        token = grant.token
+        app, token, entry = call.app, grant.token, call.entry(caller, grant, degraded=degraded)
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
-        now, agent = self.clock.now(), caller.turn.agent_name
-        words = (grant.app, grant.id, agent, caller.tool, degraded, caller.turn_id, caller.instance)
-        self.audit.write(TokenIssued(*words), now)
-        self.used(grant.id, agent, caller.tool, now)
+        now = self.clock.now()
+        self.audit.write(entry, now)
+        self.used(entry.grant, entry.agent, entry.tool, now)
         self.handed_out(token.access_token)
         self.metrics.add(Metric.TOKENS_READY, grant.app)
         if app.refresh_ahead_seconds:
@@ -228,10 +173,12 @@ class OAuthManager:
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
         return Ready(token.access_token, token.token_type, token.expires_at, scopes, degraded)
 
-    async def _ask(self, call: _Call, grant: Grant | None, reason: Reason) -> AuthorizationRequired | None:
+    async def _ask(
+        self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason
+    ) -> AuthorizationRequired | None:
         """A link for a person; None when a grant that suffices arrived meanwhile."""
         app = call.app
-        target = checked_target(call.caller.turn.resume_target)
+        target = checked_target(caller.turn.resume_target)
         scopes = _step_up(app, call.asked, grant, reason)
         wish = Wish(call.subject, scopes, target, reason, call.switch_account)
         session = await self.opening.open(app, wish, lambda there: isinstance(self._decide(call, there), Ask))
@@ -239,7 +186,7 @@ class OAuthManager:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
         title, locale = app.display_name, self.settings.locale
-        if call.caller.private_links:
+        if caller.private_links:
             message, link = invitation_apart(reason, title, locale), private_page(self.settings.public_base_url)
             return AuthorizationRequired(session.id, link, session.expires_at, message, reason)
         link = await self._link(app, session)
@@ -276,11 +223,3 @@ def _step_up(app: OAuthApp, asked: ScopeNeed, grant: Grant | None, reason: Reaso
     if grant is None or grant.revoked or reason == "noGrant":
         return asked.asked
     return union_in_app_order(app, grant.scopes, asked.asked)
-
-
-def _checked_ttl(seconds: int | None) -> int | None:
-    if seconds is None:
-        return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_MIN_TTL:
-        raise BrokerError(Code.REQUEST_INVALID, note="minTtlSeconds")
-    return seconds

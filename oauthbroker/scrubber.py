@@ -34,7 +34,7 @@ class Scrubber:
 
     def __init__(self, most: int = MOST_TOKENS) -> None:
         self._most = most
-        self._known: OrderedDict[bytes, tuple[_Mark, ...]] = OrderedDict()
+        self._known: OrderedDict[int, tuple[_Mark, ...]] = OrderedDict()
         self._ends: dict[int, dict[int, dict[bytes, int]]] = {}  # tail -> length -> digest -> how many are spelt so
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Scrubber:
         text = token.reveal()
         if len(text) < _TAIL:
             return
-        name = _digest(text)
+        name = hash(text)  # keyed anew in each process; a text keeps it, and a token call is short
         if name in self._known:
             self._known.move_to_end(name)
             return

@@ -134,6 +134,11 @@ class _Open:
         self._span.end()
 
 
+def is_traced() -> bool:
+    """Whether a span would be more than a look into a dict."""
+    return _tracer() is not None
+
+
 def _tracer() -> Tracer | None:
     """The tracer of whatever the host program has set up; None while that is nothing."""
     trace: Any = sys.modules.get(_API)

@@ -16,11 +16,11 @@ from oauthbroker.audit import AuditWriter, TurnBegun, TurnEnded
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.known_tokens import KnownTokens
-from oauthbroker.manager import Caller
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.secret import Secret
 from oauthbroker.shelf import Shelf
 from oauthbroker.subject import is_subject
+from oauthbroker.token_call import Caller
 from oauthbroker.turn import Turn, checked_target
 from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, is_tool, narrow
 

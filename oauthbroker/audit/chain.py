@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -142,9 +142,25 @@ class AuditKeys:
         return f"{kind}-{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 
-def next_line(keys: AuditKeys, before: bytes, seq: int, at: datetime, rest: str) -> tuple[bytes, bytes]:
+class Spelling:
+    """`to_iso` for moments that follow each other closely: what the seconds of one are spelt like is kept."""
+
+    __slots__ = ("_began", "_words")
+
+    def __init__(self) -> None:
+        self._began, self._words = datetime.min.replace(tzinfo=UTC), ""
+
+    def __call__(self, at: datetime) -> str:
+        since = at - self._began
+        if since.seconds or since.days:
+            self._began = at.astimezone(UTC).replace(microsecond=0)
+            self._words = to_iso(self._began)[:-1]
+        return f"{self._words}.{at.microsecond:06}Z" if at.microsecond else f"{self._words}Z"
+
+
+def next_line(keys: AuditKeys, before: bytes, seq: int, at: str, rest: str) -> tuple[bytes, bytes]:
     """(line number `seq` with its line break, its MAC). `rest` is what follows the time, without a brace."""
-    body = f'{{"seq":{seq},"at":"{to_iso(at)}",{rest}'.encode()
+    body = f'{{"seq":{seq},"at":"{at}",{rest}'.encode()
     mac = keys.seal(before, body)
     return b'%b,"mac":"%b"}\n' % (body, mac), mac
 

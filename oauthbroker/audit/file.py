@@ -28,6 +28,7 @@ from oauthbroker.audit.chain import (
     LogEntry,
     LogRotated,
     LogTorn,
+    Spelling,
     Tail,
     last_of,
     log_rest,
@@ -70,6 +71,7 @@ class AuditFile:
         self.folder, self.keys = folder, keys
         self.trouble: Code | None = None
         self._most, self._tell = most_bytes, tell
+        self._spelt = Spelling()
         self._rest = lru_cache(maxsize=4096)(self._new_rest)
         self._end, self._seq, self._mac, self._file = _UNKNOWN, START.seq, START.mac, 1
         self._known: Head | None = None  # how far the chain surely reached; None before we looked
@@ -152,7 +154,7 @@ class AuditFile:
     def _add(self, rest: str, at: datetime, *, seq: int | None = None, before: bytes = b"") -> None:
         """One line, whole or not at all. `before`: the line break that a torn one lacks."""
         seq = self._seq + 1 if seq is None else seq
-        line, mac = next_line(self.keys, self._mac, seq, at, rest)
+        line, mac = next_line(self.keys, self._mac, seq, self._spelt(at), rest)
         line = before + line if before else line
         written = os.write(self._descriptor, line)
         if written != len(line):

@@ -30,6 +30,7 @@ from oauthbroker.repository import Repository
 from oauthbroker.resume import Bell, Relay
 from oauthbroker.revocations import Revocations
 from oauthbroker.scrubber import Scrubber
+from oauthbroker.token_call import Calls
 from oauthbroker.upkeep import Upkeep
 from oauthbroker.wiring.flows import Flows, Means
 from oauthbroker.wiring.storage import api_keys
@@ -107,8 +108,8 @@ class Rooms:
             means=means,
             flows=flows,
             manager=OAuthManager(
-                apps, repository, flows.opening, flows.connect, flows.refresh, upkeep.in_use, clock, audit, metrics,
-                settings, people.uses.note, scrubber.remember,
+                Calls(apps, settings.limits.default_min_ttl_seconds), repository, flows.opening, flows.connect,
+                flows.refresh, upkeep.in_use, clock, audit, metrics, settings, people.uses.note, scrubber.remember,
             ),
             consent=Consent(
                 apps, flows.connect, flows.callback, flows.parking, means.discovery, clock,

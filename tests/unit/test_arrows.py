@@ -54,6 +54,7 @@ FLOORS = {
     "flows": {"flows"},
     "manager": {
         "manager",
+        "token_call",
         "decision",
         "context",
         "pending",

@@ -13,9 +13,9 @@ import pytest
 from oauthbroker import audit
 from oauthbroker.audit import AuditList, AuthorizationRequested, TokenIssued, line_of, rest_of
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.manager import Caller
 from oauthbroker.results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider
+from oauthbroker.token_call import Caller
 from tests.audit_kit import AT, ENTRY, FOREIGN_KEYS, KEYS
 from tests.house import House, running, turn, user_app
 

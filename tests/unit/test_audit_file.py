@@ -7,17 +7,27 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oauthbroker.audit import folder as audit_folder
 from oauthbroker.audit import line_of
+from oauthbroker.audit.chain import Spelling
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
+from oauthbroker.clock import to_iso
 from oauthbroker.errors import BrokerError, Code
 from tests.audit_kit import AT, ENTRY, KEYS, active, kinds, verdict, write
+
+STEPS = st.lists(
+    st.timedeltas(timedelta(seconds=-2), timedelta(seconds=2)) | st.timedeltas(timedelta(-3), timedelta(3))
+)
 
 
 async def test_the_file_is_ours_alone_and_two_brokers_write_one_chain(tmp_path: Path) -> None:
@@ -305,3 +315,13 @@ async def test_the_anchor_is_not_moved_back_by_a_process_that_knows_less(tmp_pat
     one.close()
     assert 3 == (await FileTrail(tmp_path, KEYS).verify()).anchored
     other.close()
+
+
+@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=9, minutes=30))])), STEPS)
+def test_times_are_spelt_as_everywhere_however_they_follow_each_other(first: datetime, steps: list[timedelta]) -> None:
+    spelt, at = Spelling(), first
+    for step in [timedelta(), *steps]:
+        with suppress(OverflowError):
+            at += step
+        with suppress(OverflowError):
+            assert to_iso(at) == spelt(at)

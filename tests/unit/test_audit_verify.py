@@ -20,6 +20,7 @@ from oauthbroker.audit.anchor import Anchor
 from oauthbroker.audit.chain import START, Head, LogBegan, Mac, log_rest, next_line
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.verify import MOST_BREAKS, WHAT, verify
+from oauthbroker.clock import to_iso
 from tests.audit_kit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verdict, write
 
 Lines = list[bytes]
@@ -74,7 +75,7 @@ def rewritten(count: int) -> Lines:
     began = log_rest(LogBegan(1, 0, "", START.mac.decode()))
     lines, mac = [], START.mac
     for number in range(count):
-        line, mac = next_line(FOREIGN_KEYS, mac, number + 1, AT, rest_of(ENTRY, FOREIGN_KEYS.name) if number else began)
+        line, mac = next_line(FOREIGN_KEYS, mac, number + 1, to_iso(AT), rest_of(ENTRY, FOREIGN_KEYS.name) if number else began)
         lines.append(line)
     return lines
 

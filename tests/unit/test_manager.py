@@ -17,7 +17,6 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.apps import ToolAuth
 from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, settle
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.manager import MAX_MIN_TTL
 from oauthbroker.records import Grant, Renewal
 from oauthbroker.records.renewal import Ended
 from oauthbroker.renewing import Renewed
@@ -27,6 +26,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Key
 from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.token_call import MAX_MIN_TTL
 from tests.house import ALICE, House, global_app, running, turn, user_app
 from tests.nouns import NOW, grant_with, token_with
 

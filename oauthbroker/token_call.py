@@ -1,0 +1,136 @@
+"""Who asks for a token and what for: lines 1 to 4 of the table in docs/embedding.md, before anything is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import NoneType
+
+from oauthbroker.apps import OAuthApp, ToolAuth
+from oauthbroker.audit import TokenIssued
+from oauthbroker.decision import Need
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records import Grant
+from oauthbroker.scope import ScopeNeed, resolve_scopes
+from oauthbroker.secret import Secret
+from oauthbroker.subject import resolve_subject
+from oauthbroker.turn import Turn
+
+MAX_MIN_TTL = 10 * 365 * 24 * 3600
+MOST_REMEMBERED = 64  # calls of one caller
+Words = tuple[str, tuple[str, ...] | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: a turn, and the tool it runs (None: the runtime itself, un-narrowed); `turn_id` where a turn token said
+    so. `private_links`: links are delivered by the runtime, so an answer holds none."""
+
+    turn: Turn
+    tool: str | None = None
+    declared: tuple[ToolAuth, ...] | None = None
+    turn_id: str | None = None
+    private_links: bool = False
+    _calls: dict[Words, TokenCall] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def instance(self) -> str:
+        """Whose conversation it is, for the audit log."""
+        return str(self.turn.instance_key)
+
+    def scopes_for(self, app: str) -> tuple[str, ...] | None:
+        """The scopes the tool declared for the app, None for all of them. Raises `appForbidden`."""
+        if self.declared is None:
+            return None
+        for auth in self.declared:
+            if auth.app == app:
+                return auth.scopes
+        raise BrokerError(Code.APP_FORBIDDEN)
+
+    def remember(self, words: Words, call: TokenCall) -> None:
+        """Tools ask for the same thing again and again."""
+        if len(self._calls) >= MOST_REMEMBERED:
+            self._calls.clear()
+        self._calls[words] = call
+
+    def remembered(self, words: Words, app: OAuthApp | None) -> TokenCall | None:
+        """What the same words came to before, unless the configuration or the turn's subject are others since."""
+        call = self._calls.get(words)
+        auth = self.turn.auth
+        if call is None or call.app is not app or auth is None or auth.subjects.get(app.subject_mode) != call.subject:
+            return None
+        return call
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCall:
+    """A call that may be made. `rejected`: the token that a provider's API refused. `issued`: its audit entries, by
+    `degraded`, for it is made again and again."""
+
+    app: OAuthApp
+    subject: str
+    asked: ScopeNeed
+    need: Need
+    switch_account: bool = False
+    rejected: Secret | None = None
+    issued: dict[bool, TokenIssued] = field(default_factory=dict)
+
+    def entry(self, by: Caller, grant: Grant, *, degraded: bool) -> TokenIssued:
+        """What to write before the grant's token leaves."""
+        entry = self.issued.get(degraded)
+        if entry is None:
+            entry = TokenIssued(grant.app, grant.id, by.turn.agent_name, by.tool, degraded, by.turn_id, by.instance)
+            self.issued[degraded] = entry
+        return entry
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Judges calls by the configuration in use. `default_ttl`: seconds that a token must live, where nobody says."""
+
+    apps: Mapping[str, OAuthApp]
+    default_ttl: int
+
+    def judge(self, caller: Caller, app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> TokenCall:
+        """What is refused before anything is looked up is refused here: `oauthAppNotFound`, `appForbidden`,
+        `scopeNotAllowed`, `subjectUnavailable`, `requestInvalid`."""
+        app, words = self.apps.get(app_name), _words(app_name, scopes, ttl)
+        if words is None:
+            return self._judge(caller, app, scopes, ttl)
+        call = caller.remembered(words, app)
+        if call is None:
+            call = self._judge(caller, app, scopes, ttl)
+            caller.remember(words, call)
+        return call
+
+    def _judge(self, caller: Caller, app: OAuthApp | None, scopes: Sequence[str] | None, ttl: int | None) -> TokenCall:
+        if app is None:
+            raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
+        declared = caller.scopes_for(app.name)
+        if scopes is not None and declared is not None:
+            resolve_scopes(app, declared, scopes)
+        subject = resolve_subject(app, caller.turn)
+        asked = resolve_scopes(app, declared, scopes)
+        alone = app.flow == "clientCredentials"
+        need = Need(asked.needed, _checked_ttl(ttl), self.default_ttl, app.registration, alone)
+        return TokenCall(app, subject, asked, need)
+
+
+def _words(app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> Words | None:
+    """What a call is remembered by; None where something odd was asked, which is judged each time."""
+    if scopes is None and ttl is None:
+        return app_name, None, None
+    if type(ttl) not in {int, NoneType} or type(scopes) not in {tuple, list, NoneType}:
+        return None
+    if scopes is None:
+        return app_name, None, ttl
+    kept = tuple(scopes)
+    return (app_name, kept, ttl) if all(type(scope) is str for scope in kept) else None
+
+
+def _checked_ttl(seconds: int | None) -> int | None:
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_MIN_TTL:
+        raise BrokerError(Code.REQUEST_INVALID, note="minTtlSeconds")
+    return seconds
