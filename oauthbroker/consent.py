@@ -104,12 +104,14 @@ class Consent:
         """How it ended, for the page of a device code, whose person agrees elsewhere; None while it is open, and for
         other pages.
 
-        Raises `stateUnknown`.
+        Raises `stateUnknown`, also where the page's button would: pressed too often, or of another configuration.
         """
         session = await self._connect.shown(ticket)
-        if session.device is None:
-            return None
         app = self._app(session.app)
+        if session.device is None:
+            if session.worn_out or session.config_digest != app.digest():
+                raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
+            return None
         over = session.claim is None and session.expires_at <= self._clock.now()
         if session.open and not over and session.config_digest == app.digest():
             return None
