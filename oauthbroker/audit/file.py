@@ -76,6 +76,7 @@ class AuditFile:
         self._end, self._seq, self._mac, self._file = _UNKNOWN, START.seq, START.mac, 1
         self._known: Head | None = None  # how far the chain surely reached; None before we looked
         self._anchored = START
+        self._turned = False  # the chain took a turn, of which the anchor has to know soon
         self._closed = False
         try:
             self._descriptor = open_log(folder, create=False)
@@ -141,6 +142,9 @@ class AuditFile:
             self._add(rest, at)
         finally:
             unlock(self._descriptor)
+        if self._turned:
+            self._turned = False
+            self._anchor(self._descriptor, self._head, self._file)
         return True
 
     @property
@@ -214,8 +218,9 @@ class AuditFile:
             os.close(old)
 
     def _step_aside(self, tail: Tail) -> None:
-        """The file is full, and says so in its last line: it gets its number."""
+        """The file is full, and says so in its last line: it gets its number. Nobody will sync it after us."""
         number = int(tail.words["to"])
+        os.fsync(self._descriptor)
         if number in numbers(self.folder):
             number = self._next_number()
         (self.folder / NAME).rename(self.folder / named(number))
@@ -257,7 +262,7 @@ class AuditFile:
         self._tell("the audit log was changed", kind=kind)
         seq = max(known, self._head.seq) + 1
         self._add_words(LogBroken(kind, known, count, self._head.mac.decode()), at, seq=seq, before=before)
-        self._anchor(self._descriptor, self._head, self._file)
+        self._turned = True
 
     def _begin_file(self, at: datetime) -> None:
         """The first line of the first file, or of the next one; `_head` is what it follows."""
@@ -269,7 +274,7 @@ class AuditFile:
             self._break("foreign", 0, self._end, at, before=b"\n")
         else:
             self._add_words(LogContinued(self._file, after), at)
-            self._anchor(self._descriptor, self._head, self._file)
+            self._turned = True
 
     def _first_anchor(self) -> None:
         """Before the first line: a chain without an anchor would look as if somebody had taken it away."""

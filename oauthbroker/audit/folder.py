@@ -17,7 +17,7 @@ _ROTATED = re.compile(r"audit-(\d{6,9})\.jsonl")
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _BLOCK = 4096
 _OLD_LOG = 1 << 20  # bytes without a line of the chain: a log of a version that kept none
-_PAUSES = (0.00005,) * 40 + (0.001,) * 500  # seconds; whoever holds the lock is about to write one line
+_PAUSES = (0.00005,) * 40 + (0.001,) * 2000  # seconds; whoever holds the lock is about to write one line, or to rotate
 
 
 def named(number: int) -> str:
@@ -64,7 +64,7 @@ def is_named(folder: Path, descriptor: int) -> bool:
 
 
 def lock(descriptor: int) -> bool:
-    """Holds the file for one line; False when somebody has held it for half a second (a process that was stopped)."""
+    """Holds the file for one line; False when somebody has held it for two seconds (a process that was stopped)."""
     return _try(descriptor) or any(_try_after(descriptor, pause) for pause in _PAUSES)
 
 

@@ -317,6 +317,34 @@ async def test_the_anchor_is_not_moved_back_by_a_process_that_knows_less(tmp_pat
     other.close()
 
 
+async def test_a_slow_disk_under_the_anchor_of_a_new_file_holds_no_other_process_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditFile(tmp_path, KEYS, most_bytes=1000)
+    log.write(ENTRY, AT)
+    free: list[tuple[bool, bool]] = []
+    sync = os.fsync
+
+    def look(descriptor: int) -> None:
+        """Whether the anchor is being written, and whether another process could write its line meanwhile."""
+        other = os.open(active(tmp_path), os.O_RDONLY)
+        is_log = os.fstat(other).st_ino == os.fstat(descriptor).st_ino
+        free.append((is_log, audit_folder.lock(other)))
+        os.close(other)
+        sync(descriptor)
+
+    monkeypatch.setattr(audit_folder, "_PAUSES", ())
+    monkeypatch.setattr(os, "fsync", look)
+    for _ in range(8):
+        log.write(ENTRY, AT)
+    monkeypatch.setattr(os, "fsync", sync)
+    log.close()
+    assert (tmp_path / "audit-000001.jsonl").exists()
+    assert {True} == {lock for is_log, lock in free if not is_log}, "the anchor's own file, and the folder"
+    assert {True, False} == {lock for is_log, lock in free if is_log}, "a full file is synced before it steps aside"
+    assert (await verdict(tmp_path)).sound
+
+
 @given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=9, minutes=30))])), STEPS)
 def test_times_are_spelt_as_everywhere_however_they_follow_each_other(first: datetime, steps: list[timedelta]) -> None:
     spelt, at = Spelling(), first

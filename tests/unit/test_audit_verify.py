@@ -21,6 +21,7 @@ from oauthbroker.audit.chain import START, Head, LogBegan, Mac, log_rest, next_l
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.verify import MOST_BREAKS, WHAT, verify
 from oauthbroker.clock import to_iso
+from tests import machine
 from tests.audit_kit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verdict, write
 
 Lines = list[bytes]
@@ -225,7 +226,7 @@ def test_a_log_that_is_wholly_forged_does_not_fill_the_memory() -> None:
 @cache
 def sample() -> tuple[bytes, bytes]:
     """A log of three processes, one of which was killed, and its anchor; everything is anchored."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=machine.memory()) as name:
         folder = Path(name)
         write(folder, 6)
         with active(folder).open("ab") as file:
@@ -235,7 +236,7 @@ def sample() -> tuple[bytes, bytes]:
 
 
 def judged(log: bytes) -> bool:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=machine.memory()) as name:
         folder = Path(name)
         active(folder).write_bytes(log)
         (folder / "audit.anchor").write_bytes(sample()[1])
