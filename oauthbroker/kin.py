@@ -27,7 +27,8 @@ class Kin:
     """Finds living kin, by a scan of all grants where the configuration leaves room for some.
 
     A found one is believed whenever it is still alive. That there is none is believed of a young scan only: the
-    broker's own logins are `learn`ed, so nothing but another process's login of the last moment may be overlooked.
+    broker's own logins are `learn`ed, and where kin would lie by its subject is looked at each time. So nothing may be
+    overlooked but another process's login of the last moment for another subject, by a person who agreed to both.
     `apps` are all that are configured; without them there is always room.
     """
 
@@ -49,9 +50,26 @@ class Kin:
         ties = _ties(grant)
         if not ties or self._is_alone(app):
             return False
-        if await self._finds(ties):
+        near = self._near(app, grant)
+        if await self._finds(ties, near):
             return True
-        return await self._scan() and await self._finds(ties)
+        return await self._scan() and await self._finds(ties, near)
+
+    async def is_coming(self, app: OAuthApp, grant: Grant) -> bool:
+        """Whether a login that would be kin, or take this grant's place, is being redeemed, in whatever process: its
+        tokens may be out already, and nothing of them is stored yet. Ask before `living`: what is stored meanwhile is
+        found there. Raises store codes.
+
+        Looked for by subject. A login for another subject is kin only by who agrees to it, which nobody knows before
+        its tokens have come; to wait for every login at a client would keep revocations back as long as people come.
+        """
+        now = self._clock.now()
+        for pair in self._near(app, grant) if _ties(grant) else ():
+            for held in await self._repository.waiting(*pair):
+                claim = held.record.claim
+                if claim is not None and claim.until > now:
+                    return True
+        return False
 
     def learn(self, grant: Grant) -> None:
         """A login is about to be stored by this process."""
@@ -66,9 +84,15 @@ class Kin:
             return False
         return not any(each.registration == app.registration for each in self._apps.values() if each.name != app.name)
 
-    async def _finds(self, ties: Iterable[Tie]) -> bool:
+    def _near(self, app: OAuthApp, grant: Grant) -> set[Pair]:
+        """Where kin lies that belongs to the same subject, or to who agreed."""
+        apps = (self._apps or {}).values()
+        names = {app.name, *(each.name for each in apps if each.registration == grant.registration)}
+        return {(name, who) for name in names for who in (grant.subject, grant.authorized_by) if who}
+
+    async def _finds(self, ties: Iterable[Tie], near: Iterable[Pair]) -> bool:
         known: Mapping[Tie, set[Pair]] = self._known or {}
-        for pair in {pair for tie in ties for pair in known.get(tie, ())}:
+        for pair in {pair for tie in ties for pair in known.get(tie, ())}.union(near):
             held = await self._repository.grant(*pair)  # it may have been ended since
             if held is not None and not held.record.revoked and not _ties(held.record).isdisjoint(ties):
                 return True

@@ -157,6 +157,12 @@ class Revoke:
         told of what lies below a living grant, and of a family of grants the last one tells for all."""
         return app.revocation.reach == "token" or (grant.revoked and not await self.kin.living(app, grant))
 
+    async def _may_tell_now(self, app: OAuthApp, grant: Grant) -> bool:
+        """Nor while somebody is about to become kin, or to take the grant's place."""
+        if app.revocation.reach != "token" and await self.kin.is_coming(app, grant):
+            return False
+        return await self._stands(grant) and await self._may_tell(app, grant)
+
     async def _tell_of(self, app: OAuthApp, grant: Grant) -> tuple[Told, Grant]:
         """What it knows, and the grant with the tokens that it was told of. `later` too while it is left in peace."""
         try:
@@ -183,8 +189,8 @@ class Revoke:
 
     async def _tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], grant: Grant | None = None) -> Told:
         """RFC 7009 section 2.1, or the app's own way. `done` when the provider took note of the token that lives
-        longest, `none` where it has no way to be told of it, `later` when a new login has taken `grant`'s place or
-        has become its kin. Raises what the provider's answer means."""
+        longest, `none` where it has no way to be told of it, `later` when a new login has taken `grant`'s place, has
+        become its kin, or may be about to. Raises what the provider's answer means."""
         with span(Span.REVOKE, app=app.name) as spanned:
             told = await self._tell_each(app, tokens, grant)
             spanned.set(outcome=told)
@@ -197,7 +203,7 @@ class Revoke:
             return "none"
         took_note = []
         for hint, token in wanted:
-            if grant is not None and not (await self._stands(grant) and await self._may_tell(app, grant)):
+            if grant is not None and not await self._may_tell_now(app, grant):
                 return "later"
             answer = await self._ask(app, endpoints, token, hint)
             took_note.append(revoke_response(app, answer))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from oauthbroker.apps import ANYONE, OAuthApp, Revocation
+from oauthbroker.repository import Repository
 from oauthbroker.results import Ready
+from oauthbroker.resume import locator_of
 from oauthbroker.testing import IdentityProvider
 from tests.faults.broker_kit import Process
-from tests.house import ALICE, BOB, TEAM, global_app, user_app
+from tests.house import ALICE, BOB, TEAM, global_app, turn, user_app
 from tests.story.revocation_kit import ask, audited, connected, grant_of, secret_count
 from tests.story.test_client_credentials import machine
+from tests.story.test_recovery import comes_back
 
 
 def sharing(idp: IdentityProvider, reach: str = "grant") -> list[OAuthApp]:
@@ -159,3 +163,61 @@ async def test_a_login_elsewhere_while_the_provider_is_being_told_is_not_ended_w
     await process.house.relay.revocations()
     assert (1, 0) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
     assert identity_provider.is_alive(new.access_token)
+
+
+# a login whose tokens are out, and that nobody has stored yet
+
+
+@pytest.mark.case("53")
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in this broker", "in another one"])
+@pytest.mark.parametrize("app", ["twin", "mail"])
+async def test_a_login_that_is_being_redeemed_is_waited_for(start, identity_provider, app, elsewhere):
+    """She disconnects the one while she connects the other, or more of the same, and its code is at the provider."""
+    apps = three(identity_provider)
+    process, other = start(apps), start(apps)
+    asked = await process.broker.oauth(turn()).get_access_token("mail", ["read"])
+    assert 200 == await comes_back(process, identity_provider, asked)
+    where = other if elsewhere else process
+    asked = await where.broker.oauth(turn()).get_access_token(app, ["write"])
+    hold = identity_provider.script.token.hang(after_work=True)
+    coming = asyncio.create_task(comes_back(where, identity_provider, asked))
+    await hold.arrived()
+    assert "later" == await process.broker.grants.revoke("mail", ALICE)
+    hold.release()
+    assert 200 == await coming
+    await process.house.relay.revocations()
+    ready = await process.broker.oauth(turn()).get_access_token(app, ["write"])
+    assert isinstance(ready, Ready)
+    assert (True, 0) == (identity_provider.is_alive(ready.access_token), identity_provider.count("revoke"))
+
+
+@pytest.mark.case("53")
+async def test_a_login_that_came_to_nothing_keeps_no_revocation_back(start, identity_provider):
+    process = start(sharing(identity_provider))
+    await connected(process, identity_provider)
+    asked = await ask(process, "twin")
+    hold = identity_provider.script.token.hang(after_work=True)
+    coming = asyncio.create_task(comes_back(process, identity_provider, asked, "bob"))
+    await hold.arrived()
+    assert "later" == await process.broker.grants.revoke("mail", ALICE)
+    assert identity_provider.living_tokens("client-mail", "alice")
+    hold.release()
+    assert 403 == await coming, "it was Bob who agreed"
+    await process.house.relay.revocations()
+    assert (0, 0) == (identity_provider.living_tokens("client-mail", "alice"), secret_count(await grant_of(process)))
+
+
+@pytest.mark.case("53")
+async def test_a_login_whose_process_died_keeps_a_revocation_back_no_longer_than_its_claim(start, identity_provider):
+    process = start(sharing(identity_provider))
+    await connected(process, identity_provider)
+    asked = await ask(process, "twin")
+    repository = Repository(process.store)
+    held = await repository.session(locator_of(asked.auth_session_id))
+    assert held is not None
+    claimed = held.record.claimed("who died", process.clock.now() + timedelta(seconds=70))
+    await repository.save_session(claimed, expect=held.generation)
+    assert "later" == await process.broker.grants.revoke("mail", ALICE)
+    process.clock.advance(71)
+    await process.house.relay.revocations()
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")

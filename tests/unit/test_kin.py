@@ -123,6 +123,15 @@ async def test_a_login_of_another_broker_is_found_by_the_next_scan(kin, reposito
     assert await kin.living(app, ended(of(TEAM)))
 
 
+async def test_a_login_of_another_broker_for_the_same_subject_is_found_at_once(repository, clock, app):
+    kin = Kin(repository, clock, {"team": app, "bot": replace(app, name="bot")})
+    one = replace(ended(of(TEAM)), registration=app.registration)
+    assert not await kin.living(app, one)
+    await repository.save_grant(replace(of(TEAM, by=None, app="bot"), registration=app.registration), expect=0)
+    assert await kin.living(app, one)
+    assert 1 == repository.scans
+
+
 async def test_a_login_while_the_scan_is_under_way_is_not_lost(kin, repository, app):
     """The scan has gone past its place."""
     await repository.save_grant(of("idp:team:T333", by="idp:user:bob"), expect=0)
