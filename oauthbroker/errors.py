@@ -62,6 +62,8 @@ class Code(StrEnum):
     TURN_ENDED = "turnEnded"
     LEASE_LOST = "leaseLost"
     GRANT_NOT_FOUND = "grantNotFound"
+    NOT_FOUND = "notFound"
+    METHOD_NOT_ALLOWED = "methodNotAllowed"
     UNSUPPORTED_MEDIA_TYPE = "unsupportedMediaType"
     REQUEST_TOO_LARGE = "requestTooLarge"
     REQUEST_TIMEOUT = "requestTimeout"
@@ -368,6 +370,18 @@ MEANINGS: dict[Code, Meaning] = {
         _FINAL,
         "There is no grant of that id that could be ended. Check the id against the list of grants.",
         "해당 id 의 종료할 수 있는 grant 가 없습니다. grant 목록과 비교해 확인하십시오.",
+    ),
+    Code.NOT_FOUND: Meaning(
+        404,
+        _FINAL,
+        "There is nothing at this address. Check its path, and the version of the broker.",
+        "이 주소에는 아무것도 없습니다. 경로와 브로커의 버전을 확인하십시오.",
+    ),
+    Code.METHOD_NOT_ALLOWED: Meaning(
+        405,
+        _FINAL,
+        "This address does not take that method. Use one that the Allow header names.",
+        "이 주소는 해당 메서드를 받지 않습니다. Allow 헤더에 있는 메서드를 사용하십시오.",
     ),
     Code.UNSUPPORTED_MEDIA_TYPE: Meaning(
         415,

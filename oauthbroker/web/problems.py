@@ -24,6 +24,7 @@ _OUTCOMES: dict[Code, Outcome] = {
     Code.STATE_EXPIRED: "expired",
     Code.STATE_USED: "expired",
 }
+_OF_HTTP = {404: Code.NOT_FOUND, 405: Code.METHOD_NOT_ALLOWED}
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
@@ -41,9 +42,15 @@ def error_page(
 
 
 def problem(
-    error: BrokerError, locale: Locale = "en", *, status: int | None = None, more: Mapping[str, Any] | None = None
+    error: BrokerError,
+    locale: Locale = "en",
+    *,
+    status: int | None = None,
+    more: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """RFC 9457 with our code, whether to retry, and when. `status` overrides the code's own."""
+    """RFC 9457 with our code, whether to retry, and when. `status` overrides the code's own; `more` are further
+    members."""
     extra: dict[str, Any] = {
         "detail": error.message(locale),
         "code": error.code.value,
@@ -52,7 +59,8 @@ def problem(
     if error.retry_after_seconds is not None:
         extra["retryAfterSeconds"] = error.retry_after_seconds
     extra.update(more or {})
-    return _problem(status or error.status, {**_headers_of(error), "content-language": locale}, extra)
+    said = {**_headers_of(error), "content-language": locale, **(headers or {})}
+    return _problem(status or error.status, said, extra)
 
 
 def refusal(error: BrokerError, request: Request, locale: Locale, more: Mapping[str, Any] | None = None) -> Response:
@@ -88,10 +96,13 @@ def answer(error: BrokerError, request: Request, default: Locale, *, status: int
 
 
 def bare_answer(status: int, request: Request, default: Locale, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer without a code: 404, 405 and the like, and the 500 that tells nothing but its reference."""
+    """HTTP's own refusals: 404 and 405, whose page says no code, and what has none: above all the 500 that tells
+    nothing but its reference."""
+    code, locale = _OF_HTTP.get(status), locale_of(request.headers.get("accept-language"), default)
     if not wants_page(request.headers):
-        return _problem(status, headers or {}, {})
-    locale = locale_of(request.headers.get("accept-language"), default)
+        if code is None:
+            return _problem(status, headers or {}, {})
+        return problem(BrokerError(code), locale, headers=headers)
     outcome: Outcome = "failed" if status >= 500 else "missing"
     page = render_outcome(outcome, None, None, locale, status=status, reference=request_id(request.scope))
     response = page.response()

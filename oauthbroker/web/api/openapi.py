@@ -155,14 +155,10 @@ def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> d
             codes.setdefault(status, []).append(code)
     if operation.handler is not None:
         codes[414] = [Code.REQUEST_TOO_LARGE]
-    varied = operation.parameters is not m.NoParameters
-    if varied:
-        codes.setdefault(404, [])
+    if operation.parameters is not m.NoParameters:
+        codes.setdefault(404, []).append(Code.NOT_FOUND)
     answers = {str(status): _answer(operation, status, answer, schemas) for status, answer in operation.answers.items()}
-    refusals = {
-        str(status): _refusal(status, found, coded=status != 404 or not varied)
-        for status, found in sorted(codes.items())
-    }
+    refusals = {str(status): _refusal(status, found) for status, found in sorted(codes.items())}
     return {**answers, **{status: refusal for status, refusal in refusals.items() if status not in answers}}
 
 
@@ -188,19 +184,11 @@ def _answer(operation: Operation, status: int, answer: Answer, schemas: Mapping[
     return made
 
 
-def _refusal(status: int, codes: list[Code], *, coded: bool) -> dict[str, Any]:
-    """`coded`: every problem of that status has a code; an address that is none has not."""
-    problem: dict[str, Any] = {"$ref": "#/components/schemas/Problem"}
-    if coded:
-        words = {"properties": {"code": {"enum": [code.value for code in codes]}}, "required": ["code", "detail"]}
-        problem = {"allOf": [problem, words]}
-    content: dict[str, Any] = {"schema": problem}
-    if codes:
-        content["examples"] = {code.value: {"value": _problem_example(code, status)} for code in codes}
-    made = {
-        "description": ", ".join(f"`{code.value}`" for code in codes) or "There is nothing at this address.",
-        "content": {_PROBLEM: content},
-    }
+def _refusal(status: int, codes: list[Code]) -> dict[str, Any]:
+    words = {"properties": {"code": {"enum": [code.value for code in codes]}}, "required": ["code", "detail"]}
+    content: dict[str, Any] = {"schema": {"allOf": [{"$ref": "#/components/schemas/Problem"}, words]}}
+    content["examples"] = {code.value: {"value": _problem_example(code, status)} for code in codes}
+    made = {"description": ", ".join(f"`{code.value}`" for code in codes), "content": {_PROBLEM: content}}
     if status == 401:
         made["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}, "required": True}}
     if status in {408, 429, 503}:

@@ -253,7 +253,7 @@ async def test_a_method_that_is_none_is_told_which_there_are(
     api: Callers, method: str, path: str, allowed: set[str]
 ) -> None:
     answer = await api.runtime.send(method, path)
-    assert 405 == answer.status
+    assert (405, method == "HEAD" or "methodNotAllowed") == (answer.status, method == "HEAD" or answer.code)
     assert allowed == set(answer.headers["allow"].replace(" ", "").split(","))
 
 

@@ -232,6 +232,9 @@ async def test_every_answer_wears_the_security_headers(accept, method, path, hos
     if status != 200:
         kind = "text/html; charset=utf-8" if accept else "application/problem+json"
         assert answer.headers["content-type"] == kind
+    if status in {404, 405} and not accept:
+        assert answer.json["code"] == {404: "notFound", 405: "methodNotAllowed"}[status]
+        assert answer.headers["content-language"] == "en"
 
 
 async def test_a_route_may_choose_its_own_referrer_policy():
