@@ -23,6 +23,11 @@ NODE := tests/e2e/node/node_modules/.package-lock.json
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 PYTEST := $(BIN)/python -m pytest
+SHARED := -n $(WORKERS) --dist worksteal
+
+# Tests start hundreds of Pythons and several that rewrite every assert: none of them compiles what another one has
+# compiled, also where the environment asks for no byte code.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-fast test-slow test-e2e node check fix bench kills storm cases providers pins clean
 .DEFAULT_GOAL := help
@@ -33,20 +38,20 @@ help:
 demo: $(RUN)
 	@$(BIN)/oauthbroker demo $(ARGS)
 
-# In this order; the last alone, since a browser shares its cores badly and says at the very end what it lacked.
+# In this order: browsers come last, and say at the very end what they lacked.
 test:
 	@$(MAKE) --no-print-directory test-fast
 	@$(MAKE) --no-print-directory test-slow
 	@$(MAKE) --no-print-directory test-e2e
 
 test-fast: $(DEV)
-	$(PYTEST) -n $(WORKERS) -m "not slow and not e2e" $(ARGS)
+	$(PYTEST) $(SHARED) -m "not slow and not e2e" $(ARGS)
 
 test-slow: $(DEV)
-	$(PYTEST) -n $(WORKERS) -m "slow and not e2e" $(ARGS)
+	$(PYTEST) $(SHARED) -m "slow and not e2e" $(ARGS)
 
 test-e2e: $(DEV) node
-	$(PYTEST) -m e2e $(ARGS)
+	$(PYTEST) $(SHARED) -m e2e tests/e2e $(ARGS)
 
 # Node packages for tests/e2e and the TypeScript client, where npm exists. Without them those tests skip loudly, or fail
 # when E2E=required.

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from oauthbroker.protocol import transport
 from tests import machine
 
 pytest_plugins = ["oauthbroker.testing.pytest_plugin"]  # no test may leak a secret, asked or not
 
+E2E = Path(__file__).parent / "e2e"
 SKIPPED = "e2e skipped, this machine lacks: "
 
 
@@ -17,7 +24,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--rule", action="append", default=[], metavar="N", help="only tests of rule N (tests/CASES.md)")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`tmp_path` lies in memory where it can: thousands of stores are written, and each of their writes is synced.
+    What a machine does to a disk that it loses is played by `oauthbroker.testing.crashfs`, so that nothing is proven
+    by a real one. PYTEST_DEBUG_TEMPROOT, pytest's own, names another place."""
+    if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (memory := machine.memory()):
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(memory)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_trust_store() -> Iterator[None]:
+    """The machine's certificates are read once, not by each of thousands of brokers: that took an eighth of a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "_tls", functools.cache(transport._tls))
+        yield
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    strangers = [item.nodeid for item in items if item.get_closest_marker("e2e") and E2E not in item.path.parents]
+    if strangers:
+        raise pytest.UsageError(f"`make test-e2e` collects {E2E.name}/ only, and would not see {strangers}")
     wanted = {("case", number) for number in config.getoption("--case")}
     wanted |= {("rule", number) for number in config.getoption("--rule")}
     if wanted:

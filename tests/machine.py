@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 NODE_HOME = Path(__file__).parent / "e2e" / "node"
 TYPESCRIPT_HOME = Path(__file__).parents[1] / "clients" / "typescript"
+
+_ROOM = 2 << 30  # bytes; a whole run needs less
 
 
 def node() -> str | None:
@@ -21,6 +24,15 @@ def chromium() -> str | None:
     named = os.environ.get("CHROMIUM")
     candidates = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
     return next((path for name in candidates if (path := shutil.which(name))), None)
+
+
+def memory() -> Path | None:
+    """A disk in memory with room for a run's folders, where programs may be run too; None without one."""
+    place = Path("/dev/shm")
+    if not sys.platform.startswith("linux") or not os.access(place, os.W_OK):
+        return None
+    found = os.statvfs(place)
+    return None if found.f_flag & os.ST_NOEXEC or found.f_bavail * found.f_frsize < _ROOM else place
 
 
 def missing() -> list[str]:

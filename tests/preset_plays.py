@@ -6,6 +6,7 @@ each test; `{epoch+3600}`, `{epochMs+3600}` and `{iso+3600}` for a moment that m
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -136,7 +137,9 @@ class Programme(_Form):
     plays: list[Play]
 
 
+@cache
 def programmes() -> dict[str, Programme]:
+    """By provider. Read once: there are scores of files, and every worker of a run asks for them several times."""
     found = (
         Programme.model_validate(yaml.safe_load(file.read_text("utf-8"))) for file in sorted(FOLDER.glob("*.yaml"))
     )

@@ -11,7 +11,7 @@ import random
 import stat
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -142,16 +142,20 @@ class CrashFs(HookedFs):
                     raise Crash(call)
             return self._followed(call, args, run)
 
-    def clones(self, parent: Path, *, seeds: int = 3) -> Iterator[Path]:
+    def clones(self, parent: Path, *, seeds: int = 3, only: Collection[str] = ()) -> Iterator[Path]:
         """A folder below `parent` for each disk that the crash may have left: names that were not synced all there,
-        none, or some (`seeds` ways); bytes that were not synced all there, none, or half."""
+        none, or some (`seeds` ways); bytes that were not synced none there, half, or all.
+
+        They are called clone-<way of the names, from 0>-<share of the bytes: 0.0, 0.5, 1.0>; `only` names those wanted.
+        """
         choices: list[Callable[[], bool]] = [lambda: True, lambda: False]
         choices += [partial(_toss, random.Random(seed)) for seed in range(seeds)]
         for names, choose in enumerate(choices):
             for part in (0.0, 0.5, 1.0):
                 clone = parent / f"clone-{names}-{part}"
-                self._write(self._top, self._root, clone, choose, part)
-                yield clone
+                if not only or clone.name in only:
+                    self._write(self._top, self._root, clone, choose, part)
+                    yield clone
 
     def _followed(self, call: str, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
         before = self._names_of(args[0]) if call in {"make_folder", "create_file", "open_lock"} else {}

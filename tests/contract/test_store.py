@@ -24,6 +24,7 @@ from oauthbroker.store.names import entry_name
 from oauthbroker.store.port import Conflict, Key, Store
 from oauthbroker.store.seal import MAX_BODY
 from oauthbroker.testing.stores import open_file_store
+from tests import machine
 
 Open = Callable[[], Store]
 WORKER = Path(__file__).with_name("store_worker.py")
@@ -494,7 +495,7 @@ class FileAgainstMemory(RuleBasedStateMachine):
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=machine.memory()) as folder:
         yield folder
 
 

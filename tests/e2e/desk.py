@@ -12,7 +12,7 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.turn import ResumeTarget
 from tests import planting
 from tests.e2e import served
-from tests.e2e.person import Person, chromium
+from tests.e2e.person import Person
 from tests.house import ALICE, BOB, TEAM, House, at, global_app, public, running, turn, user_app
 
 
@@ -51,7 +51,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def furnished(idp: IdentityProvider, clock: TestClock, canaries: Canaries) -> AsyncIterator[Desk]:
+async def furnished(
+    idp: IdentityProvider, clock: TestClock, canaries: Canaries, browser: browsers.Browser
+) -> AsyncIterator[Desk]:
     door = served.free_port()
     home = f"http://127.0.0.1:{door.getsockname()[1]}"
     notes, mail = user_app(idp, "notes", title="Example notes"), user_app(idp, provider="google", title="Google Mail")
@@ -65,7 +67,6 @@ async def furnished(idp: IdentityProvider, clock: TestClock, canaries: Canaries)
         async with (
             running(idp, apps, clock=clock, settings=settings) as house,
             served.listening(house.broker.web, door),
-            chromium() as browser,
         ):
             await _furnish(house)
             yield Desk(house, home, browser, canaries)

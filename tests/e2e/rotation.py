@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx2
+import playwright.async_api as browsers
 
 from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.results import TokenResult
 from oauthbroker.secret import Secret
 from oauthbroker.testing import Browser, Canaries, leave, off_the_record
 from oauthbroker.testing.browser import Page
-from tests.e2e import authority, bundle, person, served
+from tests.e2e import authority, bundle, served
 from tests.e2e.stage import Stage
 from tests.faults.storm_kit import Nursery, _end, _start
 
@@ -118,8 +119,10 @@ class Brokers(Nursery):
 
 
 @asynccontextmanager
-async def scene(folder: Path, canaries: Canaries, *names: str, window: bool = False) -> AsyncIterator[Scene]:
-    """The provider and a broker with these apps, everything fresh; `window` brings a Chromium along."""
+async def scene(
+    folder: Path, canaries: Canaries, *names: str, chromium: browsers.Browser | None = None
+) -> AsyncIterator[Scene]:
+    """The provider and a broker with these apps, everything fresh; people have browsers where there is a Chromium."""
     door, clock, apps = served.free_port(), served.LateClock(), {name: _registrations()[name] for name in names}
     home = f"http://127.0.0.1:{door.getsockname()[1]}"
     env = {app.env: app.secret for app in apps.values() if app.secret}
@@ -132,7 +135,6 @@ async def scene(folder: Path, canaries: Canaries, *names: str, window: bool = Fa
         canaries.outside.add(provider.issuer)  # its pages are not ours to keep clean
         written = bundle.write(folder, home, provider.issuer, apps.values())
         broker = await stack.enter_async_context(served.embedded(written, door, env, clock))
-        chromium = await stack.enter_async_context(person.chromium()) if window else None
         yield Scene(home, broker, provider, clock, apps, chromium, canaries, env, folder)
 
 

@@ -23,7 +23,7 @@ from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.wiring import init_store, with_keys
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE = 20.0  # seconds
+_PATIENCE = 60.0  # seconds: a busy machine starts a process slowly, and nobody waits longer than it takes
 
 
 class LateClock(SystemClock):

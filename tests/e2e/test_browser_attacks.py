@@ -8,7 +8,7 @@ from oauthbroker import Code
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 ELSEWHERE = "http://elsewhere.example/"
 

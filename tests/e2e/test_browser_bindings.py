@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Route
+import pytest_asyncio
+from playwright.async_api import Browser, Route
 
 from oauthbroker import AuthorizationRequired, BrokerError, Code
 from oauthbroker.testing import Canaries
-from tests.e2e import authority, bundle, person, pictures, runtime, served
+from tests.e2e import authority, bundle, pictures, runtime, served
 from tests.e2e.person import Person
 from tests.e2e.runtime import Runtime
 from tests.e2e.stage import Stage
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 APPS = {"runtimeConfirm": "confirmed", "channelCode": "spoken"}
 CODE = re.compile(r"\b([2-9A-HJ-NP-Z]{4}-[2-9A-HJ-NP-Z]{4})\b")
@@ -86,8 +87,8 @@ async def code_shown(someone: Person) -> str:
     return str(code)
 
 
-@pytest.fixture
-async def world(tmp_path: Path, canaries: Canaries) -> AsyncIterator[World]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def world(tmp_path: Path, canaries: Canaries, chromium: Browser) -> AsyncIterator[World]:
     apps = {
         name: bundle.Registration(name, "user", "none", f"Example {name}", binding=binding)  # type: ignore[arg-type]
         for binding, name in APPS.items()
@@ -102,7 +103,6 @@ async def world(tmp_path: Path, canaries: Canaries) -> AsyncIterator[World]:
         more = {"confirmUrl": site.confirm_url}
         written = bundle.write(tmp_path, home, provider.issuer, apps.values(), more=more)
         site.broker = await stack.enter_async_context(served.embedded(written, door, {}, clock))
-        chromium = await stack.enter_async_context(person.chromium())
         yield World(Stage(home, site.broker, provider, clock, apps, chromium, canaries), site)
 
 

@@ -11,7 +11,7 @@ from tests.e2e.bundle import turn
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 PROFILE = {"sub": "alice", "name": "Alice Example", "team": "T111"}
 

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from playwright.async_api import Browser
 
 from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.metrics import Metric
@@ -38,9 +39,12 @@ async def replaced(stage: Scene, app: str, old: Ready) -> Ready:
     return new
 
 
-async def test_a_token_is_renewed_for_generations_with_one_request_each(tmp_path: Path, canaries: Canaries):
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_token_is_renewed_for_generations_with_one_request_each(
+    tmp_path: Path, canaries: Canaries, chromium: Browser
+):
     """Once agreed to in a browser, it is kept alive by nothing but a tool's plain calls."""
-    async with scene(tmp_path, canaries, "personal", window=True) as stage:
+    async with scene(tmp_path, canaries, "personal", chromium=chromium) as stage:
         await stage.provider.let_tokens_live(SHORT)
         alice = await stage.connected("personal")
         tokens = [await stage.token("personal")]

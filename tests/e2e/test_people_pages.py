@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
 
 from oauthbroker.results import AuthorizationRequired
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -14,13 +16,15 @@ from tests.e2e.desk import Desk, furnished
 from tests.e2e.person import Person
 from tests.house import ALICE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 Way = Callable[[Desk, dict[str, Any]], Awaitable[Person]]
 
 
-@pytest.fixture
-async def desk(identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries) -> AsyncIterator[Desk]:
-    async with furnished(identity_provider, test_clock, canaries) as desk:
+@pytest_asyncio.fixture(loop_scope="session")
+async def desk(
+    identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries, chromium: Browser
+) -> AsyncIterator[Desk]:
+    async with furnished(identity_provider, test_clock, canaries, chromium) as desk:
         yield desk
 
 

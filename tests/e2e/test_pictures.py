@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import get_args
 
 import pytest
+from playwright.async_api import Browser
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.consent import Step
@@ -14,12 +15,12 @@ from oauthbroker.testing import Canaries, IdentityProvider
 from oauthbroker.web.next_step import render_next, render_private
 from oauthbroker.web.pages import Outcome, render_interstitial, render_outcome
 from tests.e2e import pictures
-from tests.e2e.person import Person, chromium
+from tests.e2e.person import Person
 from tests.e2e.stage import Stage
 from tests.house import user_app
 from tests.unit.web.kit import a_view
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ async def test_the_page_for_a_wrong_address(stage: Stage):
 
 @pytest.mark.parametrize("locale", get_args(Locale))
 async def test_axe_finds_nothing_grave_on_what_few_people_meet(
-    identity_provider: IdentityProvider, canaries: Canaries, locale: Locale
+    identity_provider: IdentityProvider, canaries: Canaries, chromium: Browser, locale: Locale
 ):
     """How it ended, and what stands between, in every language: as they are rendered, without a story around them."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,13 +98,12 @@ async def test_axe_finds_nothing_grave_on_what_few_people_meet(
         "finishing": render_next(Step(user_app(identity_provider), now), locale, now),
         "private": render_private(locale),
     }
-    async with chromium() as browser:
-        someone = await Person.with_profile(browser, "https://broker.example", canaries, locale=locale)
-        await someone.page.route("**", lambda route: route.fulfill(status=204))  # it moves on, and stays
-        for name, page in rendered.items():
-            await someone.page.set_content(page.html, wait_until="commit")
-            assert locale == await someone.page.get_attribute("html", "lang")
-            await pictures.take(someone.page, f"{name}-{locale}")
+    someone = await Person.with_profile(chromium, "https://broker.example", canaries, locale=locale)
+    await someone.page.route("**", lambda route: route.fulfill(status=204))  # it moves on, and stays
+    for name, page in rendered.items():
+        await someone.page.set_content(page.html, wait_until="commit")
+        assert locale == await someone.page.get_attribute("html", "lang")
+        await pictures.take(someone.page, f"{name}-{locale}")
 
 
 def sentence(code: Code) -> str:

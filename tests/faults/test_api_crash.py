@@ -20,12 +20,11 @@ from oauthbroker.settings import Limits
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.crashfs import Crash
 from tests.faults.broker_kit import Heard, Process
-from tests.faults.test_broker_crash import MOST_CHANGES, CrashAtChange, Ready, prepared
+from tests.faults.test_broker_crash import MOST_CHANGES, WIDEST, CrashAtChange, Ready, prepared
 from tests.house import BASE, House
 from tests.story.api.kit import Caller
 
 LEASE_IS_OVER = Limits().queue_lease_seconds + 1
-WIDEST = {"clone-0-1.0", "clone-1-0.0", "clone-2-0.5"}  # all names, none, some
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ async def test_a_crash_at_any_change_of_an_ack_over_the_api_loses_no_event_and_b
             await runtime.drain()
         except Crash:
             assert fs.fired
-        clones = [clone for clone in fs.clones(place / "clones", seeds=1) if clone.name in WIDEST]
+        clones = list(fs.clones(place / "clones", seeds=1, only=WIDEST))
         fs.restore()
         await process.die()
         seen_before_crash.add(len(runtime.heard.acknowledged))

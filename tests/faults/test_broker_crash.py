@@ -29,12 +29,16 @@ from tests.house import ALICE, BASE, turn, user_app
 
 MOST_CHANGES = 400  # far more than the story makes; the sweeps end by themselves
 SHARDS = 3
+WIDEST = ("clone-0-1.0", "clone-1-0.0", "clone-2-0.5")  # of the names that were not synced, all, none and some
 
 
 class CrashAtChange(CrashFs):
-    """Counts only calls that change the disk. A dead process keeps no lock and no descriptor."""
+    """Counts only calls that change the disk. A dead process keeps no lock and no descriptor. What is synced is written
+    down; there is no real power to be lost, so that nobody waits for the real disk."""
 
     def _step(self, call: str, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        if call == "fsync":
+            run = nothing
         if self.fired is not None and call in {"unlock", "close"}:
             return run()
         if self.fired is None and call not in CHANGING:
@@ -44,6 +48,10 @@ class CrashAtChange(CrashFs):
             finally:
                 self._left = left
         return super()._step(call, args, run)
+
+
+def nothing() -> None:
+    """Done."""
 
 
 class FailAtChange(FaultyFs):
@@ -176,9 +184,8 @@ async def test_a_crash_at_any_change_loses_no_grant_and_no_event(identity_provid
             told = await lived(process, story)
         except Crash:
             assert fs.fired
-        for clone in list(fs.clones(place / "clones", seeds=1)):
-            if clone.name in {"clone-0-1.0", "clone-1-0.0", "clone-2-0.5"}:
-                outcomes.add(await looked_at(story, clone, process.heard, number, told=told))
+        for clone in list(fs.clones(place / "clones", seeds=1, only=WIDEST)):
+            outcomes.add(await looked_at(story, clone, process.heard, number, told=told))
         fs.restore()
         await process.die()
         shutil.rmtree(place)
