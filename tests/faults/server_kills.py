@@ -28,7 +28,8 @@ from tests.faults.server_load import Ledger, Line, Load, Lost
 from tests.faults.server_world import Pair, Server, World
 
 PEOPLE_AT_ONCE, TOOLS = 3, 8
-QUIET_SECONDS = 30
+QUIET_SECONDS = 90
+TOKENS_BETWEEN, MOST_LOOKS, LOOK_SECONDS = 12, 600, 0.05
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ async def run(folder: Path, idp: IdentityProvider, *, kills: int, workers: int, 
         async with load.consuming() as consumer:
             async with load.running(PEOPLE_AT_ONCE, TOOLS):
                 for number in range(kills):
-                    await asyncio.sleep(dice.uniform(0.3, 1.5))
+                    await _some_load(ledger, dice)
                     server = await _kill(world, server, number, dice)
                 await asyncio.sleep(1)
             await _until_quiet(ledger, consumer)
@@ -78,6 +79,16 @@ async def run(folder: Path, idp: IdentityProvider, *, kills: int, workers: int, 
     async with open_broker(folder / "config", env={}, background=False, log=log) as broker:
         problems += await _wrong_turns(broker, ledger)
     return _report(world, ledger, kills, time.monotonic() - began, problems)
+
+
+async def _some_load(ledger: Ledger, dice: random.Random) -> None:
+    """For a moment, which lasts longer where the machine is slow: a kill has to hit somebody who is at work."""
+    tokens = len([*ledger.said("ready")])
+    await asyncio.sleep(dice.uniform(0.3, 1.5))
+    for _ in range(MOST_LOOKS):
+        if len([*ledger.said("ready")]) >= tokens + TOKENS_BETWEEN:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _kill(world: World, server: Server, number: int, dice: random.Random) -> Server:

@@ -22,7 +22,7 @@ from tests.service_kit import children_of, is_there, kill
 
 APPS, PEOPLE = 6, 40
 LIMITS = "  limits: {queueLeaseSeconds: 1, queueAttempts: 100, requestsPerMinute: 1000000, rejectionsPerHour: 1000}\n"
-START_SECONDS = 40
+START_SECONDS = 90
 
 
 @dataclass(frozen=True)
