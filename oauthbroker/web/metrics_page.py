@@ -15,6 +15,8 @@ from oauthbroker.gauges import Gauges
 from oauthbroker.metrics import SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing
 from oauthbroker.metrics_folder import Figures, MetricsFolder
 from oauthbroker.web.api.caller import Callers, may
+from oauthbroker.web.api.known import address_of, known
+from oauthbroker.web.api.limits import RequestLimits
 from oauthbroker.web.forwarded import is_local
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import Handler, route
@@ -77,16 +79,16 @@ def metrics_page(figures: Callable[[], Awaitable[Figures]], admit: Admit) -> Han
     return answer
 
 
-def operators_only(callers: Callers, *, loopback: bool) -> Admit:
+def operators_only(callers: Callers, limits: RequestLimits, *, loopback: bool) -> Admit:
     """Operators by key or over the socket; where `loopback` is on, also whoever sends no key from this machine.
 
-    Raises `unauthenticated`, `notAllowed`, `turnEnded`.
+    Raises `unauthenticated`, `notAllowed`, `turnEnded`, `rateLimited`.
     """
 
     async def admit(request: Request) -> None:
         if loopback and "authorization" not in request.headers and is_local(request):
-            return
-        if not may(await callers.who(request), {"operator"}):
+            limits.called(address_of(request))
+        elif not may(await known(request, callers, limits), {"operator"}):
             raise BrokerError(Code.NOT_ALLOWED)
 
     return admit

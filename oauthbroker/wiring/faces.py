@@ -12,6 +12,7 @@ from oauthbroker.gauges import Gauges
 from oauthbroker.metrics_folder import MetricsFolder
 from oauthbroker.web.admin_pages import AdminPages
 from oauthbroker.web.api.caller import Callers
+from oauthbroker.web.api.limits import RequestLimits
 from oauthbroker.web.api.routes import api_routes
 from oauthbroker.web.app import Web, build_web
 from oauthbroker.web.connections_pages import ConnectionsPages
@@ -63,7 +64,8 @@ def _pages(given: Given, rooms: Rooms) -> list[Routes]:
 def _probes(given: Given, rooms: Rooms, the_broker: Callable[[], Broker], scrape: Scrape) -> Routes:
     settings = given.bundle.settings
     readiness = Readiness(given.repository.probe, rooms.life, given.clock)
-    operators = operators_only(Callers(the_broker, settings), loopback=settings.admin_loopback)
+    often = RequestLimits(given.clock, settings.limits.requests_per_minute)
+    operators = operators_only(Callers(the_broker, settings), often, loopback=settings.admin_loopback)
 
     def routes() -> list[BaseRoute]:
         return health_routes(rooms.health, readiness) + metrics_routes(scrape, operators)

@@ -22,7 +22,7 @@ from oauthbroker.errors import Code
 from oauthbroker.metrics import Gauge, Metric, Timing
 from oauthbroker.metrics_folder import MetricsFolder
 from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.settings import Role, Settings
+from oauthbroker.settings import Limits, Role, Settings
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -89,6 +89,29 @@ async def test_this_machine_may_read_where_that_is_configured(
             assert 401 == answer.status, f"a proxy on this machine, by its {name}"
         foreign = await ask(house.broker.doors.both, "/metrics", host="evil.example", client="127.0.0.1")
         assert 421 == foreign.status, "a page of somebody else's, whose name leads here"
+
+
+@pytest.mark.case("99")
+async def test_who_reads_too_often_is_told_when_to_come_back_and_others_are_served(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    settings = dataclasses.replace(public(BASE), admin_loopback=True, limits=Limits(requests_per_minute=60))
+    async with running(identity_provider, [], clock=test_clock, settings=settings) as house:
+        one, other = await key_of(house, {"operator"}), await key_of(house, {"operator"})
+        runtimes = await key_of(house, {"runtime"})
+        for bearer, client, served in (
+            (one, "192.0.2.1", 200),
+            ("", "127.0.0.1", 200),
+            (runtimes, "192.0.2.1", 403),
+            ("oabk.nonsense", "192.0.2.9", 401),
+            ("", "192.0.2.10", 401),
+        ):
+            answers = [await get(house, bearer=bearer, client=client) for _ in range(12)]
+            assert [served] * 10 + [429] * 2 == [answer.status for answer in answers]
+            assert ("rateLimited", "1") == (answers[-1].json["code"], answers[-1].headers["retry-after"])
+        assert 200 == (await get(house, bearer=other, client="192.0.2.9")).status, "a stranger keeps nobody out"
+        test_clock.advance(1)
+        assert 200 == (await get(house, bearer=one)).status
 
 
 # what

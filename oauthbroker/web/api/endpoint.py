@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -14,9 +13,10 @@ from starlette.responses import Response
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.turns import Guest
 from oauthbroker.web import problems
-from oauthbroker.web.api.caller import Caller, Callers, ended_turn, id_of, may
+from oauthbroker.web.api.caller import Caller, Callers, may
 from oauthbroker.web.api.doors import Call, TheBroker, note_refused
 from oauthbroker.web.api.fields import Model
+from oauthbroker.web.api.known import address_of, known
 from oauthbroker.web.api.limits import RequestLimits
 from oauthbroker.web.api.models import NoParameters
 from oauthbroker.web.api.operations import Operation
@@ -51,10 +51,10 @@ class Endpoint:
         operation, caller = self._operation(request), None
         try:
             if operation.who:
-                caller = await self._known(request)
+                caller = await known(request, self._callers, self._limits)
                 _judge(caller, operation)
             else:
-                self._limits.strange(_address(request))
+                self._limits.strange(address_of(request))
             call = await self._read(request, operation, caller)
             return await _handled(operation, call)
         except BrokerError as error:
@@ -69,22 +69,6 @@ class Endpoint:
         if found is None:
             raise HTTPException(405, headers={"allow": ", ".join(self._operations)})
         return found
-
-    async def _known(self, request: Request) -> Caller:
-        """Raises `unauthenticated` or `turnEnded`; `rateLimited` instead to an address, or for a turn that is over,
-        that tries too often."""
-        try:
-            caller = await self._callers.who(request)
-        except BrokerError as error:
-            stranger = error
-        else:
-            self._limits.called(id_of(caller))
-            return caller
-        if stranger.code is Code.TURN_ENDED:  # we signed it: who holds it was known, and costs no neighbour anything
-            self._limits.called(ended_turn(request))
-        elif stranger.status == HTTPStatus.UNAUTHORIZED:
-            self._limits.strange(_address(request))
-        raise stranger
 
     async def _read(self, request: Request, operation: Operation, caller: Caller | None) -> Call[Any, Any, Any]:
         path = _NOTHING if operation.parameters is NoParameters else read_path(request, operation.parameters)
@@ -122,7 +106,3 @@ def _body_kind(operation: Operation, caller: Caller | None) -> type[Model] | Non
     if len(kinds) > 1:
         return kinds["turn" if isinstance(caller, Guest) else "runtime"]
     return next(iter(kinds.values()), None)
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else "-"
