@@ -6,7 +6,6 @@ the store is taken.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -24,8 +23,8 @@ from oauthbroker.checkup.findings import Check, Finding
 from oauthbroker.checkup.forecast import AppFacts, Forecast, GrantState, forecast
 from oauthbroker.checkup.inspection import Inspection
 from oauthbroker.checkup.probing import probing
-from oauthbroker.cli.refusals import HINTS, described
-from oauthbroker.cli.text import counted, shown
+from oauthbroker.cli.place_checks import MOST_NAMED, data_of, disk, guarded, locks, permissions, sentence
+from oauthbroker.cli.text import counted
 from oauthbroker.clock import Clock
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load, load_settings, resolve
 from oauthbroker.config.problems import Problems
@@ -34,13 +33,7 @@ from oauthbroker.providers import presets
 from oauthbroker.settings import Settings
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.keys import Keyring
-from oauthbroker.store.place import NETWORK, file_system, flaws, locks_exclude, room_at
 from oauthbroker.wiring import KEY_ENV, key_provider, look_into, with_keys
-
-MOST_NAMED = 10
-MEBIBYTE = 1024 * 1024
-LITTLE, TOO_LITTLE = 200 * MEBIBYTE, 20 * MEBIBYTE
-FEW_FILES, TOO_FEW_FILES = 10_000, 500
 
 
 @dataclass(slots=True)
@@ -65,11 +58,12 @@ class Doctor:
         found = await guarded("configuration", self._configuration)
         if self.settings is None:
             return found
+        root = self.settings.store_root
         steps: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [
             ("keys", self._keys),
-            ("permissions", self._permissions),
-            ("disk", self._disk),
-            ("locks", self._locks),
+            ("permissions", lambda: permissions(root)),
+            ("disk", lambda: disk(root)),
+            ("locks", lambda: locks(root)),
             ("secrets", self._values),
             ("audit", self._audit),
             ("apiKeys", self._api_keys),
@@ -95,7 +89,7 @@ class Doctor:
 
     @property
     def data(self) -> Path:
-        return Path(self._settings.store_root) / "data"
+        return data_of(self._settings.store_root)
 
     @property
     def _settings(self) -> Settings:
@@ -146,60 +140,6 @@ class Doctor:
             todo = "Use a key file: a process's environment stays readable."
             return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo)]
         return [Finding("keys", "ok", "The key opens the keyring, and only you can read it.", "", settings.key_file)]
-
-    @property
-    def _is_there(self) -> bool:
-        with suppress(FileNotFoundError):
-            self.data.stat()
-            return True
-        return False
-
-    async def _permissions(self) -> list[Finding]:
-        root = self._settings.store_root
-        if not self._is_there:
-            todo = "Run `oauthbroker init`, or look at `store.root` if there was one."
-            return [Finding("permissions", "failure", "There is no store yet.", todo, root)]
-        found = list(flaws(Path(root)))
-        todo = "Look who did that, then mend owner and mode: docs/operations.md, Permissions."
-        said = [Finding("permissions", "failure", sentence(it.what), todo, shown(it.path)) for it in found[:MOST_NAMED]]
-        if len(found) > MOST_NAMED:
-            said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo))
-        return said or [
-            Finding("permissions", "ok", "Everything below is a plain file of ours that nobody else reads.", "", root)
-        ]
-
-    async def _disk(self) -> list[Finding]:
-        if not self._is_there:
-            return []
-        room = room_at(Path(self._settings.store_root))
-        files = room.files_free if room.files_free is not None else FEW_FILES
-        text = f"{room.bytes_free // MEBIBYTE} MiB" + (
-            f" and {room.files_free} files" if room.files_free is not None else ""
-        )
-        todo = "Make room: without it no renewed token can be kept."
-        if room.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
-            return [Finding("disk", "failure", f"Only {text} are free.", todo)]
-        if room.bytes_free < LITTLE or files < FEW_FILES:
-            return [Finding("disk", "warning", f"Only {text} are free.", todo)]
-        return [Finding("disk", "ok", f"{text} are free.")]
-
-    async def _locks(self) -> list[Finding]:
-        if not self._is_there:
-            return []
-        kind, todo = file_system(self.data), "Use a local disk."
-        if locks_exclude(self.data) is False:
-            return [Finding("locks", "failure", "File locks do not exclude each other here.", todo, kind)]
-        if kind in NETWORK:
-            return [
-                Finding(
-                    "locks",
-                    "warning",
-                    "A network file system: two machines would not see each other's locks.",
-                    todo,
-                    kind,
-                )
-            ]
-        return [Finding("locks", "ok", "File locks work.", "", kind)]
 
     async def _values(self) -> list[Finding]:
         """Every value that the configuration names; the apps that have all of theirs."""
@@ -294,24 +234,3 @@ class Doctor:
     def _facts(self) -> dict[str, AppFacts]:
         known = presets()
         return {name: AppFacts.of(app, known.get(app.provider)) for name, app in self.apps.items()}
-
-
-def sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
-
-
-async def guarded(check: Check, step: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
-    """What the step finds or, where it breaks, why, in words of ours."""
-    try:
-        return await step()
-    except BrokerError as error:
-        why, code = str(error), error.code
-        todo = HINTS.get(code, "")
-    except OSError as error:
-        why, todo = (
-            f"The system says {errno.errorcode.get(error.errno or 0, 'OSError')}.",
-            "Look at that path and its owner.",
-        )
-    except Exception as crash:  # noqa: BLE001  (a crash's own words may quote what was being worked on)
-        why, todo = f"This check broke: {described(crash)}.", "Please report this."
-    return [Finding(check, "failure", why, todo)]

@@ -159,9 +159,8 @@ class Revoke:
 
     async def _may_tell_now(self, app: OAuthApp, grant: Grant) -> bool:
         """Nor while somebody is about to become kin, or to take the grant's place."""
-        if app.revocation.reach != "token" and await self.kin.is_coming(app, grant):
-            return False
-        return await self._stands(grant) and await self._may_tell(app, grant)
+        coming = app.revocation.reach != "token" and await self.kin.is_coming(app, grant)
+        return not coming and await self._stands(grant) and await self._may_tell(app, grant)
 
     async def _tell_of(self, app: OAuthApp, grant: Grant) -> tuple[Told, Grant]:
         """What it knows, and the grant with the tokens that it was told of. `later` too while it is left in peace."""
@@ -284,10 +283,8 @@ def _since(grant: Grant) -> datetime:
 
 def _in_order(ended: Retired | None) -> list[tuple[Hint, Secret]]:
     """Refresh tokens first: they live on."""
-    if ended is None:
-        return []
-    refresh: list[tuple[Hint, Secret]] = [("refresh_token", token) for token in ended.refresh]
-    return refresh + [("access_token", token) for token in ended.access]
+    refresh, access = (ended.refresh, ended.access) if ended is not None else ((), ())
+    return [*(("refresh_token", token) for token in refresh), *(("access_token", token) for token in access)]
 
 
 def _revoked_event(grant: Grant, clock: Clock) -> AgentEvent | None:
