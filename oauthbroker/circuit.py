@@ -131,9 +131,11 @@ class Circuits:
             self._circuits.pop(app, None)
             return ""
         circuit = self._circuits.setdefault(app, _Circuit())
-        circuit.failures += 1
         circuit.grants[grant] = self._clock.monotonic()
-        if own and self._is_met_alone(circuit, error.code):
+        alone = own and self._is_met_alone(circuit, error.code)
+        if not alone or error.code is not Code.PROVIDER_RATE_LIMITED:  # an account's own limit is no failure
+            circuit.failures += 1
+        if alone:
             return "grant" if self.pause_one(app, grant, error) else ""
         pause = self._pause(circuit, error)
         if pause is None:

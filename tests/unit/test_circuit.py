@@ -187,6 +187,15 @@ def test_a_pause_that_was_asked_of_several_grants_in_a_short_time_is_the_apps(
 
 
 @pytest.mark.case("56")
+def test_an_accounts_own_limit_says_nothing_of_the_providers_health(circuits: Circuits, clock: TestClock) -> None:
+    for _ in range(10):
+        circuits.failed("mail", BUSY, "bob", own=True)
+        clock.advance(61)
+    assert "" == circuits.failed("mail", DOWN), "the first of three in a row"
+    assert 0 == circuits.pause("mail", "alice")
+
+
+@pytest.mark.case("56")
 def test_an_app_that_was_asked_to_wait_stays_so_until_a_call_has_worked(circuits: Circuits, clock: TestClock) -> None:
     for grant in ("bob", "alice"):
         circuits.failed("mail", asked_to_wait(600), grant, own=True)
