@@ -30,9 +30,13 @@ def serve_command(
     SIGHUP reads the configuration anew and takes it as a whole or, if anything is wrong with it, goes on with the old
     one. With --json stdout says once where it serves, as soon as it does.
     """
+    from oauthbroker.serving.loop import run_serving
+
     if worker:
-        asyncio.run(_work(config, worker))
-    elif status := asyncio.run(_serve(config, workers, as_json=as_json)):
+        run_serving(_work(config, worker))
+        return
+    serving = _serve(config, workers, as_json=as_json)
+    if status := run_serving(serving) if workers == 1 else asyncio.run(serving):  # a parent only waits
         raise typer.Exit(status)
 
 
