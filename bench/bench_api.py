@@ -1,7 +1,8 @@
-"""`POST /v1/tokens` over loopback, with authentication and audit, against a bare Starlette route in the same run.
+"""`POST /v1/tokens` over loopback, with authentication and audit, beside the least there is, in the same run.
 
-Both stand behind the same server with the same options, one worker, and are asked by a process of its own over
-connections that are kept. The bare route reads JSON, looks something up and answers JSON: the least there is.
+The rows beside it are raw ASGI and a Starlette route, which read JSON, look something up and answer JSON: each behind
+uvicorn as it is fastest (httptools, uvloop). Ours stands behind its own door, as `oauthbroker serve` has it. One
+worker, kept connections, and a process of its own that asks; the rows take turns, because machines are noisy.
 """
 
 from __future__ import annotations
@@ -10,28 +11,35 @@ import argparse
 import asyncio
 import io
 import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bench.bench_token_call import SUBJECT, app, grant
 from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.apps import Bundle
 from oauthbroker.clock import SystemClock
 from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.serving.doors import listen
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.serving.connection import Terms
+from oauthbroker.serving.doors import listen, listen_unix
+from oauthbroker.serving.loop import run_serving
+from oauthbroker.serving.server import served
+from oauthbroker.settings import ApiSocket, Limits, Settings
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.web.access_log import json_log, uvicorn_options
 
@@ -40,86 +48,173 @@ TURN = Turn("planner", "thread", auth=TurnAuth(subjects={"user": SUBJECT}))
 GRANTS = {"mail": {"status": "ready", "accessToken": "t" * 900, "tokenType": "Bearer", "scopes": ["read", "write"]}}
 
 
-async def _bare(request: Request) -> JSONResponse:
+async def _raw(_scope: Scope, receive: Receive, send: Send) -> None:
+    asked = json.loads((await receive())["body"])
+    body = json.dumps(GRANTS[asked["oauthAppRef"].removeprefix("OAuthApp/")]).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _route(request: Request) -> JSONResponse:
     asked = await request.json()
     return JSONResponse(GRANTS[asked["oauthAppRef"].removeprefix("OAuthApp/")])
 
 
-BARE = Starlette(routes=[Route("/v1/tokens", _bare, methods=["POST"])])
+ROUTE = Starlette(routes=[Route("/v1/tokens", _route, methods=["POST"])])
+
+
+@dataclass
+class Row:
+    """One server under `place` (a port or a socket's path), and what was measured of it, round by round."""
+
+    name: str
+    place: str
+    rates: list[float] = field(default_factory=list)
+    p50: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def serving(web: ASGIApp) -> AsyncIterator[int]:
-    with listen("127.0.0.1", 0) as door:
-        server = uvicorn.Server(uvicorn.Config(web, **uvicorn_options(), lifespan="off"))
+async def behind_uvicorn(web: ASGIApp, path: Path | None) -> AsyncIterator[str]:
+    with listen_unix(ApiSocket(str(path))) if path else listen("127.0.0.1", 0) as door:
+        options = {**uvicorn_options(), "http": "httptools"}
+        server = uvicorn.Server(uvicorn.Config(web, **options, lifespan="off"))
         task = asyncio.create_task(server.serve(sockets=[door]))
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         try:
-            yield door.getsockname()[1]
+            yield str(path or door.getsockname()[1])
         finally:
             server.should_exit = True
             await task
 
 
-async def ask(port: int, token: str, until: float, taken: list[float]) -> None:
-    """One connection: ask, read the answer, ask again."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+@asynccontextmanager
+async def behind_our_door(web: ASGIApp, path: Path | None) -> AsyncIterator[str]:
+    with listen_unix(ApiSocket(str(path))) if path else listen("127.0.0.1", 0) as door:
+        async with served(web, door, Terms(json_log(io.StringIO(), SystemClock()))):
+            yield str(path or door.getsockname()[1])
+
+
+class Caller(asyncio.Protocol):
+    """One connection: asks, reads the answer, asks again."""
+
+    def __init__(self, request: bytes, until: float, taken: list[float], done: asyncio.Future[None]) -> None:
+        self._request, self._until, self._taken, self._done = request, until, taken, done
+        self._answer, self._size = b"", 0
+
+    def connection_made(self, transport: asyncio.WriteTransport) -> None:  # type: ignore[override]
+        self._transport = transport
+        self._ask()
+
+    def _ask(self) -> None:
+        self._began = time.perf_counter()
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._answer += data
+        if not self._size and (end := self._answer.find(b"\r\n\r\n")) >= 0:
+            head = self._answer[:end].lower()
+            assert b" 200 " in head[:15], head
+            self._size = end + 4 + int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        if not self._size or len(self._answer) < self._size:
+            return
+        self._answer, self._size, now = b"", 0, time.perf_counter()
+        self._taken.append(now - self._began)
+        if now < self._until:
+            self._ask()
+        else:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio)
+        if not self._done.done():
+            self._done.set_result(None)
+
+
+async def load(place: str, connections: int, seconds: float) -> None:
+    """The child's part; the token comes by stdin."""
+    token, taken, loop = sys.stdin.readline().strip(), list[float](), asyncio.get_running_loop()
     head = f"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1:8420\r\nAuthorization: Bearer {token}\r\n"
     request = f"{head}Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
-    while (began := time.perf_counter()) < until:
-        writer.write(request)
-        answer = (await reader.readuntil(b"\r\n\r\n")).lower()
-        assert b" 200 " in answer[:15], answer
-        await reader.readexactly(int(answer.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
-        taken.append(time.perf_counter() - began)
-    writer.close()
-
-
-async def load(port: int, connections: int, seconds: float) -> None:
-    """The child's part; the token comes by stdin."""
-    token, taken = sys.stdin.readline().strip(), list[float]()
-    began = time.perf_counter()
-    await asyncio.gather(*(ask(port, token, began + seconds, taken) for _ in range(connections)))
+    began, ends = time.perf_counter(), [loop.create_future() for _ in range(connections)]
+    for end in ends:
+        caller = Caller(request, began + seconds, taken, end)
+        if place.isdigit():
+            await loop.create_connection(lambda caller=caller: caller, "127.0.0.1", int(place))  # type: ignore[misc]
+        else:
+            await loop.create_unix_connection(lambda caller=caller: caller, place)  # type: ignore[misc]
+    await asyncio.gather(*ends)
     rate = len(taken) / (time.perf_counter() - began)
-    taken.sort()
-    print(json.dumps({"rate": rate, "p50": taken[len(taken) // 2] * 1e6, "p99": taken[len(taken) * 99 // 100] * 1e6}))
+    print(json.dumps({"rate": rate, "p50": statistics.median(taken) * 1e6, "count": len(taken)}))
 
 
-async def measure(name: str, port: int, token: str, connections: int, seconds: float) -> None:
-    command = [sys.executable, "-m", "bench.bench_api", "--load", str(port), str(connections), str(seconds)]
-    spent = time.process_time()
+async def measure(row: Row, token: str, connections: int, seconds: float) -> None:
+    command = [sys.executable, "-m", "bench.bench_api", "--load", row.place, str(connections), str(seconds)]
     child = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    spent = time.process_time()
     said, _ = await child.communicate(f"{token}\n".encode())
     spent = time.process_time() - spent
     found = json.loads(said)
-    figure = {"name": f"{name}, {connections} connections", "value": round(found["rate"]), "unit": "requests/s"}
-    figure |= {"p50 us": round(found["p50"]), "p99 us": round(found["p99"])}
-    print(json.dumps(figure | {"cpu us a request": round(spent / (found["rate"] * seconds) * 1e6)}), flush=True)
+    row.rates.append(found["rate"])
+    row.p50.append(found["p50"])
+    row.cpu.append(spent / found["count"] * 1e6)
+
+
+def show(rows: list[Row], connections: int, way: str) -> None:
+    """The median of the rounds, and how ours stands to each: requests a second for many, the time of one for one."""
+    ours = rows[-1]
+    for row in rows:
+        figure = {"name": f"{row.name}, {connections} over {way}", "value": round(statistics.median(row.rates))}
+        figure |= {"unit": "requests/s", "p50 us": round(statistics.median(row.p50))}
+        figure |= {"cpu us a request": round(min(row.cpu), 1)}
+        if row is not ours:
+            pairs = zip(ours.rates, row.rates, strict=True)
+            figure["ours to it"] = round(statistics.median(mine / its for mine, its in pairs), 2)
+            figure["our time to its"] = round(statistics.median(ours.p50) / statistics.median(row.p50), 2)
+        print(json.dumps(figure), flush=True)
+
+
+def _nowhere() -> TextIO:
+    """Lines are written all the same, one system call each."""
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 async def main(*, quick: bool) -> None:
-    seconds = 1.0 if quick else 5.0
+    seconds, rounds = (0.7, 3) if quick else (3.0, 5)
     with tempfile.TemporaryDirectory() as folder:
-        clock = SystemClock()
-        store = open_file_store(Path(folder), kinds=KINDS, lease_kinds=LEASES)
+        root, clock = Path(folder), SystemClock()
+        store = open_file_store(root, kinds=KINDS, lease_kinds=LEASES)
         await Repository(store).save_grant(grant(SUBJECT), expect=0)
-        settings = Settings(limits=Limits(requests_per_minute=10**9), store_root=str(Path(folder) / "store"))
-        bundle, log = Bundle(settings, {"mail": app()}), json_log(io.StringIO(), clock)
-        async with open_broker(bundle, env={}, store=store, log=log, background=False) as broker:
-            begun = await broker.turns.begin(TURN)
-            for connections in (1, 16):
-                for name, web in (("a bare Starlette route", BARE), ("POST /v1/tokens", broker.web)):
-                    async with serving(web) as port:
-                        await measure(name, port, begun.token.reveal(), connections, seconds)
+        settings = Settings(limits=Limits(requests_per_minute=10**9), store_root=str(root / "store"))
+        with _nowhere() as stream:
+            log = json_log(stream, clock)
+            bundle = Bundle(settings, {"mail": app()})
+            async with open_broker(bundle, env={}, store=store, log=log, background=False) as broker:
+                token = (await broker.turns.begin(TURN)).token.reveal()
+                for connections, path in ((16, None), (1, root)):
+                    async with AsyncExitStack() as stack:
+                        places = [path and path / f"{number}.socket" for number in range(3)]
+                        rows = [
+                            Row("raw ASGI", await stack.enter_async_context(behind_uvicorn(_raw, places[0]))),
+                            Row("a Starlette route", await stack.enter_async_context(behind_uvicorn(ROUTE, places[1]))),
+                            Row(
+                                "POST /v1/tokens",
+                                await stack.enter_async_context(behind_our_door(broker.web, places[2])),
+                            ),
+                        ]
+                        for _ in range(rounds):
+                            for row in rows:
+                                await measure(row, token, connections, seconds)
+                    show(rows, connections, "a Unix socket" if path else "TCP")
 
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true")
-    arguments.add_argument("--load", nargs=3, metavar=("PORT", "CONNECTIONS", "SECONDS"))
+    arguments.add_argument("--load", nargs=3, metavar=("PLACE", "CONNECTIONS", "SECONDS"))
     given = arguments.parse_args()
     if given.load:
-        asyncio.run(load(int(given.load[0]), int(given.load[1]), float(given.load[2])))
+        run_serving(load(given.load[0], int(given.load[1]), float(given.load[2])))
     else:
-        asyncio.run(main(quick=given.quick))
+        run_serving(main(quick=given.quick))
