@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from oauthbroker.secret import Secret
@@ -32,8 +32,10 @@ ErrorWord = Literal[
 IdTokenAlgorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"
 ]
+Prompt = Literal["login", "select_account"]
 ANYONE: Literal["anyone"] = "anyone"
-# Who brought the code is vouched for before it is redeemed; until then it is parked.
+LOGIN_NAME = "broker:login"  # in metrics, spans and findings; no app can be called so
+# Who brought the code is vouched for before it is redeemed: while it is parked, or by a login before there is one.
 VOUCHING: Mapping[str, Vouching] = {
     "runtimeConfirm": "runtimeConfirm",
     "channelCode": "channelCode",
@@ -244,6 +246,35 @@ class OAuthApp:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerLogin:
+    """The broker's own login, for `brokerLogin`. `app` is our client at a team's OpenID provider, which asks for
+    nothing but an ID token; its `owner.user_identity` says how a subject is read out of one.
+
+    `max_age_seconds`: how long ago somebody may have signed in there; None leaves it to the provider.
+    """
+
+    app: OAuthApp
+    prompt: Prompt | None = None
+    max_age_seconds: int | None = None
+
+    def asking(self, *, again: bool) -> OAuthApp:
+        """The client with what is asked of the provider's page (OpenID Connect Core 1.0 section 3.1.2.1). `again`: the
+        account that it knows by itself was another one, so it has to ask."""
+        params = dict(self.app.habits.authorize_params)
+        if self.max_age_seconds is not None:
+            params["max_age"] = str(self.max_age_seconds)
+        if self.prompt is not None or again:
+            params["prompt"] = self.prompt or "login"
+        return replace(self.app, habits=replace(self.app.habits, authorize_params=params))
+
+    def digest(self) -> str:
+        """Changes when anything changes that a login under way relies on."""
+        rule = self.app.owner.user_identity
+        facts = [self.app.digest(), rule and rule.template, self.prompt, self.max_age_seconds]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
 class ToolAuth:
     """What a Tool declared: one app and, if it narrowed them, its scopes."""
 
@@ -270,3 +301,4 @@ class Bundle:
     apps: Mapping[str, OAuthApp]
     tools: Mapping[str, tuple[ToolAuth, ...]] = field(default_factory=dict)
     connectors: Mapping[str, ConnectorAuth] = field(default_factory=dict)
+    login: BrokerLogin | None = None

@@ -6,25 +6,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from oauthbroker.apps import OAuthApp, Vouching
+from oauthbroker.apps import LOGIN_NAME, BrokerLogin, Bundle, OAuthApp, Vouching
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.callback import Callback
 from oauthbroker.flows.connect import Connect, Departure
+from oauthbroker.flows.login import LoggedIn, Logins
 from oauthbroker.flows.parking import Parking
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import Parked
 from oauthbroker.results import DevicePrompt
 from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
 from oauthbroker.tracing import Span, span
 
-__all__ = ["Arrival", "Consent", "Departure", "Ending", "Invitation", "Step"]
+__all__ = ["Arrival", "Consent", "Departure", "Ending", "Invitation", "LoggedIn", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What a person is told before agreeing."""
+    """What a person is told before agreeing. `login_endpoint`: where the broker's own login is, if that comes first."""
 
     app: OAuthApp
     agent_name: str
@@ -33,6 +33,7 @@ class Invitation:
     expires_at: datetime
     authorization_endpoint: str
     device: DevicePrompt | None = None
+    login_endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is left to do for a browser whose code is parked: to go to `url`, or to be shown `code`. Neither: somebody
-    has vouched for it, and the code is being redeemed."""
+    """What is left to do for a browser whose code is parked, or that has logged in: to go to `url`, or to be shown
+    `code`. Neither: the code is being redeemed."""
 
     app: OAuthApp
     until: datetime
@@ -71,22 +72,29 @@ class Consent:
         apps: Mapping[str, OAuthApp],
         connect: Connect,
         callback: Callback,
+        logins: Logins,
         parking: Parking,
         discovery: Discovery,
         clock: Clock,
-        settings: Callable[[], Settings],
+        bundle: Callable[[], Bundle],
     ) -> None:
         self._apps = apps
         self._connect = connect
         self._callback = callback
+        self._logins = logins
         self._parking = parking
         self._discovery = discovery
         self._clock = clock
-        self._settings = settings
+        self._bundle = bundle
 
     @property
     def apps(self) -> Mapping[str, OAuthApp]:
         return self._apps
+
+    @property
+    def login(self) -> BrokerLogin | None:
+        """The broker's own login, where one is configured by now."""
+        return self._bundle().login
 
     async def invitation(self, ticket: str) -> Invitation:
         """Who asks for what; changes nothing. Raises `stateUnknown` for whatever is not an open request."""
@@ -98,7 +106,15 @@ class Consent:
         else:
             place = (await self._discovery.endpoints(app)).authorization_url
         scopes = await self._connect.scopes_now(app, session)
-        return Invitation(app, session.resume.agent_name, session.subject, scopes, session.expires_at, place, prompt)
+        login = await self.login_endpoint() if app.owner.vouching == "brokerLogin" else ""
+        agent, ends = session.resume.agent_name, session.expires_at
+        return Invitation(app, agent, session.subject, scopes, ends, place, prompt, login)
+
+    async def login_endpoint(self) -> str:
+        """Where people log in for the broker itself; empty where they do not."""
+        if self.login is None:
+            return ""
+        return (await self._discovery.endpoints(self.login.app)).authorization_url
 
     async def ending(self, ticket: str) -> Ending | None:
         """How it ended, for the page of a device code, whose person agrees elsewhere; None while it is open, and for
@@ -120,14 +136,14 @@ class Consent:
         return Ending(app, session.failure or Code.STATE_EXPIRED)
 
     async def depart(self, ticket: str) -> Departure:
-        """Sends this browser off to the provider. Raises `stateUnknown`; `appMisconfigured` where there would be no
-        way on after it has come back."""
+        """Sends this browser off to the provider, or to the broker's own login before that. Raises `stateUnknown`;
+        `appMisconfigured` where there would be no way on after it has come back."""
         session = (await self._connect.look(ticket)).record
         app = self._app(session.app)
         if app.owner.vouching == "runtimeConfirm":
             self._runtime_page(app)
         if app.owner.vouching == "brokerLogin":
-            raise BrokerError(Code.APP_MISCONFIGURED, note="no login of the broker's own")
+            return await self._connect.start(app, ticket, self._login_of(app))
         return await self._connect.start(app, ticket)
 
     async def decline(self, ticket: str) -> OAuthApp:
@@ -144,15 +160,24 @@ class Consent:
             session = await self._callback.receive(app, query, cookie_of)
         return Arrival(session.locator, session.parked is not None)
 
+    async def log_in(self, query: bytes, cookie_of: Callable[[str], str | None]) -> LoggedIn:
+        """The broker's own login sent the browser back; it is the right person, and goes on by `next_step`.
+
+        Raises `subjectMismatch` for anybody else, and what `Logins.receive` raises.
+        """
+        with span(Span.CALLBACK, app=LOGIN_NAME):
+            return await self._logins.receive(query, cookie_of)
+
     async def next_step(self, locator: str, cookie: str | None) -> Step | Ending:
-        """What a browser does that has brought a code back. Changes nothing. Raises `stateUnknown`, also for a
-        browser that is another one."""
+        """What a browser does that has brought a code back, or has logged in. Changes nothing. Raises `stateUnknown`,
+        also for a browser that is another one."""
         session = await self._parking.look(locator, cookie)
         app = self._app(session.app)
         if not session.open:
             return Ending(app, None if session.status == "completed" else session.failure or Code.STATE_EXPIRED)
         if session.parked is None:
-            return Step(app, session.expires_at)
+            way_on = session.login.way_on if session.login is not None else None
+            return Step(app, session.expires_at, "brokerLogin" if way_on is not None else None, url=way_on)
         return self._step(app, session.parked)
 
     def _step(self, app: OAuthApp, parked: Parked) -> Step:
@@ -164,10 +189,16 @@ class Consent:
 
     def _runtime_page(self, app: OAuthApp) -> str:
         """Where the configuration says that people are logged in. Nothing that comes in names a page."""
-        page = app.owner.confirm_url or self._settings().confirm_url
+        page = app.owner.confirm_url or self._bundle().settings.confirm_url
         if not page:
             raise BrokerError(Code.APP_MISCONFIGURED, note="runtimeConfirm without a confirmUrl")
         return page
+
+    def _login_of(self, app: OAuthApp) -> BrokerLogin:
+        """It knows people, so it says nothing about a subject that is a team."""
+        if self.login is None or app.subject_mode == "global":
+            raise BrokerError(Code.APP_MISCONFIGURED, note="no login of the broker's own that could tell the subject")
+        return self.login
 
     def seconds_left(self, until: datetime) -> int:
         """For a cookie's Max-Age."""

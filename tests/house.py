@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.apps import (
+    BrokerLogin,
     Bundle,
     Client,
     Endpoints,
@@ -47,6 +48,7 @@ BASE = "http://127.0.0.1:8420"
 SCOPES = ("read", "write", "admin")
 ALICE, BOB, MALLORY = "idp:user:U234567", "idp:user:U345678", "idp:user:U666666"
 TEAM = "idp:team:T111"
+SUBS = {"alice": "U234567", "bob": "U345678", "mallory": "U666666"}
 
 
 def endpoints_of(idp: IdentityProvider) -> Endpoints:
@@ -127,7 +129,7 @@ def turn(
 
 @dataclass
 class House:
-    """One running broker and the world around it."""
+    """One running broker and the world around it. `corp` is where people log in to the broker itself."""
 
     idp: IdentityProvider
     clock: TestClock
@@ -136,6 +138,7 @@ class House:
     log: io.StringIO
     broker: Broker
     browsers: list[Browser] = field(default_factory=list)
+    corp: IdentityProvider | None = None
 
     @property
     def origin(self) -> str:
@@ -170,15 +173,32 @@ class House:
     async def connect(
         self, result: AuthorizationRequired, account: str = "alice", browser: Browser | None = None, **more: Any
     ) -> Page:
-        """A person opens the link and goes all the way."""
+        """A person opens the link and goes all the way. Where a login comes first, they log in as who they should."""
+        if self.corp is not None:
+            person = browser or self.browser()
+            return await to_the_end(person, await self.way_back(result, person, account, **more))
         return await connect_through(browser or self.browser(), self.idp, result.authorization_url, account, **more)
 
     async def to_provider(self, result: AuthorizationRequired, browser: Browser) -> str:
-        """The person pressed the button; where the page leads: the provider's URL, not visited."""
+        """The person pressed the button, and logged in where that comes first; where the page leads then: the
+        provider's URL, not visited."""
         page = await leave(browser, result.authorization_url)
         assert page.status == 200, page.text
+        if self.corp is not None:
+            page = await to_the_end(browser, await self.logged_in(result, browser))
+            assert page.status == 200, page.text
         assert page.next_url is not None
         return page.next_url
+
+    async def logged_in(self, result: AuthorizationRequired, browser: Browser, account: str = "") -> str:
+        """The person logged in, by default the one that the link is for; the login's callback, not visited."""
+        assert self.corp is not None
+        subject = (await self.session(result)).subject
+        account = account or next(name for name, sub in SUBS.items() if subject.endswith(f":{sub}"))
+        url = browser.page.next_url
+        assert url is not None, browser.page.text
+        assert url.startswith(self.corp.base_url + "/"), url
+        return await self.corp.agree(url, account, browser=browser)
 
     async def way_back(
         self, result: AuthorizationRequired, browser: Browser, account: str = "alice", **more: Any
@@ -237,24 +257,34 @@ async def running(
     limits: Limits | None = None,
     background: bool = True,
     settings: Settings | None = None,
+    login: BrokerLogin | None = None,
+    corp: IdentityProvider | None = None,
 ) -> AsyncIterator[House]:
     clock = clock or TestClock()
     settings = settings or Settings(
         public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=limits or Limits()
     )
-    bundle = Bundle(settings, {app.name: app for app in apps}, tools or {})
+    bundle = Bundle(settings, {app.name: app for app in apps}, tools or {}, login=login)
     store = store or MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
     audit, log = AuditList(), io.StringIO()
     async with open_broker(
         bundle, env={}, clock=clock, store=store, audit=audit, log=json_log(log, clock), background=background
     ) as broker:
         try:
-            yield House(idp, clock, store, audit, log, broker)
+            yield House(idp, clock, store, audit, log, broker, corp=corp)
         finally:
             look = Canaries.active().look
             look(log.getvalue(), "the broker's log")
             look("".join(line_of(entry, at) for at, entry in audit.lines), "the audit")
             look(repr(broker.metrics.to_json()), "the metrics")
+
+
+async def to_the_end(browser: Browser, url: str) -> Page:
+    """Follows an address, and where it redirects to; the last page."""
+    page = await browser.follow(url)
+    while page.location is not None:
+        page = await browser.follow()
+    return page
 
 
 class UnwellStore(MemoryStore):

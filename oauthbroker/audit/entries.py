@@ -49,7 +49,7 @@ class AuthorizationRequested:
 
 @dataclass(frozen=True, slots=True)
 class ConnectStarted:
-    """A browser pressed the button and left for the provider."""
+    """A browser pressed the button and left for the provider, or for the broker's own login before it."""
 
     app: str
     session: str
@@ -57,11 +57,20 @@ class ConnectStarted:
 
 @dataclass(frozen=True, slots=True)
 class OwnerConfirmed:
-    """Somebody vouched for the browser that brought a parked code, which is redeemed next; `how` is the binding."""
+    """Somebody vouched for the browser that brought a code, which is redeemed next; `how` is the binding."""
 
     app: str
     session: str
     how: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRefused:
+    """Nobody came back from the broker's own login as the session's subject; `code` says why. The session stays."""
+
+    app: str
+    session: str
+    code: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +260,7 @@ Entry = (
     | AuthorizationRequested
     | ConnectStarted
     | OwnerConfirmed
+    | LoginRefused
     | RequestWithdrawn
     | Connected
     | ConnectFailed

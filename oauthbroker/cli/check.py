@@ -20,7 +20,7 @@ from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import AsJson
 from oauthbroker.cli.text import counted
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load
-from oauthbroker.config.loading import AppDraft
+from oauthbroker.config.loading import AppDraft, LoginDraft
 from oauthbroker.config.problems import Problems
 
 REFUSED = 2
@@ -76,6 +76,8 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: 
     console = Console(highlight=False, markup=False, emoji=False)
     for draft in loaded.apps.values():
         console.print(_describe(draft), soft_wrap=True)
+    if loaded.login is not None:
+        console.print(_describe_login(loaded.login), soft_wrap=True)
     if loaded.tools:
         console.print(_tools_table(loaded))
     needed = sorted({source.described for source in loaded.sources} - {""})
@@ -92,6 +94,15 @@ def _describe(draft: AppDraft) -> Text:
     arrival = ("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow)
     facts = [("account", _account(app)), arrival, ("scopes", " ".join(app.scopes) or "none"), *_notices(draft)]
     for name, value in facts:
+        lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
+    return lines
+
+
+def _describe_login(login: LoginDraft) -> Text:
+    """The broker's own login: what to register at the identity provider, and how subjects are read."""
+    app = login.draft.app
+    lines = Text("login", style="bold").append("  of the broker's own\n", style="not bold")
+    for name, value in (("account", _account(app)), ("redirect URI", app.redirect.uri)):
         lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
     return lines
 
@@ -132,6 +143,7 @@ def _as_json(loaded: Loaded | None, problems: list[Problem], warnings: list[Prob
     }
     if loaded is not None:
         answer["apps"] = [_app_json(draft) for draft in loaded.apps.values()]
+        answer["login"] = _login_json(loaded.login)
         answer["callers"] = _callers_json(loaded)
         answer["needs"] = sorted({source.described for source in loaded.sources} - {""})
         answer["weaken"] = sorted(loaded.settings.weaken)
@@ -154,6 +166,13 @@ def _app_json(draft: AppDraft) -> dict[str, Any]:
         "unverified": list(draft.doubts),
         "unusualFlow": draft.unusual_flow,
     }
+
+
+def _login_json(login: LoginDraft | None) -> dict[str, Any] | None:
+    if login is None:
+        return None
+    rule = login.draft.app.owner.user_identity
+    return {"redirectUri": login.draft.app.redirect.uri, "subject": rule.template if rule else None}
 
 
 def _callers_json(loaded: Loaded) -> Iterable[dict[str, Any]]:

@@ -51,6 +51,7 @@ class Doctor:
     seen: Inspection | None = None
     grants: list[GrantState] = field(default_factory=list)
     apps: dict[str, OAuthApp] = field(default_factory=dict)
+    login: OAuthApp | None = None
     forecast: Forecast = field(default_factory=lambda: Forecast((), {}))
 
     async def here(self) -> list[Finding]:
@@ -78,7 +79,8 @@ class Doctor:
         if self.settings is None:
             return []
         async with probing(self.settings, self.clock) as probe:
-            found = await guarded("providers", lambda: probe.providers(self.apps.values()))
+            asked = [*self.apps.values(), *([self.login] if self.login is not None else [])]
+            found = await guarded("providers", lambda: probe.providers(asked))
             clock = findings.of_clock(probe.skews)
             public = await guarded("address", lambda: probe.address(self._settings.public_base_url))
             return [*found, clock, *public]
@@ -155,6 +157,11 @@ class Doctor:
             except ConfigRefused as refused:
                 found += [self._missing(name, problem.what, problem.todo) for problem in refused.problems]
             doubts += self._doubts(name)
+        if self.loaded.login is not None:
+            self.login, lacking = self.loaded.login.draft.app, Problems()
+            for source in (self.loaded.login.draft.client_id, *self.loaded.login.draft.client_secrets):
+                source.read(self.env, secrets, lacking)
+            found += [self._missing("login", problem.what, problem.todo) for problem in lacking.found]
         for name, connector in self.loaded.connectors.items():
             lacking = Problems()
             if connector.token is not None:

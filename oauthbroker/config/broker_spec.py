@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from oauthbroker.apps import Prompt
+from oauthbroker.config.client_spec import ClientSpec
 from oauthbroker.config.fields import Strict, Text, Texts
 
 
@@ -82,6 +84,26 @@ class AuditSpec(Strict):
     max_bytes: Annotated[int, Field(ge=65_536, le=1_099_511_627_776)] | None = None
 
 
+class LoginEndpointsSpec(Strict):
+    """As an app's, and no more of them than a login needs."""
+
+    issuer: Text | None = None
+    authorization_url: Text | None = None
+    token_url: Text | None = None
+    jwks_url: Text | None = None
+
+
+class LoginSpec(Strict):
+    """Our client at a team's OpenID provider, for apps with `binding: brokerLogin`."""
+
+    client: ClientSpec | None = None
+    endpoints: LoginEndpointsSpec | None = None
+    scopes: Texts | None = None
+    subject: Text | None = None
+    prompt: Prompt | None = None
+    max_age_seconds: Annotated[int, Field(ge=60, le=2_592_000)] | None = None
+
+
 class BrokerSpec(Strict):
     public_base_url: Text | None = None
     listen: ListenSpec | None = None
@@ -97,5 +119,6 @@ class BrokerSpec(Strict):
     trusted_proxies: Texts | None = None
     provider_networks: Texts | None = None
     confirm_url: Text | None = None
+    login: LoginSpec | None = None
     admin: AdminSpec | None = None
     audit: AuditSpec | None = None

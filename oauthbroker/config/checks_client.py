@@ -8,8 +8,8 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker.config import urls
+from oauthbroker.config.client_spec import ClientSpec
 from oauthbroker.config.merge import Merged, params_in, provider_options
-from oauthbroker.config.resources import ClientSpec
 from oauthbroker.config.shape import nearest
 from oauthbroker.providers import presets
 from oauthbroker.reach import Reach
@@ -37,6 +37,7 @@ OWN_PATHS: Final = frozenset(
         "device",
         "healthz",
         "livez",
+        "login",
         "metrics",
         "readyz",
         "static",

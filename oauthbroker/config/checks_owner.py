@@ -13,7 +13,6 @@ from oauthbroker.errors import Code
 from oauthbroker.settings import Settings
 from oauthbroker.turn import SubjectMode
 
-BINDINGS: Final = frozenset({"providerIdentity", "runtimeConfirm", "channelCode", "localOperator"})
 _CLAIM = re.compile(r"\*?[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}|https://[A-Za-z0-9._~/-]{1,200}")
 _LITERAL = re.compile(r"[A-Za-z0-9._:@/+-]*")
 _ACCOUNT = re.compile(r"[^\x00-\x20\x7f]{1,1024}")
@@ -24,7 +23,8 @@ _ANSWERS: Final[dict[IdentitySource, str]] = {
 }
 
 
-def check_binding(app: Merged, settings: Settings) -> None:
+def check_binding(app: Merged, settings: Settings, *, login: bool) -> None:
+    """`login`: the Broker has a login of its own."""
     if app.spec.flow == "clientCredentials":
         return
     if app.binding == "localOperator" and not is_local(settings):
@@ -32,16 +32,26 @@ def check_binding(app: Merged, settings: Settings) -> None:
         app.written.refuse(
             ("owner", "binding"), what, "listen on 127.0.0.1 with a loopback publicBaseUrl, or remove it"
         )
-    if app.binding not in BINDINGS:
-        app.written.refuse(
-            ("owner", "binding"), "this binding is not available", "write runtimeConfirm, or another one"
-        )
+    if app.binding == "brokerLogin":
+        _check_broker_login(app, login=login)
     _check_confirm_url(app, settings)
     if app.redirect.link == "direct" and not (
         app.binding == "localOperator" or (app.binding == "providerIdentity" and app.mode == "user")
     ):
         what = "a direct link gives up the browser check, which this app relies on"
         app.written.refuse(("redirect", "link"), what, "write link: connect")
+
+
+def _check_broker_login(app: Merged, *, login: bool) -> None:
+    """A login knows one person, and nobody's team."""
+    path = ("owner", "binding")
+    if app.mode == "global":
+        what = "brokerLogin knows people, and a global subject is none"
+        todo = "write providerIdentity: identity.global and authorizers say who may connect it for everybody"
+        app.written.refuse(path, what, todo)
+    elif not login:
+        what = "brokerLogin, and the Broker has no login"
+        app.written.refuse(path, what, "write login: in the Broker, or binding: runtimeConfirm")
 
 
 def _check_confirm_url(app: Merged, settings: Settings) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, ToolAuth
+from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, Prompt, ToolAuth
 from oauthbroker.config import urls
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.checks_client import (
@@ -22,11 +22,13 @@ from oauthbroker.config.checks_client import (
 from oauthbroker.config.checks_flow import check_flow, check_pushing
 from oauthbroker.config.checks_owner import check_binding, check_identity
 from oauthbroker.config.checks_tools import SECRET_ADVICE, ConnectorDraft, connector_draft, tool_auths
+from oauthbroker.config.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.doubts import doubts, is_unusual
 from oauthbroker.config.files import read_bundle
+from oauthbroker.config.login import check_login, login_of
 from oauthbroker.config.merge import Merged, merge
 from oauthbroker.config.problems import Keys, Place, Problems
-from oauthbroker.config.resources import ClientSpec, OAuthAppSpec, ValueSource
+from oauthbroker.config.resources import OAuthAppSpec
 from oauthbroker.config.settings import check_broker, settings_of
 from oauthbroker.config.shape import Written, written
 from oauthbroker.config.values import SecretKey, Source, source_of
@@ -50,6 +52,15 @@ class AppDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginDraft:
+    """The broker's own login, complete but for its client's values."""
+
+    draft: AppDraft
+    prompt: Prompt | None = None
+    max_age_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """A bundle without a flaw of its own. What it needs from outside is read by `resolve`."""
 
@@ -58,11 +69,12 @@ class Loaded:
     apps: Mapping[str, AppDraft]
     tools: Mapping[str, tuple[ToolAuth, ...]]
     connectors: Mapping[str, ConnectorDraft]
+    login: LoginDraft | None = None
 
     @property
     def sources(self) -> tuple[Source, ...]:
         """Everything that has to be read: clients' ids and secrets, connectors' tokens."""
-        drafts = self.apps.values()
+        drafts = [*self.apps.values(), *([self.login.draft] if self.login is not None else [])]
         found = [it for draft in drafts for it in (draft.client_id, *draft.client_secrets)]
         return tuple(it for it in (*found, *(draft.token for draft in self.connectors.values())) if it)
 
@@ -91,6 +103,7 @@ def load(path: Path | str) -> Loaded:
     settings = settings_of(broker, bundle)
     if broker is not None:
         check_broker(broker, settings)
+    login = _login(broker, settings)
     drafts = _apps(_of(resources, "OAuthApp"), broker, settings)
     apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
     tools = {name: (auth,) for tool in _of(resources, "Tool") for name, auth in tool_auths(tool, apps)}
@@ -103,7 +116,7 @@ def load(path: Path | str) -> Loaded:
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
     keys_place = broker.place("keys", "file") if broker else Place(str(bundle))
-    return Loaded(settings, keys_place, drafts, tools, connectors)
+    return Loaded(settings, keys_place, drafts, tools, connectors, login)
 
 
 def load_settings(path: Path | str) -> Settings:
@@ -148,8 +161,8 @@ def _check_names(documents: list[Document], problems: Problems) -> None:
 def _apps(
     apps: list[Written[OAuthAppSpec]], broker: Written[BrokerSpec] | None, settings: Settings
 ) -> dict[str, AppDraft]:
-    plain_http = broker is not None and "plainHttpProvider" in settings.weaken
-    reach = Reach(tuple(filter(urls.is_network, settings.provider_networks)), loopback=plain_http)
+    plain_http, reach = _reach(broker, settings)
+    has_login = broker is not None and broker.spec.login is not None
     plain_secrets = broker is not None and broker.spec.allow_plain_secrets is not None
     merged = [merge(app, settings.public_base_url) for app in apps]
     for app in merged:
@@ -162,11 +175,29 @@ def _apps(
         check_redirect(app, public_base_url=settings.public_base_url)
         check_pushing(app)
         check_options(app)
-        check_binding(app, settings)
+        check_binding(app, settings, login=has_login)
         check_identity(app)
     _check_callbacks(merged)
     drafts = [(app, _draft(app, plain_secrets=plain_secrets)) for app in merged]
     return {app.written.name: draft for app, draft in drafts if draft is not None}
+
+
+def _reach(broker: Written[BrokerSpec] | None, settings: Settings) -> tuple[bool, Reach]:
+    """Whether http is good enough for a provider on this machine, and where providers may be."""
+    plain_http = broker is not None and "plainHttpProvider" in settings.weaken
+    return plain_http, Reach(tuple(filter(urls.is_network, settings.provider_networks)), loopback=plain_http)
+
+
+def _login(broker: Written[BrokerSpec] | None, settings: Settings) -> LoginDraft | None:
+    app = login_of(broker, settings.public_base_url)
+    if broker is None or broker.spec.login is None or app is None:
+        return None
+    plain_http, reach = _reach(broker, settings)
+    check_login(app, plain_http=plain_http, reach=reach)
+    draft = _draft(app, plain_secrets=broker.spec.allow_plain_secrets is not None)
+    if draft is None:
+        return None
+    return LoginDraft(draft, broker.spec.login.prompt, broker.spec.login.max_age_seconds)
 
 
 def _check_callbacks(apps: list[Merged]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from oauthbroker.apps import Bundle, ConnectorAuth, OAuthApp
+from oauthbroker.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
 from oauthbroker.client_key import signing_key
-from oauthbroker.config.loading import AppDraft, Loaded
+from oauthbroker.config.loading import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.settings import KEY_FILE_ENV, key_under_store, with_key_file
 from oauthbroker.config.values import SecretKey, Source
@@ -34,12 +34,19 @@ def resolve(
     for name, draft in loaded.connectors.items() if only is None else ():
         token = draft.token.read(env, secrets, problems) if draft.token else None
         connectors[name] = ConnectorAuth(draft.auth, token)
+    login = _login(loaded.login, env, secrets, problems) if loaded.login is not None and only is None else None
     key_file = with_key_file(loaded.settings, env)
     if key_under_store(key_file, loaded.settings.store_root):
         todo = f"let {KEY_FILE_ENV} or keys.file name a file outside store.root"
         problems.add(loaded.keys_place, "", "the key would lie in the store that it opens", todo)
     problems.raise_if_any()
-    return Bundle(dataclasses.replace(loaded.settings, key_file=key_file), apps, loaded.tools, connectors)
+    return Bundle(dataclasses.replace(loaded.settings, key_file=key_file), apps, loaded.tools, connectors, login)
+
+
+def _login(
+    login: LoginDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems
+) -> BrokerLogin:
+    return BrokerLogin(_app(login.draft, env, secrets, problems), login.prompt, login.max_age_seconds)
 
 
 def _app(draft: AppDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems) -> OAuthApp:

@@ -13,31 +13,13 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.apps import ANYONE, AssertionType, AuthMethod, Binding, Flow, IdentitySource, Link, Pushing
+from oauthbroker.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.config.broker_spec import BrokerSpec
+from oauthbroker.config.client_spec import ClientSpec, EndpointsSpec, ValueSource, no_bare_secret
 from oauthbroker.config.fields import Ref, Strict, Text, Texts, Tolerant
 from oauthbroker.config.problems import Keys
 from oauthbroker.providers.quirks import Quirks
-from oauthbroker.secret import Secret
 from oauthbroker.turn import SubjectMode
-
-
-def _secret(value: Any) -> Secret:
-    if not isinstance(value, str):
-        raise PydanticCustomError("string_type", "not text")
-    return Secret(value)
-
-
-def _source(value: Any) -> Any:
-    if not isinstance(value, str | dict):
-        raise PydanticCustomError("string_type", "not text")
-    return {"value": value} if isinstance(value, str) else value
-
-
-def _no_bare_secret(value: Any) -> Any:
-    if isinstance(value, str):
-        raise PydanticCustomError("bare_secret", "a secret as plain text")
-    return value
 
 
 def _authorizers(value: Any) -> Any:
@@ -48,48 +30,6 @@ def _authorizers(value: Any) -> Any:
 
 def _one_or_many(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
-
-
-class SecretRef(Strict):
-    ref: Ref | None = None
-    key: Text | None = None
-
-
-class ValueFrom(Strict):
-    env: Text | None = None
-    secret_ref: SecretRef | None = None
-
-
-class ValueSource(Strict):
-    """Exactly one of the two. A plain value is wrapped at once, so that no model can print it."""
-
-    value: Annotated[Secret | None, BeforeValidator(_secret)] = None
-    value_from: ValueFrom | None = None
-
-
-_SecretSource = Annotated[ValueSource, BeforeValidator(_no_bare_secret)]
-
-
-class ClientSpec(Strict):
-    """`clientSecret`, or several in the order in which they are tried."""
-
-    client_id: Annotated[ValueSource | None, BeforeValidator(_source)] = None
-    client_secret: Annotated[ValueSource | None, BeforeValidator(_no_bare_secret)] = None
-    client_secrets: Annotated[list[_SecretSource], Field(max_length=5)] | None = None
-    auth_method: AuthMethod | None = None
-    assertion_type: AssertionType | None = None
-
-
-class EndpointsSpec(Strict):
-    authorization_url: Text | None = None
-    token_url: Text | None = None
-    revoke_url: Text | None = None
-    user_info_url: Text | None = None
-    issuer: Text | None = None
-    device_authorization_url: Text | None = None
-    jwks_url: Text | None = None
-    refresh_url: Text | None = None
-    pushed_authorization_url: Text | None = None
 
 
 class RedirectSpec(Strict):
@@ -169,7 +109,7 @@ class ConnectorAuthSpec(Strict):
 
     oauth_app_ref: Ref | None = None
     scopes: Texts | None = None
-    static_token: Annotated[ValueSource | None, BeforeValidator(_no_bare_secret)] = None
+    static_token: Annotated[ValueSource | None, BeforeValidator(no_bare_secret)] = None
 
 
 class ConnectorSpec(Tolerant):

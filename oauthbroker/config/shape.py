@@ -46,7 +46,8 @@ _WORDS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written(Generic[S]):
-    """One resource as written. `refused` are the paths that were left out, so that nobody calls them missing."""
+    """One resource as written, or the part of one that stands below `base`. `refused` are the paths that were left out,
+    so that nobody calls them missing."""
 
     kind: str
     name: str
@@ -54,10 +55,11 @@ class Written(Generic[S]):
     document: Document
     problems: Problems = field(repr=False)
     refused: frozenset[Keys] = frozenset()
+    base: Keys = ("spec",)
 
     def whole(self, *path: str | int) -> bool:
         """Nothing at, above or below the path (within `spec`) was left out for its shape."""
-        full = ("spec", *path)
+        full = (*self.base, *path)
         return not any(full[: len(gone)] == gone or gone[: len(full)] == full for gone in self.refused)
 
     def refuse(
@@ -71,7 +73,7 @@ class Written(Generic[S]):
         astray: bool = False,
     ) -> None:
         """Reports a problem at a path within `spec`: at its value, or at its `key`, perhaps a value gone `astray`."""
-        full = ("spec", *path)
+        full = (*self.base, *path)
         at = self.document.key_at if key else self.document.value_at
         self.problems.add(at(full), dotted((*full[:-1], "?") if astray else full), what, todo, code)
 
@@ -80,8 +82,12 @@ class Written(Generic[S]):
         if self.whole(*path):
             self.refuse(path, "missing", todo)
 
+    def path(self, *path: str | int) -> str:
+        """The path as people write it."""
+        return dotted((*self.base, *path))
+
     def place(self, *path: str | int) -> Place:
-        return self.document.value_at(("spec", *path))
+        return self.document.value_at((*self.base, *path))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

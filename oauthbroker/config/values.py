@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from oauthbroker.config.problems import Keys, Place, Problems, dotted
-from oauthbroker.config.resources import SecretRef, ValueFrom, ValueSource
+from oauthbroker.config.client_spec import SecretRef, ValueFrom, ValueSource
+from oauthbroker.config.problems import Keys, Place, Problems
 from oauthbroker.config.shape import Written
 from oauthbroker.secret import Secret
 
@@ -80,7 +80,7 @@ def source_of(
 
     `plain_todo` refuses a plain value and says what to write instead; empty, a plain value is fine.
     """
-    place, dots = resource.place(*path), dotted(("spec", *path))
+    place, dots = resource.place(*path), resource.path(*path)
     if not resource.whole(*path):
         return None
     if (value.value is None) == (value.value_from is None):

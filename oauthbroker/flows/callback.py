@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.apps import BrokerLogin, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.exchange import Exchange
@@ -38,6 +38,7 @@ class Callback:
     finish: Finish
     exchange: Exchange
     ended: Callable[[str], None]
+    login: Callable[[], BrokerLogin | None]
     clock: Clock
 
     async def receive(self, app: OAuthApp, query: bytes, cookie_of: CookieJar) -> AuthSession:
@@ -56,6 +57,8 @@ class Callback:
             refused = error
         else:
             assert held is not None  # noqa: S101  (validate_callback refuses None)
+            if app.owner.vouching == "brokerLogin":
+                return await self.exchange.see_through(self.exchange.redeem(app, held, valid, "brokerLogin"))
             if app.owner.vouching is not None:
                 return await self.exchange.see_through(self._park(app, held, valid))
             return await self.exchange.see_through(self.exchange.redeem(app, held, valid))
@@ -93,7 +96,16 @@ class Callback:
         )
         if held is not None and held.record.config_digest != app.digest():
             raise BrokerError(Code.STATE_EXPIRED, note="the app's configuration changed meanwhile")
+        if held is not None and app.owner.vouching == "brokerLogin" and not self._knows_who(held.record):
+            raise BrokerError(Code.OWNER_BINDING_FAILED, note="nobody has logged in for it")
         return valid
+
+    def _knows_who(self, session: AuthSession) -> bool:
+        """Whether the subject itself has logged in, in the browser whose attempt this is: there is none before."""
+        login = self.login()
+        if login is None or session.login is None:
+            return False
+        return session.login.counts(login.digest(), self.clock.now())
 
     async def _end_refused(self, held: Held[AuthSession], code: Code, params: CallbackParams) -> None:
         """What a refused callback does to the session it named; one that is not its own does nothing."""

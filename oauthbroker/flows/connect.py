@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
-from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.apps import BrokerLogin, OAuthApp
 from oauthbroker.audit import AuditWriter, ConnectStarted, RequestWithdrawn
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
-from oauthbroker.protocol.asker import Asker
-from oauthbroker.protocol.authorize import authorization_url, new_attempt
+from oauthbroker.protocol.authorize import new_attempt
 from oauthbroker.protocol.callback import LOCATOR_LENGTH
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.par import par_request, par_response, pushed_url
+from oauthbroker.protocol.way_out import WayOut
 from oauthbroker.quota import OpenSessions
-from oauthbroker.records import AuthSession
+from oauthbroker.records import Attempt, AuthSession, Login
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.scope import union_in_app_order
 from oauthbroker.secret import Secret
@@ -39,7 +37,7 @@ class Connect:
     """What one link can do: be looked at, be followed, be declined, be withdrawn."""
 
     repository: Repository
-    asker: Asker
+    way_out: WayOut
     discovery: Discovery
     finish: Finish
     quota: OpenSessions
@@ -83,8 +81,9 @@ class Connect:
             return session.scopes
         return union_in_app_order(app, held.record.scopes, session.scopes)
 
-    async def start(self, app: OAuthApp, ticket: str) -> Departure:
+    async def start(self, app: OAuthApp, ticket: str, login: BrokerLogin | None = None) -> Departure:
         """The person pressed the button: new state, verifier, nonce and cookie in one write; the last browser wins.
+        With a `login` the browser goes there first, and nothing that another one took to the provider is good any more.
 
         Raises `stateUnknown`, also for a link that was pressed too often, and what discovery and pushing the request
         raise, before the attempt is written: the same link may be tried again, and a browser that is already on its
@@ -97,15 +96,36 @@ class Connect:
             cookie = Secret(random_text(self.clock, 256))
             attempt = new_attempt(self.clock, held.record.locator, cookie=cookie)
             try:
-                held = await self._counted(app, held)
-                session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
-                url = await self._way_out(app, session)
-                await self.repository.save_session(session, expect=held.generation)
+                if login is None:
+                    session, url = await self._to_provider(app, held, attempt)
+                else:
+                    session, url = await self._to_login(app, held, attempt, login)
             except Conflict:
                 continue
             self.audit.write(ConnectStarted(app.name, session.id), self.clock.now())
             return Departure(url, cookie, session)
         raise BrokerError(Code.STORE_LOCKED)
+
+    async def _to_provider(
+        self, app: OAuthApp, held: Held[AuthSession], attempt: Attempt
+    ) -> tuple[AuthSession, Secret]:
+        held = await self._counted(app, held)
+        session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
+        url = await self.way_out.now(app, attempt, session.scopes)
+        await self.repository.save_session(session, expect=held.generation)
+        return session, url
+
+    async def _to_login(
+        self, app: OAuthApp, held: Held[AuthSession], attempt: Attempt, login: BrokerLogin
+    ) -> tuple[AuthSession, Secret]:
+        before = held.record.login
+        client = login.asking(again=before is not None and before.wrong)
+        held = await self._counted(client, held)
+        scopes = await self.scopes_now(app, held.record)
+        session = held.record.logging_in(Login(attempt, login.digest()), scopes)
+        url = await self.way_out.now(client, attempt, client.scopes)
+        await self.repository.save_session(session, expect=held.generation)
+        return session, url
 
     async def _check_startable(self, app: OAuthApp, held: Held[AuthSession]) -> None:
         if held.record.device is not None:
@@ -119,7 +139,7 @@ class Connect:
     async def _counted(self, app: OAuthApp, held: Held[AuthSession]) -> Held[AuthSession]:
         """One press more. It is written before it costs the provider a request, else along with the attempt."""
         session = held.record.pressed()
-        if not self._pushes(app, await self.discovery.endpoints(app)):
+        if not await self.way_out.pushes(app):
             return replace(held, record=session)
         return await self.repository.save_session(session, expect=held.generation)
 
@@ -129,28 +149,7 @@ class Connect:
         Raises `appMisconfigured` where the provider takes only what was pushed: that would be dead before somebody
         follows a link that lies about.
         """
-        if await self.discovery.push_required(app):
-            raise BrokerError(Code.APP_MISCONFIGURED, note="a direct link to a provider that requires pushed requests")
-        return Secret(authorization_url(app, await self.discovery.endpoints(app), **_asked(session)))
-
-    async def _way_out(self, app: OAuthApp, session: AuthSession) -> Secret:
-        """Where the browser goes right now: with all that is asked in the URL, or with the number of a request that
-        was pushed (RFC 9126) where the provider takes those and the app does not say `never`.
-
-        Raises `providerUnreachable`, `providerRateLimited`, `appMisconfigured`.
-        """
-        endpoints, asked = await self.discovery.endpoints(app), _asked(session)
-        if self._pushes(app, endpoints):
-            answer = await self.asker.ask(
-                app, lambda known: par_request(known, endpoints, **asked, clock=self.clock), kind="push"
-            )
-            return Secret(pushed_url(app, endpoints, par_response(answer)))
-        if app.pushed_authorization != "never" and await self.discovery.push_required(app):
-            raise BrokerError(Code.APP_MISCONFIGURED, note="requests must be pushed, and there is nowhere to")
-        return Secret(authorization_url(app, endpoints, **asked))
-
-    def _pushes(self, app: OAuthApp, endpoints: Endpoints) -> bool:
-        return app.pushed_authorization != "never" and bool(endpoints.pushed_authorization_url)
+        return await self.way_out.lasting(app, session.attempt, session.scopes)
 
     async def decline(self, ticket: str) -> AuthSession:
         """The person said no on our own page. Raises `stateUnknown`."""
@@ -173,17 +172,3 @@ class Connect:
                 self.quota.ended(locator)
                 return True
         raise BrokerError(Code.STORE_LOCKED)
-
-
-class _Asked(TypedDict):
-    """What an authorization request is built from, however it travels."""
-
-    state: Secret
-    code_challenge: str
-    nonce: Secret | None
-    scopes: tuple[str, ...]
-
-
-def _asked(session: AuthSession) -> _Asked:
-    attempt = session.attempt
-    return _Asked(state=attempt.state, code_challenge=attempt.challenge, nonce=attempt.nonce, scopes=session.scopes)

@@ -37,12 +37,14 @@ class Parking:
     clock: Clock
 
     async def look(self, locator: str, cookie: str | None) -> AuthSession:
-        """The session whose code this very browser brought back, parked or over by now. Raises `stateUnknown`."""
+        """The session whose code this very browser brought back, parked or over by now, or in which somebody has logged
+        in with it. Raises `stateUnknown`."""
         held = await self.repository.session(locator)
         if held is None or not cookie_fits(held.record, cookie):
             raise BrokerError(Code.STATE_UNKNOWN)
         session = held.record
-        if session.open and session.claim is None and (session.parked is None or self._is_late(session)):
+        has_next = session.parked is not None or (session.login is not None and session.login.way_on is not None)
+        if session.open and session.claim is None and (not has_next or self._is_late(session)):
             raise BrokerError(Code.STATE_UNKNOWN)
         return session
 

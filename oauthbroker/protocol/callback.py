@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.records import AuthSession
+from oauthbroker.records import Attempt, AuthSession
 from oauthbroker.secret import Secret
 
 LOCATOR_LENGTH = 22
@@ -36,8 +36,8 @@ class CallbackParams:
 
 @dataclass(frozen=True, slots=True)
 class ValidCallback:
-    """A code that belongs to this session, this app and this browser. Only `validate_callback` makes one, and
-    `unparked` out of one that it passed."""
+    """A code that belongs to this session, this app and this browser. Only `check_response` makes one, at the end
+    of every check of a callback, and `unparked` out of one that passed them."""
 
     code: Secret
 
@@ -92,12 +92,18 @@ def validate_callback(
         raise BrokerError(Code.STATE_EXPIRED)
     if (needs_cookie(session) or app.owner.vouching is not None) and not cookie_fits(session, cookie):  # (6)
         raise BrokerError(Code.OWNER_BINDING_FAILED)
-    if params.issuer is None:  # (7)
-        if issuer_promised:
+    return check_response(params, issuer, promised=issuer_promised)  # (7) (8)
+
+
+def check_response(params: CallbackParams, issuer: str, *, promised: bool) -> ValidCallback:
+    """What is left to judge of a response whose session and browser are known: who it is from (RFC 9207 section 2.4),
+    and whether the person agreed. Raises issuerMismatch, providerDenied."""
+    if params.issuer is None:
+        if promised:
             raise BrokerError(Code.ISSUER_MISMATCH)
     elif not issuer or params.issuer != issuer:
         raise BrokerError(Code.ISSUER_MISMATCH)
-    if params.code is None:  # (8)
+    if params.code is None:
         raise BrokerError(Code.PROVIDER_DENIED)
     return ValidCallback(params.code)
 
@@ -117,9 +123,14 @@ def needs_cookie(session: AuthSession) -> bool:
 
 def cookie_fits(session: AuthSession, cookie: str | None) -> bool:
     """Whether this browser is the one that pressed the button; only the cookie's hash is kept."""
-    if cookie is None or session.attempt.cookie is None:
+    return attempt_cookie_fits(session.attempt, cookie)
+
+
+def attempt_cookie_fits(attempt: Attempt, cookie: str | None) -> bool:
+    """Whether this browser is the one that took this attempt along."""
+    if cookie is None or attempt.cookie is None:
         return False
-    return Secret(session.attempt.cookie).matches(cookie_hash(cookie))
+    return Secret(attempt.cookie).matches(cookie_hash(cookie))
 
 
 def cookie_hash(cookie: str) -> str:

@@ -110,6 +110,14 @@ class OwnerReader:
             refused = BrokerError(Code.SUBJECT_MISMATCH, note=f"the ID token's {refused.note}")
         raise refused.with_traceback(None)
 
+    async def claims(self, app: OAuthApp, tokens: TokenResponse, nonce: Secret, sent_at: datetime) -> VerifiedClaims:
+        """What a login's answer says in its ID token. Raises `idTokenInvalid`, `subjectUnverifiable` for an answer
+        without one, and what fetching the keys raises."""
+        claims = await self._verified(app, tokens, nonce, sent_at)
+        if claims is None:
+            raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="no ID token came back")
+        return claims
+
     async def _verified(
         self, app: OAuthApp, tokens: TokenResponse, nonce: Secret | None, sent_at: datetime | None
     ) -> VerifiedClaims | None:

@@ -3,13 +3,15 @@
 A record's plaintext form reveals its secrets; it exists only between the record and the store's seal.
 """
 
+from oauthbroker.records.attempt import Attempt
 from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent, EventType
 from oauthbroker.records.grant import Grant, Token, grant_id
+from oauthbroker.records.login import Login
 from oauthbroker.records.parked import Parked
 from oauthbroker.records.renewal import Intent, Renewal
 from oauthbroker.records.retired import Retired
-from oauthbroker.records.session import Attempt, AuthSession, Claim, ClaimedSession, SessionStatus
+from oauthbroker.records.session import AuthSession, Claim, ClaimedSession, SessionStatus
 
 __all__ = [
     "AgentEvent",
@@ -21,6 +23,7 @@ __all__ = [
     "EventType",
     "Grant",
     "Intent",
+    "Login",
     "Parked",
     "Renewal",
     "Retired",

@@ -18,9 +18,11 @@ from oauthbroker.apps import Link
 from oauthbroker.clock import from_iso, to_iso
 from oauthbroker.errors import Code
 from oauthbroker.records import codec
+from oauthbroker.records.attempt import Attempt
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
 from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent
+from oauthbroker.records.login import Login
 from oauthbroker.records.parked import Parked
 from oauthbroker.results import Reason
 from oauthbroker.secret import Secret
@@ -28,29 +30,6 @@ from oauthbroker.turn import ResumeTarget, SubjectMode
 
 SessionStatus = Literal["pending", "completed", "failed", "expired"]
 MAX_PRESSES = 20  # of a link's button: a person in trouble presses a few times; each may cost the provider a request
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What one browser took to the provider. A later browser replaces it whole: the last one wins.
-
-    `cookie` is the SHA-256 of the browser's cookie; None until a browser has pressed the button.
-    """
-
-    state: Secret
-    challenge: str
-    verifier: Secret | None
-    nonce: Secret | None
-    cookie: str | None = None
-
-    @classmethod
-    def none(cls) -> Attempt:
-        """Of a session that no browser takes to the provider: no state ever matches it."""
-        return cls(Secret(""), "", None, None)
-
-    def spent(self) -> Attempt:
-        """After the end: enough to recognise a replay, nothing to use."""
-        return replace(self, verifier=None, nonce=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +49,8 @@ class AuthSession:
     """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are not.
 
     `device` is set in the device code flow, which has no attempt of a browser. `presses` counts how often its link's
-    button was pressed. `parked` is a code that came back and waits for a word on whose browser that was.
+    button was pressed. `parked` is a code that came back and waits for a word on whose browser that was. `login` is set
+    from the button on where a login of the broker's own comes first: until it is passed no attempt is any good.
     """
 
     locator: str
@@ -96,6 +76,7 @@ class AuthSession:
     device: Device | None = None
     presses: int = 0
     parked: Parked | None = None
+    login: Login | None = None
 
     @property
     def id(self) -> str:
@@ -132,6 +113,16 @@ class AuthSession:
         """A browser takes this attempt to the provider, to ask for `scopes` by now."""
         return replace(self, attempt=attempt, scopes=self.scopes if scopes is None else scopes)
 
+    def logging_in(self, login: Login, scopes: tuple[str, ...]) -> AuthSession:
+        """A browser takes this to the broker's own login first. Whatever one took to the provider is dead."""
+        return replace(self, login=login, attempt=Attempt.none(), scopes=scopes)
+
+    def with_login(self, login: Login, attempt: Attempt | None = None) -> AuthSession:
+        """Something is known of that login; with the right person it comes with an attempt for the provider."""
+        if not self.open or self.taken or self.login is None:
+            raise ValueError("only a session that waits for a login hears of one")
+        return replace(self, login=login, attempt=self.attempt if attempt is None else attempt)
+
     def polled(self, device: Device) -> AuthSession:
         """The provider is being asked, or has answered, whether somebody has agreed."""
         return replace(self, device=device)
@@ -150,7 +141,7 @@ class AuthSession:
         """One callback, or the word that confirms a parked one, takes the right to redeem; a parked code leaves the
         record with it, and is used up. The printed status stays `pending`."""
         fields = {slot: getattr(self, slot) for slot in AuthSession.__dataclass_fields__}
-        return ClaimedSession(**{**fields, "claim": Claim(by, until, confirmed), "parked": None})
+        return ClaimedSession(**{**fields, "claim": Claim(by, until, confirmed), "parked": None, "login": None})
 
     def completed(self, at: datetime, event: AgentEvent | None = None) -> AuthSession:
         return self._ended("completed", at, None, event)
@@ -179,6 +170,7 @@ class AuthSession:
             attempt=self.attempt.spent(),
             device=self.device.spent(self.ticket) if self.device is not None else None,
             parked=None,
+            login=None,
         )
 
     def to_plaintext(self) -> bytes:
@@ -212,6 +204,8 @@ class AuthSession:
             status["presses"] = self.presses
         if self.parked is not None:
             status["parked"] = self.parked.to_json()
+        if self.login is not None:
+            status["login"] = self.login.to_json()
         return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
@@ -242,6 +236,7 @@ class AuthSession:
             outbox=AgentEvent.from_json(status["outbox"]) if status["outbox"] else None,
             presses=status.get("presses", 0),
             parked=Parked.from_json(status["parked"]) if status.get("parked") else None,
+            login=Login.from_json(status["login"]) if status.get("login") else None,
         )
 
 

@@ -22,6 +22,7 @@ from oauthbroker.testing.html import Document, Form, parse
 Fields = Mapping[str, str | Sequence[str]] | Sequence[tuple[str, str]]
 App = Callable[..., Any]
 
+_STOPOVER = "/login/callback"  # of the broker's own login: from there the way leads on to a provider
 _LONG = 16  # shorter cookies and path parts are names, not secrets
 _ONE_REQUEST = httpx2.Limits(max_keepalive_connections=0)
 
@@ -224,10 +225,13 @@ class Browser:
         return Page(url, answer.status_code, pairs, content, method)
 
     def _meet(self, address: SplitResult) -> None:
-        """A long last part of a `/connect/...` path is a ticket, and a story begins; a callback ends it."""
+        """A long last part of a `/connect/...` path is a ticket, and a story begins; a callback ends it, and that of
+        the broker's own login begins the next one."""
         parts = address.path.split("/")
         if "connect" in parts[:-1] and len(parts[-1]) >= _LONG:
             self.canaries.add(parts[-1], "ticket")
+            self._came_back.discard(_origin(address))
+        elif address.path.endswith(_STOPOVER):
             self._came_back.discard(_origin(address))
         elif {"code", "state", "error"} & {name for name, _ in parse_qsl(address.query)}:
             self._came_back.add(_origin(address))

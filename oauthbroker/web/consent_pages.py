@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.apps import LOGIN_NAME, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.consent import Consent, Departure, Ending, Invitation
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.records.parked import PARKED_SECONDS
 from oauthbroker.resume import locator_of
+from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
 from oauthbroker.web import csrf, pages, problems
+from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.display import host_of
 from oauthbroker.web.forms import read_form
-from oauthbroker.web.next_step import render_next, render_private
+from oauthbroker.web.next_step import render_next, render_private, render_wrong_account
 from oauthbroker.web.pages import CANCEL, CONTINUE, CSRF_FIELD, DECISION_FIELD, ConnectView
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.rendering import Page
@@ -43,6 +47,7 @@ class ConsentPages:
 
     def routes(self) -> list[BaseRoute]:
         """Those of the apps that are configured by now."""
+        login = self._consent.login
         with_callback = [app for app in self._consent.apps.values() if app.has_callback]
         return [
             route("/connect/{ticket}", self.show_connect, "GET"),
@@ -51,6 +56,7 @@ class ConsentPages:
             route("/declined/{app}", self.show_declined, "GET"),
             route(f"{NEXT}/{{session}}", self.show_next, "GET"),
             route("/connect", self.show_private, "GET"),
+            *([route(login.app.redirect.callback_path, self.log_in, "GET")] if login is not None else []),
             *(route(app.redirect.callback_path, self.callback_of(app), "GET") for app in with_callback),
         ]
 
@@ -77,7 +83,10 @@ class ConsentPages:
             return self._see_other(f"/declined/{app.name}")
         invitation = await self._consent.invitation(ticket)
         departure = await self._consent.depart(ticket)
-        page = pages.render_interstitial(departure.url.reveal(), self._view(invitation), self._locale_of(request))
+        view = self._view(invitation)
+        if view.login_host:
+            view = replace(view, provider=LOGIN_NAME, provider_host=view.login_host)
+        page = pages.render_interstitial(departure.url.reveal(), view, self._locale_of(request))
         return page.response(set_cookies=[self._session_cookie(departure, invitation.app)])
 
     def _page_of(self, invitation: Invitation, view: ConnectView, locale: Locale) -> Page:
@@ -108,6 +117,24 @@ class ConsentPages:
 
         return callback
 
+    async def log_in(self, request: Request) -> Response:
+        """The broker's own login sent the browser back. Whoever it is for gets a new cookie and goes on."""
+        if _is_prefetch(request):
+            raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
+        try:
+            arrived = await self._consent.log_in(request.scope["query_string"], self._cookies_of(request))
+        except BrokerError as error:
+            refused = error
+        else:
+            session = arrived.session
+            cookie = self._cookie_of(session.locator, arrived.cookie, session.expires_at)
+            return self._see_other(f"{NEXT}/{session.id}", set_cookie=cookie)
+        place = await self._consent.login_endpoint()
+        if refused.code is not Code.SUBJECT_MISMATCH or not problems.wants_page(request.headers) or not place:
+            raise refused
+        note_refusal(request.scope, refused)
+        return render_wrong_account(place, self._locale_of(request)).response()
+
     async def show_connected(self, request: Request) -> Response:
         """A clean address after the callback, so that no code stays in the history (case 92)."""
         app = self._known_app(request)
@@ -118,9 +145,9 @@ class ConsentPages:
         return pages.render_outcome("denied", None, app.display_name, self._locale_of(request)).response()
 
     async def show_next(self, request: Request) -> Response:
-        """What comes after the callback where somebody vouches for the browser first. A clean address, for this
-        browser only; shown as often as it is asked for. Not a redirect: browsers hold one that follows from a form
-        against the `form-action` of the provider's page."""
+        """What comes after the callback where somebody vouches for the browser first, or after the login. A clean
+        address, for this browser only; shown as often as it is asked for. Not a redirect: browsers hold one that
+        follows from a form against the `form-action` of the provider's page."""
         locator = locator_of(request.path_params["session"])
         step = await self._consent.next_step(locator, self._cookies_of(request)(locator))
         if isinstance(step, Ending):
@@ -156,14 +183,18 @@ class ConsentPages:
             expires_at=invitation.expires_at,
             now=self._consent.now(),
             csrf_token=token,
+            login_host=host_of(invitation.login_endpoint) if invitation.login_endpoint else "",
         )
 
     def _session_cookie(self, departure: Departure, app: OAuthApp) -> str:
         """It outlives the link where the browser is still needed after it has come back."""
-        name = csrf.session_cookie_name(departure.session.locator, secure=self._secure)
-        left = self._consent.seconds_left(departure.session.expires_at)
-        left += PARKED_SECONDS if app.owner.vouching is not None else 0
-        return csrf.cookie_header(name, departure.cookie.reveal(), secure=self._secure, max_age=left)
+        ends = departure.session.expires_at
+        extra = PARKED_SECONDS if app.owner.vouching not in {None, "brokerLogin"} else 0
+        return self._cookie_of(departure.session.locator, departure.cookie, ends, extra)
+
+    def _cookie_of(self, locator: str, cookie: Secret, until: datetime, extra: int = 0) -> str:
+        name, left = csrf.session_cookie_name(locator, secure=self._secure), self._consent.seconds_left(until)
+        return csrf.cookie_header(name, cookie.reveal(), secure=self._secure, max_age=left + extra)
 
     def _cookies_of(self, request: Request) -> Callable[[str], str | None]:
         return lambda locator: csrf.read_cookie(request.headers, csrf.session_cookie_name(locator, secure=self._secure))

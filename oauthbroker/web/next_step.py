@@ -6,10 +6,11 @@ import math
 from datetime import datetime
 
 from oauthbroker.consent import Step
-from oauthbroker.errors import Locale
+from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.records.parked import grouped
 from oauthbroker.web.display import HOST_LIMIT, checked_url, host_of, isolated, phrase, plain_phrase
 from oauthbroker.web.rendering import Page, render
+from oauthbroker.web.scopes import provider_title
 from oauthbroker.web.texts import TEXTS
 
 
@@ -17,6 +18,8 @@ def render_next(step: Step, locale: Locale, now: datetime) -> Page:
     """The one thing that is left to do. Raises `appMisconfigured` for an address that no browser should be given."""
     if step.code is not None:
         return _code(step, step.code.reveal(), locale, now)
+    if step.url is not None and step.kind == "brokerLogin":
+        return _leaving(step, step.url.reveal(), locale)
     if step.url is not None:
         return _onward(step, step.url.reveal(), locale)
     return _finishing(step, locale)
@@ -60,6 +63,38 @@ def _onward(step: Step, url: str, locale: Locale) -> Page:
         title=plain_phrase(text.runtime_title, app=app),
         heading=phrase(text.runtime_title, app=app),
         lead=phrase(text.runtime_lead, host=isolated(host_of(url), HOST_LIMIT)),
+        url=checked_url(url),
+    )
+    return Page(html, 200, locale)
+
+
+def render_wrong_account(login_endpoint: str, locale: Locale) -> Page:
+    """Somebody else logged in. It says at which login, and neither who that was nor who it should have been."""
+    text, host = TEXTS[locale], isolated(host_of(login_endpoint), HOST_LIMIT)
+    html = render(
+        "plain.html",
+        locale,
+        kind="failed",
+        title=text.login_wrong_title,
+        heading=text.login_wrong_title,
+        lead=phrase(text.login_wrong_lead, host=host),
+        hint=phrase(text.login_wrong_hint, host=host),
+        may_change=False,
+    )
+    return Page(html, BrokerError(Code.SUBJECT_MISMATCH).status, locale)
+
+
+def _leaving(step: Step, url: str, locale: Locale) -> Page:
+    """On to the app's provider, for somebody who has logged in."""
+    text, host = TEXTS[locale], host_of(url)
+    provider = provider_title(step.app.provider, host)
+    html = render(
+        "onward.html",
+        locale,
+        kind="leaving",
+        title=plain_phrase(text.leaving_title, provider=provider),
+        heading=phrase(text.leaving_title, provider=provider),
+        lead=phrase(text.leaving_lead, host=isolated(host, HOST_LIMIT)),
         url=checked_url(url),
     )
     return Page(html, 200, locale)

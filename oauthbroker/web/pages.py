@@ -28,7 +28,8 @@ _STATUS: dict[Outcome, int] = {"connected": 200, "denied": 200, "failed": 500, "
 
 @dataclass(frozen=True, slots=True)
 class ConnectView:
-    """Everything the connect page says. `csrf_token` goes into the form and nowhere else."""
+    """Everything the connect page says. `csrf_token` goes into the form and nowhere else;
+    `login_host` is where the broker's own login is, if that comes first."""
 
     agent_name: str
     app_name: str
@@ -40,6 +41,7 @@ class ConnectView:
     expires_at: datetime
     now: datetime
     csrf_token: str = field(default="", repr=False)
+    login_host: str = ""
 
 
 def render_connect(view: ConnectView, locale: Locale) -> Page:

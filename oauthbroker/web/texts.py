@@ -25,6 +25,7 @@ class Texts:
     scopes_none: str
     scopes_more: str
     warning: str
+    login_hint: str
     password_hint: str
     continue_button: str
     decline_button: str
@@ -49,6 +50,9 @@ class Texts:
     runtime_lead: str
     finishing_title: str
     finishing_lead: str
+    login_wrong_title: str
+    login_wrong_lead: str
+    login_wrong_hint: str
     private_title: str
     private_lead: str
     private_hint: str
@@ -85,6 +89,7 @@ EN = Texts(
     scopes_none="Only what the service gives every app",
     scopes_more="and {count} more",
     warning="Only continue if you started this yourself. If another person sent you this link, cancel.",
+    login_hint="First you sign in at {host}, so that nobody but you can connect it for you.",
     password_hint="You will sign in at {host}. This page never asks for a password.",
     continue_button="Continue to {provider}",
     decline_button="Cancel",
@@ -112,6 +117,11 @@ EN = Texts(
     runtime_lead="You are being taken back to {host}, which checks that it is you. Until then nothing is connected.",
     finishing_title="Connecting {app}",
     finishing_lead="It is being completed. Check in a few seconds whether it is done.",
+    login_wrong_title="Not the right account",
+    login_wrong_lead="At {host} you signed in with another account than the one this link is for. "
+    "Nothing was connected.",
+    login_wrong_hint="If the link is yours, open it again from your conversation, and sign in at {host} with the "
+    "account that your agent knows you by. If somebody sent it to you, close this page.",
     private_title="Your link was sent to you privately",
     private_lead="It is not in the conversation, so nobody else can open it. Look for a message that only you see.",
     private_hint="If there is none, go back to your conversation and say that you got no link.",
@@ -148,6 +158,7 @@ KO = Texts(
     scopes_none="서비스가 모든 앱에 기본으로 제공하는 권한만",
     scopes_more="외 {count}개",
     warning="직접 시작한 경우에만 계속하십시오. 다른 사람이 보낸 링크라면 취소하십시오.",
+    login_hint="먼저 {host} 에 로그인합니다. 본인만 연결할 수 있도록 확인하는 단계입니다.",
     password_hint="로그인은 {host} 에서 합니다. 이 페이지는 비밀번호를 묻지 않습니다.",
     continue_button="{provider}(으)로 계속",
     decline_button="취소",
@@ -176,6 +187,10 @@ KO = Texts(
     runtime_lead="{host} 주소로 돌아가 본인인지 확인합니다. 그 전에는 연결되지 않습니다.",
     finishing_title="{app} 연결 중",
     finishing_lead="연결을 마무리하고 있습니다. 잠시 후 아래에서 결과를 확인하십시오.",
+    login_wrong_title="다른 계정으로 로그인했습니다",
+    login_wrong_lead="{host} 에 로그인한 계정이 이 링크를 요청한 계정과 다릅니다. 연결된 것은 없습니다.",
+    login_wrong_hint="본인의 링크라면 대화에서 링크를 다시 열고 {host} 에 올바른 계정으로 로그인하십시오. "
+    "다른 사람이 보낸 링크라면 이 페이지를 닫으십시오.",
     private_title="링크를 따로 보냈습니다",
     private_lead="다른 사람이 열 수 없도록 대화에는 링크를 남기지 않았습니다. 나에게만 보이는 메시지를 확인하십시오.",
     private_hint="메시지가 없다면 대화로 돌아가 링크를 받지 못했다고 알려 주십시오.",

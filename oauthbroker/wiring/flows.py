@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.apps import BrokerLogin, OAuthApp
 from oauthbroker.audit import AuditWriter
 from oauthbroker.circuit import Circuits
 from oauthbroker.clock import Clock
@@ -15,6 +15,7 @@ from oauthbroker.flows.device import DeviceCodes
 from oauthbroker.flows.exchange import Exchange
 from oauthbroker.flows.fetch import Fetch
 from oauthbroker.flows.finish import Finish
+from oauthbroker.flows.login import Logins
 from oauthbroker.flows.opening import Opening
 from oauthbroker.flows.parking import Parking
 from oauthbroker.flows.polling import Polling
@@ -32,6 +33,7 @@ from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.protocol.watch import Watch
+from oauthbroker.protocol.way_out import WayOut
 from oauthbroker.quota import OpenSessions
 from oauthbroker.reach import Reach
 from oauthbroker.renewing import Renewing
@@ -83,6 +85,7 @@ class Flows:
     connect: Connect
     callback: Callback
     exchange: Exchange
+    logins: Logins
     parking: Parking
     polling: Polling
     refresh: Refresh
@@ -111,12 +114,20 @@ class Flows:
         keeper = Keeper(clock, metrics, tell)
         renewing = Renewing(repository, keeper, revoke.tokens, revoke.late, clock, audit, metrics, tell)
         exchange = Exchange(asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
+        way_out = WayOut(asker, discovery, clock)
+
+        def login() -> BrokerLogin | None:
+            return in_use.bundle.login
+
         redeemer, fetch = Redeemer(asker, means.owners, clock), Fetch(repository, asker, discovery, clock)
         return cls(
             opening=Opening(repository, finish, quota, devices, clock, audit, limits),
-            connect=Connect(repository, asker, discovery, finish, quota, clock, audit),
-            callback=Callback(repository, discovery, finish, exchange, quota.ended, clock),
+            connect=Connect(repository, way_out, discovery, finish, quota, clock, audit),
+            callback=Callback(repository, discovery, finish, exchange, quota.ended, login, clock),
             exchange=exchange,
+            logins=Logins(
+                repository, discovery, way_out, means.owners, finish, exchange, login, apps.get, quota.ended, clock
+            ),
             parking=Parking(repository, finish, exchange, apps.get, quota.ended, clock),
             polling=polling,
             refresh=Refresh(repository, discovery, redeemer, fetch, renewing, of_refresh, clock, limits, tell),

@@ -112,8 +112,8 @@ class Rooms:
                 flows.refresh, upkeep.in_use, clock, audit, metrics, settings, people.uses.note, scrubber.remember,
             ),
             consent=Consent(
-                apps, flows.connect, flows.callback, flows.parking, means.discovery, clock,
-                lambda: in_use.bundle.settings,
+                apps, flows.connect, flows.callback, flows.logins, flows.parking, means.discovery, clock,
+                lambda: in_use.bundle,
             ),
             queues=queues,
             relay=Relay(repository, queues, revocations, moved),

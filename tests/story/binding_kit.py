@@ -10,11 +10,22 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker import Turn
-from oauthbroker.apps import OAuthApp, Owner
+from oauthbroker.apps import (
+    LOGIN_NAME,
+    BrokerLogin,
+    Client,
+    Endpoints,
+    Habits,
+    IdentityRule,
+    OAuthApp,
+    Owner,
+    Redirect,
+)
 from oauthbroker.results import AuthorizationRequired, SessionOutcome
 from oauthbroker.settings import Settings
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
+from oauthbroker.testing.provider.nouns import Client as Registration
 from tests.house import BASE, House, running, turn, user_app
 
 RUNTIME = "https://runtime.test/oauth/confirm"
@@ -29,6 +40,32 @@ def parked_app(idp: IdentityProvider, binding: str, name: str = "mail", **change
 
 def settings_for(**more: Any) -> Settings:
     return Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), **{"confirm_url": RUNTIME, **more})
+
+
+CALLBACK = "/login/callback"
+OF_CORP = "corp:user:{sub}"
+CORP_ALICE, CORP_MALLORY = "corp:user:U234567", "corp:user:U666666"
+
+
+def broker_login(corp: IdentityProvider, base: str = BASE, **changes: Any) -> BrokerLogin:
+    """The broker's own login at `corp`, which says who somebody is at the company and nothing about their mail."""
+    try:
+        client = corp.client("broker")
+    except KeyError:
+        client = corp.register(Registration("broker", redirect_uris=(base + CALLBACK,)))
+    app = OAuthApp(
+        name=LOGIN_NAME,
+        provider="oidc",
+        flow="authorizationCode",
+        subject_mode="user",
+        client=Client(client.client_id, client.client_secret),
+        endpoints=Endpoints(issuer=corp.issuer),
+        scopes=(),
+        redirect=Redirect(CALLBACK, base),
+        owner=Owner(user_identity=IdentityRule("idToken", OF_CORP)),
+        habits=Habits(always_scopes=("openid",)),
+    )
+    return BrokerLogin(app, **changes)
 
 
 @asynccontextmanager

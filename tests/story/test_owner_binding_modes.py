@@ -7,7 +7,7 @@ endpoint for anybody else, and a public id opens nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -23,9 +23,21 @@ from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.house import ALICE as ACCOUNT
+from tests.house import BASE, House, at, file_store, public, running, tree, turn, user_app
 from tests.house import MALLORY as EVIL_ACCOUNT
-from tests.house import House, at, file_store, public, running, tree, turn, user_app
-from tests.story.binding_kit import ALICE, CODE, MALLORY, RUNTIME, code_on, parked_app, settings_for, vouch
+from tests.story.binding_kit import (
+    ALICE,
+    CODE,
+    CORP_ALICE,
+    CORP_MALLORY,
+    MALLORY,
+    RUNTIME,
+    broker_login,
+    code_on,
+    parked_app,
+    settings_for,
+    vouch,
+)
 from tests.story.test_callback import HOST, assert_says, assert_says_connected
 from tests.story.test_owner_binding import HTTPS, raw_callback
 from tests.unit.web import kit
@@ -33,7 +45,8 @@ from tests.unit.web import kit
 
 @dataclass(frozen=True)
 class Mode:
-    """One binding: its app, and how people are called in it. `vouches`: somebody has to, before the exchange."""
+    """One binding: its app, and how people are called in it. `vouches`: somebody has to, after the callback and before
+    the exchange."""
 
     binding: Binding
     alice: str = ALICE
@@ -63,6 +76,7 @@ MODES = (
     Mode("providerIdentity", ACCOUNT, EVIL_ACCOUNT, vouches=False),
     Mode("runtimeConfirm"),
     Mode("channelCode"),
+    Mode("brokerLogin", CORP_ALICE, CORP_MALLORY, vouches=False),
     Mode("localOperator", vouches=False),
 )
 every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.binding)
@@ -71,12 +85,33 @@ every_vouching_mode = pytest.mark.parametrize("mode", VOUCHING, ids=lambda mode:
 
 
 @pytest.fixture
+def corp(mode: Mode, test_clock: TestClock) -> Iterator[IdentityProvider | None]:
+    """Where people log in to the broker itself, in the mode that has a login."""
+    if mode.binding != "brokerLogin":
+        yield None
+        return
+    with IdentityProvider(clock=test_clock) as provider:
+        yield provider
+
+
+def login_at(corp: IdentityProvider | None, base: str = BASE) -> dict[str, Any]:
+    """What a house with that login is run with."""
+    return {} if corp is None else {"corp": corp, "login": broker_login(corp, base)}
+
+
+@pytest.fixture
 async def house(
-    identity_provider: IdentityProvider, test_clock: TestClock, mode: Mode, tmp_path: Path
+    identity_provider: IdentityProvider,
+    corp: IdentityProvider | None,
+    test_clock: TestClock,
+    mode: Mode,
+    tmp_path: Path,
 ) -> AsyncIterator[House]:
     store = file_store(tmp_path, test_clock)
-    apps = [mode.app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock, store=store, settings=settings_for()) as house:
+    apps, more = [mode.app(identity_provider)], login_at(corp)
+    async with running(
+        identity_provider, apps, clock=test_clock, store=store, settings=settings_for(), **more
+    ) as house:
         yield house
 
 
@@ -84,8 +119,8 @@ async def no_grants(house: House) -> bool:
     return 0 == len([held async for held in house.repository.grants()])
 
 
-def test_every_binding_is_in_the_table_or_refused() -> None:
-    assert set(get_args(Binding)) == {mode.binding for mode in MODES} | {"brokerLogin"}
+def test_every_binding_is_in_the_table() -> None:
+    assert set(get_args(Binding)) == {mode.binding for mode in MODES}
 
 
 @every_mode
@@ -99,11 +134,12 @@ async def test_the_honest_way_connects(house: House, mode: Mode) -> None:
 @pytest.mark.case("6")
 @every_mode
 async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own(
-    identity_provider: IdentityProvider, test_clock: TestClock, mode: Mode
+    identity_provider: IdentityProvider, corp: IdentityProvider | None, test_clock: TestClock, mode: Mode
 ) -> None:
     """Her own cookie, her own state: only the path is another app's, whose provider may be an attacker's."""
     apps = [mode.app(identity_provider, name) for name in ("mail", "files")]
-    async with running(identity_provider, apps, clock=test_clock, settings=settings_for()) as house:
+    more = login_at(corp)
+    async with running(identity_provider, apps, clock=test_clock, settings=settings_for(), **more) as house:
         mail, files = await house.ask_link("mail", of=mode.of_alice), await house.ask_link("files", of=mode.of_alice)
         person = house.browser()
         url = await house.way_back(mail, person)
@@ -203,11 +239,12 @@ async def test_a_victims_own_cookie_is_none_for_the_attackers_session(house: Hou
 
 
 @pytest.fixture
-async def https(identity_provider: IdentityProvider, test_clock: TestClock, mode: Mode) -> AsyncIterator[House]:
+async def https(
+    identity_provider: IdentityProvider, corp: IdentityProvider | None, test_clock: TestClock, mode: Mode
+) -> AsyncIterator[House]:
     app = at(identity_provider, HTTPS, mode.app(identity_provider))
-    async with running(
-        identity_provider, [app], clock=test_clock, settings=public(HTTPS, confirm_url=RUNTIME)
-    ) as house:
+    settings, more = public(HTTPS, confirm_url=RUNTIME), login_at(corp, HTTPS)
+    async with running(identity_provider, [app], clock=test_clock, settings=settings, **more) as house:
         yield house
 
 

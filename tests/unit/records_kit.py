@@ -17,6 +17,7 @@ from oauthbroker.records import (
     Device,
     EventType,
     Grant,
+    Login,
     Parked,
     Retired,
     Token,
@@ -109,6 +110,16 @@ parked_codes = st.builds(
     until=moments,
     tries=st.integers(0, 5),
 )
+attempts = st.builds(Attempt, secrets, texts, st.none() | secrets, st.none() | secrets, st.none() | texts)
+logins = st.builds(
+    Login,
+    attempt=attempts,
+    digest=texts,
+    used=st.booleans(),
+    wrong=st.booleans(),
+    until=st.none() | moments,
+    way_on=st.none() | secrets,
+)
 browser_sessions = st.builds(
     AuthSession,
     locator=st.from_regex(r"\A[A-Za-z0-9_-]{22}\Z"),
@@ -119,7 +130,7 @@ browser_sessions = st.builds(
     scopes=scopes,
     resume=targets,
     ticket=st.none() | secrets,
-    attempt=st.builds(Attempt, secrets, texts, st.none() | secrets, st.none() | secrets, st.none() | texts),
+    attempt=attempts,
     created_at=moments,
     expires_at=moments,
     config_digest=texts,
@@ -133,6 +144,7 @@ browser_sessions = st.builds(
     outbox=st.none() | events,
     presses=st.integers(0, 20),
     parked=st.none() | parked_codes,
+    login=st.none() | logins,
 )
 device_sessions = st.builds(replace, browser_sessions, attempt=st.just(Attempt.none()), device=devices)
 sessions = browser_sessions | device_sessions
@@ -160,6 +172,16 @@ def parked(**changes: Any) -> Parked:
         "until": datetime(2026, 1, 31, 9, 11, 1, tzinfo=UTC),
     }
     return Parked(**(fields | changes))
+
+
+def login(**changes: Any) -> Login:
+    """What a browser took to the broker's own login."""
+    verifier, nonce = Secret("printed-login-verifier"), Secret("printed-login-nonce")
+    fields: dict[str, Any] = {
+        "attempt": Attempt(Secret("printed-login-state"), "c", verifier, nonce, "hash"),
+        "digest": "d",
+    }
+    return Login(**(fields | changes))
 
 
 def grant(**changes: Any) -> Grant:

@@ -124,6 +124,8 @@ def test_a_record_shows_no_secret_of_its_own(session: AuthSession, grant: Grant)
     shown = repr(replace(session, ticket=ticket, attempt=attempt)) + repr(attempt)
     parked = kit.parked(code=Secret("cnry-shown-code"), proof=Secret("cnry-shown-proof"))
     shown += repr(replace(session, parked=parked)) + repr(parked)
+    login = kit.login(attempt=attempt, way_on=Secret("cnry-shown-way-on"))
+    shown += repr(replace(session, login=login)) + repr(login)
     device = kit.device(code=Secret("cnry-shown-device"), user_code="cnry-shown-user-code")
     shown += repr(replace(session, device=device)) + repr(device) + repr(device.prompt)
     if grant.token is not None:
@@ -336,3 +338,53 @@ def test_two_pairs_never_share_a_grant(app, subject, other_app, other_subject):
 )
 def test_separator_tricks_give_different_grants(first, second):
     assert grant_id(*first) != grant_id(*second)
+
+
+def logged_in() -> AuthSession:
+    """The subject has logged in; nobody has come back from the provider."""
+    session = kit.session().logging_in(kit.login(), ("chat:write",))
+    assert session.login is not None
+    login = session.login.spent().passed(Secret("printed-way-on"), LATER)
+    return session.with_login(login, kit.session().attempt)
+
+
+@pytest.mark.case("15")
+def test_whoever_is_sent_to_a_login_has_nothing_that_the_provider_could_answer():
+    session = kit.session().logging_in(kit.login(), ("chat:write",))
+    assert session.attempt == Attempt.none()
+    assert ("pending", False, ("chat:write",)) == (session.status, session.taken, session.scopes)
+
+
+def test_a_login_that_has_come_back_keeps_its_state_and_nothing_to_redeem_it_with():
+    spent = kit.login().spent()
+    assert (True, None, None) == (spent.used, spent.attempt.verifier, spent.attempt.nonce)
+    assert kit.login().attempt.state == spent.attempt.state
+    assert (spent.until, spent.way_on) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("digest", "now", "counts"),
+    [
+        ("d", LATER - timedelta(seconds=1), True),
+        ("d", LATER, False),
+        ("another", LATER - timedelta(seconds=1), False),
+    ],
+)
+def test_a_login_counts_for_its_own_configuration_until_its_end(digest, now, counts):
+    login = kit.login().spent().passed(Secret("printed-way-on"), LATER)
+    assert counts is login.counts(digest, now)
+    assert not kit.login().counts(digest, now)
+    assert not kit.login().spent().missed().counts(digest, now)
+
+
+@EACH_ENDING
+def test_nothing_of_a_login_outlives_its_session(end, status, code):
+    for ended in (end(logged_in()), end(logged_in().claimed("me", LATER, confirmed=True))):
+        assert (status, code, None) == (ended.status, ended.failure, ended.login)
+        assert b"printed-" not in ended.to_plaintext().replace(b"printed-state", b"")
+
+
+@pytest.mark.parametrize("stage", ["claimed", "parked", "confirmed", "ended", "waiting"])
+def test_only_a_session_that_waits_for_a_login_hears_of_one(stage):
+    with pytest.raises(ValueError, match="waits for a login"):
+        STAGES[stage](kit.session()).with_login(kit.login())

@@ -291,6 +291,41 @@ def test_a_provider_that_is_gone_is_named_once_however_many_addresses_it_has(hou
     assert [("providers", True)] == [(check, text.startswith("other: ")) for check, text in findings(told, "failure")]
 
 
+@pytest.mark.parametrize(
+    ("issuer", "env", "found"),
+    [
+        ("{issuer}", {"LOGIN_SECRET": "x"}, []),
+        ("http://127.0.0.1:9", {"LOGIN_SECRET": "x"}, [("failure", "providers", "broker:login: ")]),
+        ("{issuer}", {}, [("warning", "secrets", "login: ")]),
+    ],
+    ids=["well", "a provider that is gone", "a secret that is not there"],
+)
+def test_the_brokers_own_login_is_looked_after_as_an_apps_client(
+    house: Desk,
+    idp: IdentityProvider,
+    monkeypatch: pytest.MonkeyPatch,
+    issuer: str,
+    env: dict[str, str],
+    found: list[tuple[str, str, str]],
+):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    written = (house.folder / "config" / "broker.yaml").read_text("utf-8")
+    login = (
+        "  login:\n    client: {clientId: an-id, clientSecret: {valueFrom: {env: LOGIN_SECRET}}}\n"
+        f'    endpoints: {{issuer: "{issuer.format(issuer=idp.issuer)}"}}\n    subject: "corp:user:{{sub}}"\n'
+    )
+    house.write("broker", written.replace("spec:\n", "spec:\n" + login))
+    told = examined(house)
+    said = [(light, check, text) for light in ("failure", "warning") for check, text in findings(told, light)]
+    assert [(light, check) for light, check, _ in found] == [
+        (light, check) for light, check, text in said if text.startswith(("broker:login: ", "login: "))
+    ]
+    assert bool(found and found[0][1] == "providers") is not any(
+        text.startswith("broker:login: ") for check, text in findings(told, "ok") if check == "providers"
+    )
+
+
 def test_the_forecast_says_who_when_and_why(house: Desk, idp: IdentityProvider):
     """A client that was changed: everybody has to agree again now."""
     house.write("mail", APP.format(issuer=idp.issuer).replace("client-mail", "client-new"))

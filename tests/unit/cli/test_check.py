@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from oauthbroker.cli.check import check_command
 from tests.unit.config.bundles import APP, BROKER, CANARY, CONNECTOR, GLOBAL, TOOL, edited, write
+from tests.unit.config.refusals import LOGIN
 
 APPLICATION = typer.Typer()
 APPLICATION.command("check")(check_command)
@@ -159,3 +160,21 @@ def test_checking_leaves_nothing_behind(tmp_path: Path):
     before = sorted(tmp_path.rglob("*"))
     assert 0 == check(folder).exit_code
     assert before == sorted(tmp_path.rglob("*"))
+
+
+def test_the_brokers_own_login_is_described_with_what_to_register(tmp_path: Path):
+    folder = write(tmp_path / "b", app=APP, broker=BROKER + LOGIN)
+    result = check(folder, "--strict", ACME_SECRET="x", LOGIN_SECRET="y")
+    assert (0, "") == (result.exit_code, result.stderr)
+    lines = result.stdout.splitlines()
+    at = lines.index("login  of the broker's own")
+    assert [
+        "  account      corp:user:{sub} (idToken)",
+        "  redirect URI https://broker.example/login/callback",
+    ] == lines[at + 1 : at + 3]
+    assert "  environment LOGIN_SECRET" in lines
+    told = json.loads(check(folder, "--json", ACME_SECRET="x").stdout)
+    expected = {"redirectUri": "https://broker.example/login/callback", "subject": "corp:user:{sub}"}
+    assert expected == told["login"]
+    assert ["spec.login.client.clientSecret"] == [warning["path"] for warning in told["warnings"]]
+    assert json.loads(check(write(tmp_path / "none", app=APP), "--json").stdout)["login"] is None

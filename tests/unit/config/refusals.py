@@ -11,6 +11,11 @@ SECRET = "{valueFrom: {env: ACME_SECRET}}"
 IDENTITY = '{from: tokenResponse, template: "acme:user:{user.id}"}'
 OWNER = "  owner:\n    identity:\n      user: " + IDENTITY + "\n"
 LOCAL = ("https://broker.example", "http://127.0.0.1:8420")
+LOGIN = """  login:
+    client: {clientId: an-id, clientSecret: {valueFrom: {env: LOGIN_SECRET}}}
+    endpoints: {issuer: "https://login.example"}
+    subject: "corp:user:{sub}"
+"""
 CALLBACK = "/oauth/callback/acme"
 
 
@@ -229,8 +234,38 @@ OPTIONS = [
     shared("an option the provider does not have", "spec.options.slack.?", "known here: tokenMode", ("  scopes:", f"  options: {{slack: {{@@{CANARY}: bot}}}}\n  scopes:")),
     shared("a mode the provider does not have", "spec.options.slack.tokenMode", "write bot or user", ("  scopes:", f"  options: {{slack: {{tokenMode: @@{CANARY}}}}}\n  scopes:")),
 ]
+def login(claim: str, path: str, what: str, *changes: Change) -> Refusal:
+    """A login with something wrong in it."""
+    written = LOGIN
+    for before, after in changes:
+        assert before in written, before
+        written = written.replace(before, after)
+    return broker(claim, f"spec.login{path}", what, ("spec:\n", "spec:\n" + written))
+
+
+LOGINS = [
+    login("an unknown field", ".subjekt", "the nearest known name is subject", ("    subject", f"    @@subjekt: {CANARY}\n    subject")),
+    login("no issuer", ".endpoints.issuer", "missing", ('{issuer: "https://login.example"}', '{tokenUrl: "https://login.example/token"}'), ("    endpoints", "    @@endpoints")),
+    login("an issuer over http", ".endpoints.issuer", "http instead of https", ('"https://login.example"', '@@"http://login.example"')),
+    login("an issuer inside one's own network", ".endpoints.issuer", "inside your own network", ('"https://login.example"', '@@"https://10.0.0.7"')),
+    login("an endpoint that is no URL", ".endpoints.jwksUrl", "not an https URL", ('example"}', f'example", jwksUrl: @@"{CANARY}"}}')),
+    login("an endpoint that a login has no use for", ".endpoints.revokeUrl", "unknown field", ('example"}', f'example", @@revokeUrl: "https://{CANARY}.example"}}')),
+    login("no client", ".client.clientSecret", "missing", (", clientSecret: {valueFrom: {env: LOGIN_SECRET}}", ""), ("    client:", "    @@client:")),
+    login("a secret in YAML", ".client.clientSecret.value", "a secret in plain YAML", ("{valueFrom: {env: LOGIN_SECRET}}", f"{{value: @@{CANARY}}}")),
+    login("a bare secret", ".client.clientSecret", "a secret as plain text", ("{valueFrom: {env: LOGIN_SECRET}}", f"@@{CANARY}")),
+    login("no subject", ".subject", "missing", ('    subject: "corp:user:{sub}"\n', ""), ("  login:", "  @@login:")),
+    login("a subject that fits everybody", ".subject", "fits everybody", ('"corp:user:{sub}"', "@@corp:everybody")),
+    login("a subject without a prefix", ".subject", "without a prefix", ('"corp:user:{sub}"', '@@"{sub}"')),
+    login("a subject that can be divided in two ways", ".subject", "without a :", ('"corp:user:{sub}"', '@@"corp:{tid}-{sub}"')),
+    login("a scope that is none", ".scopes[0]", "not a scope", ("    subject", "    scopes: [@@'a b']\n    subject")),
+    login("a prompt that asks nobody", ".prompt", "not one of the words", ("    subject", "    prompt: @@none\n    subject")),
+    login("an age of no time", ".maxAgeSeconds", "too small", ("    subject", "    maxAgeSeconds: @@0\n    subject")),
+]
 OWNERS = [
-    app("the binding brokerLogin", "spec.owner.binding", "not available", ("  owner:\n", "  owner:\n    binding: @@brokerLogin\n")),
+    app("brokerLogin without a login", "spec.owner.binding", "the Broker has no login", ("  owner:\n", "  owner:\n    binding: @@brokerLogin\n")),
+    shared("brokerLogin for a team", "spec.owner.binding", "a global subject is none", ("  owner: {", "  owner: {binding: @@brokerLogin, ")),
+    app("a direct link with brokerLogin", "spec.redirect.link", "gives up the browser check", ("  owner:\n", "  owner:\n    binding: brokerLogin\n"), ("acme}\n  owner", "acme, link: @@direct}\n  owner"), broker=(("spec:\n", "spec:\n" + LOGIN),)),
+    app("a callback on the login's path", "spec.redirect.callbackPath", "a path of the broker's own", (CALLBACK, "@@/login/callback")),
     app("runtimeConfirm without a page", "spec.owner.confirmUrl", "missing", ("  owner:\n", "  @@owner:\n    binding: runtimeConfirm\n")),
     app("a page of the runtime in plain http", "spec.owner.confirmUrl", "http away from this machine", ("  owner:\n", f"  owner:\n    binding: runtimeConfirm\n    confirmUrl: @@http://{CANARY}.example/\n")),
     app("a page of the runtime with a fragment", "spec.owner.confirmUrl", "a URL with a query or fragment", ("  owner:\n", f"  owner:\n    binding: runtimeConfirm\n    confirmUrl: @@https://acme.example/#{CANARY}\n")),

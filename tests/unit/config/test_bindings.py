@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.apps import IdentityRule
-from oauthbroker.config import load
+from oauthbroker.config import ConfigRefused, load, resolve
+from oauthbroker.secret import Secret
 from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
+from tests.unit.config.refusals import LOGIN
 
 OWNER = '  owner:\n    identity:\n      user: {from: tokenResponse, template: "acme:user:{user.id}"}\n'
 PAGE = "https://runtime.example/oauth/confirm"
@@ -19,9 +21,11 @@ def with_owner(text: str) -> str:
 
 
 @pytest.mark.case("40")
-@pytest.mark.parametrize("owner", [f"binding: runtimeConfirm, confirmUrl: '{PAGE}'", "binding: channelCode"])
+@pytest.mark.parametrize(
+    "owner", [f"binding: runtimeConfirm, confirmUrl: '{PAGE}'", "binding: channelCode", "binding: brokerLogin"]
+)
 def test_in_user_mode_somebody_who_vouches_stands_in_for_an_identity(owner: str, tmp_path: Path) -> None:
-    app = load(write(tmp_path / "b", app=with_owner(owner))).apps["acme"].app
+    app = load(write(tmp_path / "b", app=with_owner(owner), broker=BROKER + LOGIN)).apps["acme"].app
     assert app.owner.user_identity is None
     assert app.owner.vouching is not None
     assert app.owner.vouching in owner
@@ -56,3 +60,41 @@ def test_another_page_is_another_app_to_what_is_under_way(tmp_path: Path) -> Non
 def test_global_mode_says_who_all_the_same(owner: str, tmp_path: Path) -> None:
     [problem] = problems_in(write(tmp_path / "b", app=edited(GLOBAL, ('authorizers: ["slack:user:T1:U1"]', owner))))
     assert ("spec.owner.authorizers", "missing") == (problem.path, problem.what)
+
+
+def test_a_login_is_a_client_like_an_apps(tmp_path: Path) -> None:
+    more = "    prompt: select_account\n    maxAgeSeconds: 3600\n"
+    loaded = load(write(tmp_path / "b", app=with_owner("binding: brokerLogin"), broker=BROKER + LOGIN + more))
+    assert {"LOGIN_SECRET", "ACME_SECRET"} == loaded.env_names
+    login = resolve(loaded, {"LOGIN_SECRET": "a", "ACME_SECRET": "b"}, {}).login
+    assert login is not None
+    assert ("an-id", Secret("a")) == (login.app.client.client_id, login.app.client.client_secret)
+    assert IdentityRule("idToken", "corp:user:{sub}") == login.app.owner.user_identity
+    assert "https://broker.example/login/callback" == login.app.redirect.uri
+    assert (("openid",), ()) == (login.app.habits.always_scopes, login.app.scopes)
+    assert ("select_account", 3600) == (login.prompt, login.max_age_seconds)
+
+
+def test_a_login_whose_secret_is_not_there_is_a_problem_with_a_place(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path / "b", app=APP, broker=BROKER + LOGIN))
+    with pytest.raises(ConfigRefused) as caught:
+        resolve(loaded, {"ACME_SECRET": "b"}, {})
+    assert ["spec.login.client.clientSecret"] == [problem.path for problem in caught.value.problems]
+
+
+def test_a_command_for_some_apps_needs_no_login(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path / "b", app=APP, broker=BROKER + LOGIN))
+    assert resolve(loaded, {"ACME_SECRET": "b"}, {}, only={"acme"}).login is None
+
+
+def test_whatever_changes_in_a_login_is_another_login_to_who_is_logging_in(tmp_path: Path) -> None:
+    edits = [("", ""), ("{sub}", "{oid}"), ("an-id", "other-id"), ("login.example", "login2.example"),
+             ("    subject", "    prompt: login\n    subject"), ("    subject", "    maxAgeSeconds: 60\n    subject")]  # fmt: skip
+    env = {"LOGIN_SECRET": "a", "ACME_SECRET": "b"}
+    digests = set()
+    for at, (before, after) in enumerate(edits):
+        text = LOGIN.replace(before, after) if before else LOGIN
+        login = resolve(load(write(tmp_path / str(at), app=APP, broker=BROKER + text)), env, {}).login
+        assert login is not None
+        digests.add(login.digest())
+    assert len(edits) == len(digests)

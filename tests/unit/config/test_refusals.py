@@ -22,7 +22,7 @@ from tests.unit.config.bundles import (
     unmarked,
     write,
 )
-from tests.unit.config.refusals import CALLBACK, CLIENTS, MISTAKES, OWNERS, Refusal
+from tests.unit.config.refusals import CALLBACK, CLIENTS, LOGINS, MISTAKES, OWNERS, Refusal
 
 BASES = {"broker": BROKER, "app": APP, "shared": GLOBAL, "tool": TOOL, "connector": CONNECTOR}
 
@@ -51,6 +51,12 @@ def test_a_client_is_refused_because_of(refusal: Refusal, tmp_path: Any, caplog:
 @pytest.mark.case("40")
 @named(OWNERS)
 def test_an_owner_is_refused_because_of(refusal: Refusal, tmp_path: Any, caplog: Any, capfd: Any):
+    is_refused(refusal, tmp_path, caplog, capfd)
+
+
+@pytest.mark.case("40", "95")
+@named(LOGINS)
+def test_a_login_is_refused_because_of(refusal: Refusal, tmp_path: Any, caplog: Any, capfd: Any):
     is_refused(refusal, tmp_path, caplog, capfd)
 
 

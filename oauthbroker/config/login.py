@@ -1,0 +1,59 @@
+"""`login` of `kind: Broker`: a client of ours at an OpenID provider, judged as an app's client is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oauthbroker.apps import LOGIN_NAME
+from oauthbroker.config.broker_spec import BrokerSpec, LoginSpec
+from oauthbroker.config.checks_client import check_client, check_endpoints, check_scopes
+from oauthbroker.config.checks_owner import template_flaw
+from oauthbroker.config.client_spec import EndpointsSpec
+from oauthbroker.config.merge import Merged, merge
+from oauthbroker.config.resources import IdentitiesSpec, IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
+from oauthbroker.config.shape import Written
+from oauthbroker.reach import Reach
+
+CALLBACK_PATH: Final = "/login/callback"
+
+
+def login_of(broker: Written[BrokerSpec] | None, public_base_url: str) -> Merged | None:
+    """The login as the app that it is to its provider; None where there is none."""
+    login = broker.spec.login if broker is not None else None
+    if broker is None or login is None:
+        return None
+    below = Written(
+        broker.kind, LOGIN_NAME, _as_app(login), broker.document, broker.problems, broker.refused, ("spec", "login")
+    )
+    return merge(below, public_base_url)
+
+
+def check_login(login: Merged, *, plain_http: bool, reach: Reach) -> None:
+    """Everything that an app's client, endpoints and identity are held to. An issuer has to be named: ID tokens are
+    compared with it."""
+    written, template = login.written, login.identities["user"].template
+    if not login.endpoints.issuer:
+        written.missing(("endpoints", "issuer"), "write your identity provider's issuer, https://...")
+    else:
+        check_endpoints(login, plain_http=plain_http, reach=reach)
+    check_client(login)
+    check_scopes(login)
+    if not template:
+        written.missing(("subject",), 'write how the runtime spells its people, such as "acme:user:{sub}"')
+    elif trouble := template_flaw(template):
+        written.refuse(("subject",), *trouble)
+
+
+def _as_app(login: LoginSpec) -> OAuthAppSpec:
+    endpoints = {slot: url for slot, url in (login.endpoints or ()) if url is not None}
+    rule = IdentitySpec.model_construct(source="idToken", template=login.subject)
+    return OAuthAppSpec.model_construct(
+        provider="oidc",
+        flow="authorizationCode",
+        subject_mode="user",
+        client=login.client,
+        endpoints=EndpointsSpec.model_construct(**endpoints),
+        scopes=login.scopes or [],
+        redirect=RedirectSpec.model_construct(callback_path=CALLBACK_PATH),
+        owner=OwnerSpec.model_construct(identity=IdentitiesSpec.model_construct(user=rule)),
+    )
