@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
     by a real one. PYTEST_DEBUG_TEMPROOT, pytest's own, names another place."""
     if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (memory := machine.memory()):
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(memory)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it puts into the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the commands that we stop by Ctrl-C would inherit it
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -179,13 +179,13 @@ async def test_cookies_tossed_into_the_victims_browser_help_nobody(world: World,
     stage = world.stage
     victim, attacker = await world.connected(binding, "alice"), await world.person("mallory")
     (other,) = set(APPS) - {binding}
-    another = (await world.ask(other, "mallory")).auth_session_id.replace("as-", "oab-")
+    another = cookie_of(await world.ask(other, "mallory"))
     exchanged = await stage.provider.count("token")
     for what, (cookies, kept) in TOSSED.items():
         asked = await world.ask(binding, "mallory")
         await attacker.leave(asked.authorization_url)
         to_provider = [url for url in attacker.asked if url.startswith(stage.provider.issuer + "/auth?")][-1]
-        name = asked.auth_session_id.replace("as-", "oab-")
+        name = cookie_of(asked)
         (value,) = [each["value"] for each in await attacker.context.cookies(stage.home) if each["name"] == name]
         words = {"name": name, "upper": name.upper(), "another": another, "value": value, "wrong": "x" * 43}
         await toss(victim, [cookie.format(**words) for cookie in cookies])
@@ -197,6 +197,11 @@ async def test_cookies_tossed_into_the_victims_browser_help_nobody(world: World,
         assert exchanged == await stage.provider.count("token"), what
         assert Code.OWNER_BINDING_FAILED == (await stage.broker.wait(asked.auth_session_id, timeout=5)).code, what
         await victim.context.clear_cookies(name=re.compile("oab-", re.IGNORECASE))
+
+
+def cookie_of(asked: AuthorizationRequired) -> str:
+    """The name of its binding's cookie."""
+    return "oab-" + asked.auth_session_id.removeprefix("as-")
 
 
 async def toss(victim: Person, cookies: list[str]) -> None:

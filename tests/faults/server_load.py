@@ -22,6 +22,7 @@ from tests.faults.server_world import APPS, PEOPLE, Pair, World
 
 PATIENCE = 30
 PAUSE = 0.03  # while nobody answers
+FORESEEN = {200, 201, 204, 401, 409, 503}
 AGENT = "planner"
 
 
@@ -33,12 +34,24 @@ class Lost(Exception):
         self.sent = sent
 
 
+@dataclass(frozen=True)
+class Unforeseen:
+    """An answer that nobody who is killed under load should give; the log knows more of it by its id."""
+
+    what: str
+    request_id: str
+
+    async def told(self, world: World) -> str:
+        return f"{self.what}; the log: {await world.said_of(self.request_id)}"
+
+
 @dataclass
 class Ledger:
     """What the callers know."""
 
     lines: list[tuple[str, ...]] = field(default_factory=list)
     answers: Counter[int] = field(default_factory=Counter)
+    unforeseen: list[Unforeseen] = field(default_factory=list)
     lost: int = 0
 
     def say(self, *words: str) -> None:
@@ -70,6 +83,7 @@ class Line:
     def __init__(self, world: World, ledger: Ledger) -> None:
         self._world, self._ledger = world, ledger
         self._ends: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self.request_id = ""  # of the last answer
 
     async def call(self, method: str, path: str, body: Any = None, *, token: str = "") -> tuple[int, Any]:
         """Raises Lost."""
@@ -85,21 +99,25 @@ class Line:
                 self._ends, sent = (reader, writer), True
                 writer.write(head.encode() + text)
                 await writer.drain()
-                answer = await self._read(reader)
+                status, said, self.request_id = await self._read(reader)
         except (OSError, asyncio.IncompleteReadError):
             self.close()
             self._ledger.lost += sent
             raise Lost(sent=sent) from None
-        self._ledger.answers[answer[0]] += 1
-        return answer
+        self._ledger.answers[status] += 1
+        if status not in FORESEEN:
+            self._ledger.unforeseen.append(
+                Unforeseen(f"{method} {path.partition('?')[0]}: {status} {said}", self.request_id)
+            )
+        return status, said
 
-    async def _read(self, reader: asyncio.StreamReader) -> tuple[int, Any]:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
-        headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+    async def _read(self, reader: asyncio.StreamReader) -> tuple[int, Any, str]:
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
-        if headers.get("connection") == "close":
+        if headers.get("connection", "").lower() == "close":
             self.close()
-        return int(lines[0].split(" ")[1]), json.loads(body) if body else None
+        return int(lines[0].split(" ")[1]), json.loads(body) if body else None, headers.get("x-request-id", "")
 
     def close(self) -> None:
         if self._ends is not None:
@@ -224,7 +242,7 @@ class Load:
         turn = {"agentName": AGENT, "instanceKey": f"of {pair.number}", "swarmRef": "Swarm/default", "auth": auth}
         status, begun = await line.call("POST", "/v1/turns", {"turn": turn})
         if status != 201:
-            raise AssertionError(f"no turn: {status} {begun}")
+            raise AssertionError(await Unforeseen(f"no turn: {status} {begun}", line.request_id).told(self.world))
         self.ledger.say("begun", begun["turnToken"])
         return begun["turnId"], begun["turnToken"]
 

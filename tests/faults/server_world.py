@@ -23,6 +23,7 @@ from tests.service_kit import children_of, is_there, kill
 APPS, PEOPLE = 6, 40
 LIMITS = "  limits: {queueLeaseSeconds: 1, queueAttempts: 100, requestsPerMinute: 1000000, rejectionsPerHour: 1000}\n"
 START_SECONDS = 90
+LOOKS = 40
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,16 @@ class World:
                 [sys.executable, "-c", MAIN, *words], env=environment(), cwd=self.folder, stdin=subprocess.DEVNULL,
                 stdout=stream, stderr=stream,
             )  # fmt: skip
+
+    async def said_of(self, request_id: str) -> list[str]:
+        """What the log tells of a request, codes and notes included. It is written after the answer, so that it may
+        take a moment; nothing, when the process died before it could tell."""
+        for _ in range(LOOKS):
+            lines = self.log.read_text("utf-8", "replace").splitlines()
+            if found := [line for line in lines if request_id and request_id in line]:
+                return found
+            await asyncio.sleep(0.05)
+        return []
 
     async def _answers(self) -> bool:
         try:
