@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Short enough for a socket, and open to other users."""
     folder = tmp_path_factory.mktemp("s")
     for each in (folder, *folder.parents):
-        if each.stat().st_uid == os.getuid() and str(each).startswith("/tmp/"):
+        if each.stat().st_uid == os.getuid() and str(each).startswith(("/tmp/", "/dev/shm/")):
             each.chmod(0o755)
     return folder
 
