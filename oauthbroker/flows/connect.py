@@ -118,11 +118,11 @@ class Connect:
     async def _to_login(
         self, app: OAuthApp, held: Held[AuthSession], attempt: Attempt, login: BrokerLogin
     ) -> tuple[AuthSession, Secret]:
-        before = held.record.login
-        client = login.asking(again=before is not None and before.wrong)
+        was_wrong = held.record.login is not None and held.record.login.wrong
+        client = login.asking(again=was_wrong)
         held = await self._counted(client, held)
         scopes = await self.scopes_now(app, held.record)
-        session = held.record.logging_in(Login(attempt, login.digest()), scopes)
+        session = held.record.logging_in(Login(attempt, login.digest(), wrong=was_wrong), scopes)
         url = await self.way_out.now(client, attempt, client.scopes)
         await self.repository.save_session(session, expect=held.generation)
         return session, url

@@ -16,8 +16,9 @@ from oauthbroker.secret import Secret
 class Login:
     """`attempt` is what one browser took to the login; its verifier and nonce end with its first callback (`used`).
 
-    `digest` is the login's configuration of that moment. `wrong`: it was somebody else. `way_on` is where the browser
-    goes once the right person has logged in, the provider's URL, and `until` how long that counts.
+    `digest` is the login's configuration of that moment. `wrong`: this one, or one before it, was somebody else.
+    `way_on` is where the browser goes once the right person has logged in, the provider's URL, and `until` how long
+    that counts.
     """
 
     attempt: Attempt
