@@ -6,6 +6,7 @@ The token says nothing and is kept nowhere: the turn is kept, sealed, and a toke
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, is_tool, narrow
 
 MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
+MOST_BUSY = 32  # their turns are kept beside the shelf's
 
 Allowed = tuple[ToolAuth, ...]
 Tools = Mapping[str, Sequence[ToolAuth] | None]
@@ -53,10 +55,11 @@ class Guest:
     declared: Allowed | None
     expires_at: datetime
     private_links: bool = False
+    caller: Caller = field(init=False, repr=False, compare=False)
 
-    @property
-    def caller(self) -> Caller:
-        return Caller(self.turn, self.tool, self.declared, self.turn_id, self.private_links)
+    def __post_init__(self) -> None:
+        caller = Caller(self.turn, self.tool, self.declared, self.turn_id, self.private_links)
+        object.__setattr__(self, "caller", caller)  # one for all calls: it remembers what was judged
 
     def may_ask(self, app: str) -> bool:
         return self.declared is None or any(auth.app == app for auth in self.declared)
@@ -87,6 +90,7 @@ class Turns:
     audit: AuditWriter
     _swept: float = field(default=0.0)
     _known: KnownTokens[_Known] = field(default_factory=KnownTokens, repr=False)
+    _busy: OrderedDict[bytes, tuple[_Known, TurnRecord, Guest]] = field(default_factory=OrderedDict, repr=False)
 
     async def begin(
         self,
@@ -131,6 +135,7 @@ class Turns:
         if not LOCATOR.fullmatch(locator) or not await self.shelf.remove(locator):
             return False
         self._known.forget_turns([locator])
+        self._busy.clear()  # few, and found again at once: nobody's tokens are looked through
         self.audit.write(TurnEnded(f"turn-{locator}"), self.clock.now())
         return True
 
@@ -147,7 +152,19 @@ class Turns:
             self._known.forget(digest)
             raise BrokerError(Code.TURN_ENDED)
         self._known.keep(digest, known)
-        return known.guest(record)
+        return self._guest(digest, known, record)
+
+    def _guest(self, digest: bytes, known: _Known, record: TurnRecord) -> Guest:
+        """The same one as long as token, turn and configuration are the same, for those who called last."""
+        busy = self._busy.pop(digest, None)
+        if busy is None or busy[0] is not known or busy[1] is not record:
+            busy = known, record, known.guest(record)
+            if any(each.bundle is not known.bundle for each, _, _ in self._busy.values()):
+                self._busy.clear()
+        self._busy[digest] = busy
+        if len(self._busy) > MOST_BUSY:
+            self._busy.popitem(last=False)
+        return busy[2]
 
     async def _judged(self, token: str) -> tuple[_Known, TurnRecord]:
         made = TurnToken.parse(token)
@@ -163,6 +180,7 @@ class Turns:
         if self._swept and self.clock.monotonic() - self._swept < SWEEP_SECONDS:
             return 0
         self._swept = self.clock.monotonic()
+        self._busy.clear()
         now = self.clock.now()
         ends = {record.locator: record.expires_at async for record in self.shelf.all()}
         over = [locator for locator, end in ends.items() if end <= now]

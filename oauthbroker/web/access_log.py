@@ -5,6 +5,7 @@ Servers log the request line, and ours would carry tickets and codes; so theirs 
 
 from __future__ import annotations
 
+import json
 from collections.abc import MutableMapping
 from typing import Any, TextIO
 
@@ -21,6 +22,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _STATE_KEY = "request_id"
 API = "/v1/"
 _REFUSED_KEY = "refused"
+_LEVELS = {"warn": "warning", "exception": "error"}  # methods that are named otherwise than their level
 
 
 class AccessLog:
@@ -54,10 +56,11 @@ class AccessLog:
                 await self.app(scope, receive, send_and_note)
                 spanned.set(route=route_template(scope), status=status)
         finally:
-            self.metrics.add(Metric.HTTP_REQUESTS, route_template(scope), method, status_class(status))
+            route = route_template(scope)
+            self.metrics.add(Metric.HTTP_REQUESTS, route, method, status_class(status))
             self.log.info(
                 "request",
-                route=route_template(scope),
+                route=route,
                 method=method,
                 status=status,  # 0: nothing was answered, the client had left
                 duration_ms=round((self.clock.monotonic() - started) * 1000, 1),
@@ -71,7 +74,7 @@ def _traceparent(scope: Scope) -> str:
     if not scope["path"].removeprefix(scope.get("root_path", "")).startswith(API):
         return ""
     found = [value for name, value in scope["headers"] if name == b"traceparent"]
-    return str(found[0].decode("latin-1")) if len(found) == 1 else ""
+    return str(found[0], "latin-1") if len(found) == 1 else ""
 
 
 def request_id(scope: MutableMapping[str, Any]) -> str:
@@ -92,13 +95,15 @@ def route_template(scope: MutableMapping[str, Any]) -> str:
 
 def json_log(stream: TextIO, clock: Clock) -> FilteringBoundLogger:
     """A structured logger: one JSON object a line, ASCII only, so that no value can start a line of its own."""
+    encode = json.JSONEncoder(default=repr).encode
 
-    def stamp(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
-        return {"time": to_iso(clock.now()), **event}
+    def line(_logger: WrappedLogger, name: str, event: EventDict) -> str:
+        """In one step: it is taken for every request."""
+        return encode({"time": to_iso(clock.now()), **event, "level": _LEVELS.get(name, name)})
 
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(stream),
-        processors=[structlog.processors.add_log_level, stamp, structlog.processors.JSONRenderer()],
+        processors=[line],
         wrapper_class=structlog.make_filtering_bound_logger("info"),
         cache_logger_on_first_use=True,
     )

@@ -18,6 +18,7 @@ from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.forwarded import Proxies
 from oauthbroker.web.headers import Guard, allowed_hosts, own_hosts
 from oauthbroker.web.routes import Routes
+from oauthbroker.web.shortcut import Shortcut
 
 
 def plain(kind: type[Starlette]) -> type[Starlette]:
@@ -77,6 +78,7 @@ def _application(
                 proxies=Proxies(settings.trusted_proxies),
                 seconds=settings.limits.request_seconds,
             ),
+            Middleware(Shortcut, routes=_all(parts)),
         ],
         exception_handlers=problems.handlers(settings.locale),
     )

@@ -33,8 +33,8 @@ class Proxies:
     def note_relayed(self, scope: Scope) -> None:
         """Remembers, for `is_local`, whether somebody in between shows: in a header as it came, or because the
         connection's other end is a listed proxy, whatever it says."""
-        said = any(name.startswith(_OF_PROXIES) for name, _ in scope["headers"])
-        at = _address((scope.get("client") or ("",))[0])
+        said = bool([name for name, _ in scope["headers"] if name.startswith(_OF_PROXIES)])
+        at = _address((scope.get("client") or ("",))[0]) if self._networks else None
         scope.setdefault("state", {})[_KEY] = said or (at is not None and self._lists(at))
 
     def name_client(self, scope: Scope) -> None:

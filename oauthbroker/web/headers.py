@@ -4,8 +4,8 @@ carries."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable
 from types import TracebackType
 from urllib.parse import urlsplit
 
@@ -27,6 +27,7 @@ REFUSAL_LIMIT = 32 * 1024  # of a query with an `error`: some providers send a w
 BODY_LIMIT = 64 * 1024
 PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix socket: {"uid": 1000}
 PROBES = frozenset({"/healthz", "/readyz"})
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -89,9 +90,9 @@ class Guard:
         self.proxies.note_relayed(scope)
         self.proxies.name_client(scope)
         scope["headers"] = [(name, value) for name, value in scope["headers"] if not name.startswith(HEARSAY)]
-        request = Request(scope)
-        exchange = _Exchange(receive, send, bodiless=_is_bodiless(request))
-        response = self._refusal(request)
+        announced, coded = _of_body(scope)
+        exchange = _Exchange(receive, send, bodiless=not coded and announced in ([], [b"0"]))
+        response = self._refusal(scope, announced, coded=coded)
         if response is None:
             response = await self._run(scope, exchange)
         if response is not None and not exchange.started:
@@ -102,8 +103,11 @@ class Guard:
         try:
             async with asyncio.timeout(self.seconds) as limit:
                 set_deadline(scope, limit)
-                with exchange.within(limit):
+                exchange.limit = limit
+                try:
                     await self.app(scope, exchange.receive, exchange.send)
+                finally:
+                    exchange.limit = None
         except BrokerError as error:
             return answer(error, Request(scope), self.locale)
         except ClientDisconnect:
@@ -124,24 +128,25 @@ class Guard:
         response.headers["connection"] = "close"
         return response
 
-    def _refusal(self, request: Request) -> Response | None:
+    def _refusal(self, scope: Scope, announced: list[bytes], *, coded: bool) -> Response | None:
         """(1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
-        scope = request.scope
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        hosts = request.headers.getlist("host")
         judged = path not in self.any_host_paths and PEER not in (scope.get("extensions") or {})
-        if judged and (len(hosts) != 1 or hosts[0].lower() not in self.hosts):
-            return answer(BrokerError(Code.HOST_NOT_ALLOWED), request, self.locale)
+        if judged and not self._is_ours([value for name, value in scope["headers"] if name == b"host"]):
+            return answer(BrokerError(Code.HOST_NOT_ALLOWED), Request(scope), self.locale)
         if len(scope.get("raw_path") or b"") > TARGET_LIMIT or _is_too_long(scope["query_string"]):
-            return answer(BrokerError(Code.REQUEST_TOO_LARGE), request, self.locale, status=414)
-        if any(character < " " or character == "\x7f" for character in scope["path"]):
-            return answer(BrokerError(Code.REQUEST_INVALID), request, self.locale)
-        refused = _body_refusal(request)
+            return answer(BrokerError(Code.REQUEST_TOO_LARGE), Request(scope), self.locale, status=414)
+        if _CONTROL.search(scope["path"]):
+            return answer(BrokerError(Code.REQUEST_INVALID), Request(scope), self.locale)
+        refused = _body_refusal(announced, coded=coded)
         if refused is None:
             return None
-        response = answer(BrokerError(refused), request, self.locale)
+        response = answer(BrokerError(refused), Request(scope), self.locale)
         response.headers["connection"] = "close"  # the body is on its way and nobody will read it
         return response
+
+    def _is_ours(self, hosts: list[bytes]) -> bool:
+        return len(hosts) == 1 and hosts[0].decode("latin-1").lower() in self.hosts
 
 
 class _Exchange:
@@ -152,16 +157,7 @@ class _Exchange:
         self.started = False
         self.received_all = bodiless
         self._received = 0
-        self._limit: asyncio.Timeout | None = None
-
-    @contextmanager
-    def within(self, limit: asyncio.Timeout) -> Iterator[None]:
-        """The answer has to begin within `limit`; once it has, it may take its time."""
-        self._limit = limit
-        try:
-            yield
-        finally:
-            self._limit = None
+        self.limit: asyncio.Timeout | None = None  # the answer has to begin within it, and then may take its time
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -174,8 +170,8 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
-            if self._limit is not None and not self._limit.expired():
-                self._limit.reschedule(None)
+            if self.limit is not None and not self.limit.expired():
+                self.limit.reschedule(None)
             said = {name.lower() for name, _ in message["headers"]}
             ours = [pair for pair in raw_security_headers() if pair[0] not in said]
             message = {**message, "headers": [*message["headers"], *ours]}
@@ -184,14 +180,15 @@ class _Exchange:
         await self._send(message)
 
 
-def _is_bodiless(request: Request) -> bool:
-    return request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers
+def _of_body(scope: Scope) -> tuple[list[bytes], bool]:
+    """The lengths that are announced, and whether the body comes in a coding."""
+    announced = [value for name, value in scope["headers"] if name == b"content-length"]
+    return announced, b"transfer-encoding" in dict(scope["headers"])
 
 
-def _body_refusal(request: Request) -> Code | None:
+def _body_refusal(announced: list[bytes], *, coded: bool) -> Code | None:
     """Whether the body may come, by what is announced. Two ways to say how long it is are one too many (case 84)."""
-    announced = request.headers.getlist("content-length")
-    if len(announced) > 1 or (announced and "transfer-encoding" in request.headers):
+    if len(announced) > 1 or (announced and coded):
         return Code.REQUEST_INVALID
     if announced and (not announced[0].isdigit() or int(announced[0][:20]) > BODY_LIMIT):
         return Code.REQUEST_TOO_LARGE

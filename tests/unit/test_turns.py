@@ -366,3 +366,32 @@ def _no_more(before: Guest, after: Guest, apps: dict[str, OAuthApp]) -> bool:
         } | {(auth.app, "") for auth in declared}
 
     return reach(after) <= reach(before) and after.expires_at <= before.expires_at
+
+
+async def test_who_calls_again_is_the_same_guest_until_turn_or_configuration_are_others(clock: TestClock) -> None:
+    """What was judged for a guest is remembered with it: another tool's, or an older configuration's, must not be."""
+    store, bundles = MemoryStore(kinds=KINDS, clock=clock), [Bundle(Settings(), APPS, TOOLS)]
+    shelf = Repository(store).shelf("turns", TurnRecord.from_plaintext)
+    turns = Turns(shelf, lambda: bundles[-1], clock, AuditList())
+    begun = await turns.begin(ALICE, tools={"Tool/mail": None, "Tool/all": None})
+    other = await turns.begin(ALICE, tools={"Tool/mail": None})
+    tokens = [begun.token, *begun.tool_tokens.values(), *other.tool_tokens.values()]
+    guests = [await turns.admit(token.reveal()) for token in tokens]
+    assert len({id(guest.caller) for guest in guests}) == len(tokens)
+    assert all([await turns.admit(token.reveal()) is guest for token, guest in zip(tokens, guests, strict=True)])
+    bundles.append(Bundle(Settings(), {"mail": APPS["mail"]}, TOOLS))
+    (later,) = [await turns.admit(begun.tool_tokens["Tool/all"].reveal())]
+    assert later.caller is not guests[2].caller
+    assert later.declared == (ToolAuth("mail"),)
+    assert {id(bundles[-1])} == {id(known.bundle) for known, _, _ in turns._busy.values()}
+    await turns.end(begun.turn_id)
+    assert not turns._busy
+
+
+async def test_only_who_called_last_is_kept_with_the_turn(turns: Turns) -> None:
+    for _ in range(turns_module.MOST_BUSY + 5):
+        await turns.admit((await turns.begin(ALICE)).token.reveal())
+    assert len(turns._busy) == turns_module.MOST_BUSY
+    turns.clock.advance(turns_module.SWEEP_SECONDS)  # type: ignore[attr-defined]
+    await turns.sweep()
+    assert not turns._busy

@@ -55,9 +55,10 @@ class Callers:
     async def who(self, request: Request) -> Caller:
         """Raises `unauthenticated` for everybody who is not known, all alike; `turnEnded` for a token of ours whose
         turn is over."""
-        if "authorization" not in request.headers:
+        sent = _credentials(request)
+        if not sent:
             return self._peer(request.scope.get("extensions") or {})
-        text = bearer(request)
+        text = _bearer(sent)
         if text.startswith(_TURN):
             return await self._doors().turns.admit(text)
         if text.startswith(_KEY):
@@ -75,8 +76,15 @@ class Callers:
 
 def bearer(request: Request) -> str:
     """The one bearer token of a request (RFC 6750 section 2.1), or an empty text."""
-    sent = request.headers.getlist("authorization")
-    scheme, _, text = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
+    return _bearer(_credentials(request))
+
+
+def _credentials(request: Request) -> list[bytes]:
+    return [value for name, value in request.scope["headers"] if name == b"authorization"]
+
+
+def _bearer(sent: list[bytes]) -> str:
+    scheme, _, text = sent[0].decode("latin-1").partition(" ") if len(sent) == 1 else ("", "", "")
     return text if scheme.lower() == "bearer" else ""
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.strict_json import decode_object
@@ -15,7 +15,7 @@ from oauthbroker.web.api.fields import Model
 
 M = TypeVar("M", bound=Model)
 MOST_PROBLEMS = 16
-_JSON = "application/json"
+_JSON = b"application/json"
 _PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
     "missing": "missing",
     "extra_forbidden": "unknown",
@@ -33,11 +33,23 @@ class RequestInvalid(BrokerError):
 
 async def read_body(request: Request, model: type[M]) -> M:
     """The body as `model`. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`."""
-    kind, _, parameter = request.headers.get("content-type", "").partition(";")
-    if kind.strip().lower() != _JSON or parameter.strip().lower() not in {"", "charset=utf-8"}:
+    said = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
+    kind, _, parameter = said.partition(b";")
+    if kind.strip().lower() != _JSON or parameter.strip().lower() not in {b"", b"charset=utf-8"}:
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
-    body = decode_object(await request.body(), Code.REQUEST_INVALID)
-    return judged(model, body)
+    return judged(model, decode_object(await _received(request), Code.REQUEST_INVALID))
+
+
+async def _received(request: Request) -> bytes:
+    """The whole body; how large it may be is the gate's to say. Raises ClientDisconnect."""
+    message = await request.receive()
+    parts = [message.get("body", b"")]
+    while message.get("more_body", False):
+        message = await request.receive()
+        parts.append(message.get("body", b""))
+    if message["type"] != "http.request":
+        raise ClientDisconnect
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def judged(model: type[M], body: dict[str, Any]) -> M:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from oauthbroker.clock import Clock
 from oauthbroker.settings import Settings
@@ -12,6 +12,7 @@ from oauthbroker.web.api.endpoint import Endpoint
 from oauthbroker.web.api.limits import RequestLimits
 from oauthbroker.web.api.openapi import DOCUMENT
 from oauthbroker.web.api.operations import OPERATIONS, Operation
+from oauthbroker.web.shortcut import OwnMethods
 
 
 def api_routes(the_broker: TheBroker, settings: Settings, clock: Clock) -> list[BaseRoute]:
@@ -21,15 +22,9 @@ def api_routes(the_broker: TheBroker, settings: Settings, clock: Clock) -> list[
     for operation in (*OPERATIONS, DOCUMENT):
         paths.setdefault(operation.path, {})[operation.method] = operation
     return [
-        _route(path, found, Endpoint(found, the_broker, callers, limits, settings.locale))
+        OwnMethods(path, Endpoint(found, the_broker, callers, limits, settings.locale).answer, found)
         for path, found in sorted(paths.items(), key=_fixed_first)
     ]
-
-
-def _route(path: str, operations: dict[str, Operation], endpoint: Endpoint) -> Route:
-    made = Route(path, endpoint.answer, methods=list(operations))
-    made.methods = None  # the endpoint knows its methods; no other path shall answer for one that it lacks
-    return made
 
 
 def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, bool, str]:
