@@ -47,8 +47,9 @@ test:
 test-fast: $(DEV)
 	$(PYTEST) $(SHARED) -m "not slow and not e2e" $(ARGS)
 
+# One more than there are cores: most of these wait for a process, or for a deadline that is to pass.
 test-slow: $(DEV)
-	$(PYTEST) $(SHARED) -m "slow and not e2e" $(ARGS)
+	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 1)) -m "slow and not e2e" $(ARGS)
 
 test-e2e: $(DEV) node
 	$(PYTEST) $(SHARED) -m e2e tests/e2e $(ARGS)

@@ -81,7 +81,7 @@ async def test_the_lease_of_a_killed_broker_is_free(store, start):
     await asyncio.sleep(0.02)
     holder.kill()
     holder.wait()
-    assert None is await asyncio.wait_for(waiter, 2)
+    assert None is await asyncio.wait_for(waiter, 20)
 
 
 @pytest.mark.case("74")
@@ -92,7 +92,7 @@ async def test_a_waiter_for_a_stopped_broker_is_told_at_its_deadline(store, star
     loop = asyncio.get_running_loop()
     began = loop.time()
     assert Code.STORE_LOCKED == await take(store, key, 0.2)
-    assert 0.2 <= loop.time() - began < 2
+    assert 0.2 <= loop.time() - began < 10
     holder.send_signal(signal.SIGCONT)
     assert holder.stdin
     holder.stdin.write("\n")

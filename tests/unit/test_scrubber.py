@@ -184,6 +184,6 @@ def test_a_long_transcript_is_no_burden() -> None:
     for number in range(5_000):
         scrubber.remember(Secret(f"xoxb-{number:032d}"))
     transcript = "the quick brown fox jumps over https://example.com/a/very/long/address?with=parameters " * 2_000
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert transcript == scrubber.text(transcript)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2

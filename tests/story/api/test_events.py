@@ -82,7 +82,7 @@ async def test_who_has_waited_long_enough_gets_nothing(house: House, api: Caller
     async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
         await asyncio.sleep(0.05)
         house.clock.advance(61)
-        await asyncio.wait_for(exchange.started.wait(), 2)
+        await asyncio.wait_for(exchange.started.wait(), 20)
         assert 204 == exchange.status
 
 
@@ -112,7 +112,7 @@ async def test_a_caller_who_leaves_while_the_event_is_being_leased_gives_it_back
     with monkeypatch.context() as patch:
         patch.setattr(Queues, "lease", slowly)
         async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
-            await asyncio.wait_for(leasing.wait(), 2)
+            await asyncio.wait_for(leasing.wait(), 20)
             assert [(1, True)] == await waiting(house)
             exchange.left.set()
             await asyncio.sleep(0.02)
@@ -138,7 +138,7 @@ async def test_a_request_that_is_cancelled_gives_its_event_back(
         patch.setattr(Queues, "lease", slowly)
         exchange = Exchange()
         task = asyncio.create_task(api.runtime._run(exchange, "GET", f"{EVENTS}?wait=60", headers=headers))
-        await asyncio.wait_for(leasing.wait(), 2)
+        await asyncio.wait_for(leasing.wait(), 20)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert [(0, False)] == await waiting(house)
@@ -152,7 +152,7 @@ async def test_whoever_waits_is_let_go_when_the_broker_ends(
         await asyncio.sleep(0.05)
         house.broker.life.stop()
         assert exchange.task is not None
-        await asyncio.wait_for(asyncio.shield(exchange.task), 2)
+        await asyncio.wait_for(asyncio.shield(exchange.task), 20)
         assert exchange.status == (200 if headers else 204)
 
 
@@ -359,5 +359,5 @@ async def test_a_stream_over_a_store_that_does_not_work_ends_and_says_why_in_the
         assert b":\n\n" == await exchange.part()
         monkeypatch.setattr(Queues, "lease", fail)
         assert exchange.task is not None
-        await asyncio.wait_for(asyncio.shield(exchange.task), 2)
+        await asyncio.wait_for(asyncio.shield(exchange.task), 20)
     assert '"code": "storeUnavailable"' in house.log.getvalue()

@@ -106,5 +106,5 @@ async def test_a_server_that_stops_waits_for_nobody_who_waits(house: House, api:
     ):
         await until(lambda: _busy(server))
         house.broker.life.stop()
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 2)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
         assert b" 204 " in head

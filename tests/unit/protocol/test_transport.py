@@ -260,7 +260,7 @@ async def test_a_caller_who_leaves_is_told_so_and_the_connection_ends(transport)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(ended.wait(), 2)
+        await asyncio.wait_for(ended.wait(), 20)
 
 
 # --- size
