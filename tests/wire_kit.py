@@ -114,6 +114,10 @@ def routes(site: list[Site]) -> list[Route]:
         site[0].asked.append(request.url.path)
         return JSONResponse({"length": len(body)})
 
+    async def late(request: Request) -> Response:
+        await request.body()
+        return JSONResponse({"headers": dict(request.headers)})
+
     async def wait(request: Request) -> Response:
         if "patient" in request.query_params:
             may_take_long(request)
@@ -127,6 +131,7 @@ def routes(site: list[Site]) -> list[Route]:
         Route("/", echo),
         Route("/healthz", echo),
         Route("/length", length, methods=["POST"]),
+        Route("/late", late, methods=["POST"]),
         Route("/wait", wait),
         Route("/big", big),
     ]

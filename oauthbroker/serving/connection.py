@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import logging
 import socket
 import struct
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import httptools
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from oauthbroker.errors import Code, Locale
-from oauthbroker.serving.body import Chunks, Malformed, Sized
-from oauthbroker.serving.exchange import Exchange, scope_of
 from oauthbroker.serving.parting import PartingTransport
-from oauthbroker.serving.wire import read_head, refusal_bytes
+from oauthbroker.serving.wire import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
 from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.web.headers import PEER, PROBES
 
@@ -29,7 +28,8 @@ SPARE = 8  # connections beyond the limit from this machine, for probes only
 TELL_SECONDS = 10.0
 _UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
-_TICK = 0.002  # how coarse a loop's clock may be
+_QUIET = logging.getLogger("uvicorn.error.wire")
+_QUIET.setLevel(logging.ERROR)  # what uvicorn warns of is a refused request, which has a line of ours
 
 
 @dataclass(slots=True)
@@ -64,234 +64,205 @@ class DoorConfig(uvicorn.Config):
         )
 
 
-class Connection(asyncio.Protocol):
-    """HTTP/1.1 for uvicorn's server, with deadlines, a limit, and a reader that is strict (cases 82 to 84).
+class _UntilTheEnd(int):
+    """How much an answer without a length still lacks: whatever comes, and in the end nothing."""
 
-    One request after the other: what comes behind one that is being answered waits, and is not looked at.
+    def __lt__(self, other: int) -> bool:
+        return False
+
+    def __sub__(self, other: int) -> _UntilTheEnd:
+        return self
+
+
+_UNTIL_THE_END = _UntilTheEnd()
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 on llhttp, with deadlines, a limit, and a judge in front of the reader (cases 82 to 84).
+
+    One request after the other: the reader gets a head when it was judged, its body, and nothing beyond. What comes
+    behind a request that is being answered waits, and is not looked at. What comes behind chunks never is, for readers
+    differ in where those end; nor what comes behind a body that nobody has asked for.
     """
 
     def __init__(
         self,
         config: DoorConfig,
         server_state: ServerState,
-        app_state: dict[str, Any],  # noqa: ARG002  (there is no lifespan)
+        app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.logger, self.access_log = _QUIET, False
         self.transport: PartingTransport
-        self.held_up = False
-        self._loop = _loop or asyncio.get_running_loop()
-        self._app: ASGIApp = config.loaded_app
-        self._terms, self._server = config.terms, server_state
-        self._connections: set[Any] = server_state.connections  # uvicorn's type names its own protocols
-        self._ends: dict[str, Any] = {}
-        self._peer: dict[str, Any] = {}
+        self._terms = config.terms
+        self._head_timer: asyncio.TimerHandle | None = None
         self._received, self._seen = b"", 0
-        self._begun = True  # the first request is awaited from the start, a later one once something of it is there
-        self._exchange: Exchange | None = None
-        self._body: Sized | Chunks | None = None
-        self._holds = False
-        self._drained: asyncio.Future[None] | None = None
-        self._due = math.inf
-        self._timer: asyncio.TimerHandle | None = None
+        self._body_left = 0  # bytes, or CHUNKS
+        self._framing = 0  # bytes of the body that are none of it: sizes, extensions, a trailer
+        self._over = True  # the last request was read to its end
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         terms = self._terms
-        self.transport = PartingTransport(transport, self._loop, terms.write_seconds, self._body_is_coming)
-        self._connections.add(self)
+        super().connection_made(PartingTransport(transport, self.loop, terms.write_seconds, self._body_is_coming))
         if terms.over:  # accepted before the door was closed, and made only now
             self.transport.abort()
             return
-        client, uid = get_remote_addr(transport), peer_uid(transport)
-        self._ends = {"scheme": "http", "server": get_local_addr(transport), "client": client}
-        self._peer = {} if uid is None else {PEER: {"uid": uid}}
-        here = len(self._connections)
-        self._await_head(terms.header_seconds)
+        self.app = partial(_serve_named, self.app, peer_uid(transport))
+        here = len(self.connections)
+        self._await_head()
         if here <= terms.connections:
             return
-        if here <= terms.connections + SPARE and client is not None and client[0].startswith(_LOOPBACK):
-            self._app = partial(_serve_probes, self._app, terms.locale)
+        if here <= terms.connections + SPARE and self.client is not None and self.client[0].startswith(_LOOPBACK):
+            self.app = partial(_serve_probes, self.app, terms.locale)
             return
-        terms.turn_away(self._loop.time())
+        terms.turn_away(self.loop.time())
         self.transport.write(refusal_bytes(503, Code.SERVER_BUSY, terms.locale))
         if here <= terms.connections * 2:
             self.transport.part()
         else:
             self.transport.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio)
-        self._connections.discard(self)
-        self._await_nothing()
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_has_come()
         self.transport.lost()
-        if self._exchange is not None:
-            self._exchange.leave()
-        self.resume_writing()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             self.transport.forget(data)
             return
+        self._unset_keepalive_if_required()
         self._received = self._received + data if self._received else data
         self._read()
 
-    def shutdown(self) -> None:
-        """Whose request is under way is answered; everybody else is let go."""
-        if self._exchange is None or self._exchange.complete:
-            self.transport.close()
-        else:
-            self._exchange.keeps_alive = False
-
-    def pause_writing(self) -> None:
-        self.held_up = True
-        self.transport.hold_up()
-
-    def resume_writing(self) -> None:
-        self.held_up = False
-        self.transport.go_on()
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
-
-    @property
-    def own_headers(self) -> list[tuple[bytes, bytes]]:
-        return self._server.default_headers
-
-    async def drained(self) -> None:
-        if self._drained is None or self._drained.done():
-            self._drained = self._loop.create_future()
-        await asyncio.shield(self._drained)
-
-    def write(self, data: bytes) -> None:
-        self.transport.write(data)
-
-    def hold(self) -> None:
-        if not self._holds and not self.transport.is_closing():
-            self._holds = True
-            self.transport.pause_reading()
-
-    def read_on(self) -> None:
-        if self._holds and not self.transport.is_closing():
-            self._holds = False
-            self.transport.resume_reading()
-
-    def answered(self) -> None:
-        self._server.total_requests += 1
-        if self._exchange is not None and not self._exchange.keeps_alive:
-            self.transport.close()
-        elif self._body is None:
-            self._next()
-        else:
-            self._await_head(self._terms.header_seconds)  # of what is left of the body, too
-            self.read_on()
-
     def _read(self) -> None:
         """Goes on with what has come, as far as it may be read now."""
+        refused: Malformed | None = None
         try:
             while self._received and not self.transport.is_closing():
-                if self._body is not None:
-                    self._read_body(self._body)
-                elif self._exchange is not None:
-                    self.hold()
+                if not self._over:
+                    self._read_body()
+                elif self._answering:
+                    self.flow.pause_reading()
                     return
                 elif not self._read_head():
                     return
         except Malformed as verdict:
             refused = verdict
-        else:
-            return
-        self._refuse(refused.status, refused.code, refused.note)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            refused = Malformed(400, "malformed")
+        if refused is not None:
+            self._refuse(refused.status, refused.code, refused.note)
 
     def _read_head(self) -> bool:
         """False while it is not complete. Raises Malformed."""
-        found = read_head(self._received, self._seen)
-        if found is None:
+        head = judge(self._received, self._seen)
+        if head is None:
             self._seen = len(self._received)
-            if not self._begun:
-                self._begun = True
-                self._await_head(self._terms.header_seconds)
+            if self._head_timer is None:
+                self._await_head()
             return False
-        head, length = found
-        self._received, self._seen = self._received[length:], 0
-        self._due = math.inf
-        self._body = head.body
-        scope = scope_of(head, extensions=dict(self._peer), **self._ends)
-        self._exchange = Exchange(self, head)
-        task = self._loop.create_task(self._run(self._exchange, scope))
-        self._server.tasks.add(task)
-        task.add_done_callback(self._server.tasks.discard)
+        data, self._received = self._received[: head.size], self._received[head.size :]
+        self._seen, self._over, self._body_left, self._framing = 0, False, head.body, 0
+        self._head_has_come()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # to a protocol that we do not know: it is a request like any other
+            self.cycle.keep_alive = False
         return True
 
-    def _read_body(self, body: Sized | Chunks) -> None:
-        part, self._received = body.take(self._received)
-        exchange = self._exchange
-        assert exchange is not None  # noqa: S101  (a body is a request's)
-        if body.over:
-            self._body = None
-        exchange.take(part, more=not body.over)
-        if body.over and exchange.complete:
-            self._next()
-
-    async def _run(self, exchange: Exchange, scope: Scope) -> None:
-        """What the gate itself did not answer ends the connection; so does an answer that is not whole."""
+    def _read_body(self) -> None:
+        if self._body_left == CHUNKS:
+            data, self._received = self._received, b""
+            self._framing += len(data)
+        else:
+            data, self._received = self._received[: self._body_left], self._received[self._body_left :]
+            self._body_left -= len(data)
         try:
-            await self._app(scope, exchange.receive, exchange.send)
-        except Exception as exc:  # noqa: BLE001 - the last fence: nothing may reach a loop that prints messages
-            self._terms.log.error("fault", exception=type(exc).__qualname__, place=__name__, request_id="")
-        finally:
-            if not (exchange.complete or exchange.gone):
-                self._break_off(exchange)
+            self.parser.feed_data(data)
+        except httptools.HttpParserCallbackError:
+            if not self._over:
+                raise
+        if self._framing > HEAD_LIMIT:
+            raise Malformed(431, "chunk framing too large")
 
-    def _break_off(self, exchange: Exchange) -> None:
-        exchange.leave()
-        if not exchange.begun:
-            self.transport.write(refusal_bytes(503, Code.SERVER_BUSY, self._terms.locale))
-        self.transport.close()
+    def on_message_begin(self) -> None:
+        if self._over:  # behind chunks, in one piece with them: nobody has judged it, and nobody will
+            raise Malformed(400, "more than a request")
+        super().on_message_begin()
 
-    def _next(self) -> None:
-        """The next request may come, or is there already."""
-        self._exchange, self._begun = None, False
-        self._await_head(IDLE_SECONDS)
-        self.read_on()
-        self._read()
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if self.expect_100_continue or self._body_left == CHUNKS:
+            self.cycle.keep_alive = False
+        if self.scope["http_version"] == "1.0":  # which has no chunks
+            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _UNTIL_THE_END
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """What comes behind the chunks is no header of the request; space behind a value is none of it."""
+        if self._body_left != CHUNKS or not self._framing:
+            super().on_header(name, value.rstrip(b" \t"))
+
+    def on_body(self, body: bytes) -> None:
+        self._framing -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._over = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._over:
+            self._await_head()  # of what is left of the body, too
+        elif self._received:
+            self.loop.call_soon(self._read)
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _body_is_coming(self) -> bool:
-        return self._body is not None
+        return not self._over
 
-    def _await_head(self, seconds: float) -> None:
-        """One timer a connection, however many requests: it looks when it rings whether it is due."""
-        self._due = self._loop.time() + seconds
-        if self._timer is not None and self._timer.when() > self._due:
-            self._timer.cancel()
-            self._timer = None
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._due, self._look)
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._terms.header_seconds, self._head_is_late)
 
-    def _await_nothing(self) -> None:
-        self._due = math.inf
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _head_has_come(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _look(self) -> None:
+    def _head_is_late(self) -> None:
         """Whoever has said nothing at all is told nothing."""
-        self._timer = None
-        if self._due == math.inf:
-            return
-        if self._loop.time() < self._due - _TICK:
-            self._timer = self._loop.call_at(self._due, self._look)
-        elif self._received:
+        self._head_timer = None
+        if self._received or not self._over:
             self._refuse(408, Code.REQUEST_TIMEOUT, "headers too slow")
         else:
             self.transport.close()
 
     def _refuse(self, status: int, code: Code, note: str) -> None:
         """Says no and hangs up; a request that was being answered has lost its caller."""
-        self._await_nothing()
-        exchange = self._exchange
-        if exchange is not None:
-            exchange.leave()
-        if exchange is None or not exchange.begun:
+        self._head_has_come()
+        if self._answering:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(refusal_bytes(status, code, self._terms.locale))
         self._terms.log.info("request", route="-", method="-", status=status, code=code.value, note=note)
         self.transport.part()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """It is no news."""
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.transport.hold_up()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.transport.go_on()
 
 
 def peer_uid(transport: asyncio.BaseTransport) -> int | None:
@@ -301,6 +272,12 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
         return None
     _, uid, _ = _UCRED.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return int(uid)
+
+
+async def _serve_named(app: ASGIApp, uid: int | None, scope: Scope, receive: Receive, send: Send) -> None:
+    """Nobody but us says who is at the other end."""
+    scope["extensions"] = {} if uid is None else {PEER: {"uid": uid}}
+    await app(scope, receive, send)
 
 
 async def _serve_probes(app: ASGIApp, locale: Locale, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,8 +1,8 @@
-"""What a request may look like on the wire: HTTP/1.1 and 1.0, to the letter, and small.
+"""What the head of a request may look like on the wire: HTTP/1.1 and 1.0, to the letter, and small.
 
-Read is only what every server reads alike. Folded lines, bare line feeds, a length that is said twice or in two ways
-(RFC 9112 sections 3.2.2, 5.2 and 6.3; cases 82 and 84) are what some server in front of us may read otherwise: they
-are refused, and so is the connection.
+llhttp (httptools) reads it, and forgives what some server in front of us may read otherwise: an empty line or two
+spaces where there is nothing to read, a host or credentials that are said twice, chunks in HTTP/1.0 (RFC 9112 sections
+2.2, 3, 3.2 and 6.1; cases 82 and 84). Here that is refused, before it is read.
 """
 
 from __future__ import annotations
@@ -13,104 +13,69 @@ from functools import cache
 from http import HTTPStatus
 
 from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.serving.body import FIELD, Chunks, Malformed, Sized
 from oauthbroker.web.problems import problem
 
 HEAD_LIMIT = 48 * 1024  # bytes of a request line and its headers: the longest target there may be, and as much again
 MOST_HEADERS = 100
 _DIGITS = 12  # of a length
-_LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-_BARE = re.compile(rb"[\r\n]")
 _END = re.compile(rb"\n\r?\n")
-_HEAD = re.compile(rb"([A-Z]{1,16}) (/[\x21-\x7e]*+) HTTP/1\.([01])\r\n((?:" + FIELD + rb")*+)\r\n")
-_PAIR = re.compile(rb"([^:]+):[ \t]*([^\r]*)\r\n")
-_LINE = re.compile(rb"[A-Z]{1,16} (?P<target>[\x21-\x7e]+) HTTP/1\.[01]")
+_BARE = re.compile(rb"\r(?!\n)|(?<!\r)\n")
+_LINE = re.compile(rb"(?P<method>[A-Z]{1,16}) (?P<target>[\x21-\x7e]+) HTTP/1\.[01]")
 _VERSION = re.compile(rb"[^ ]+ [^ ]+ HTTP/[0-9]\.[0-9]")
 _ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"authorization", b"content-type"})
+CHUNKS = -1
 
 
-@dataclass(slots=True)
+class Malformed(Exception):
+    """What came is not read on: which status and code to answer with, and a word for the operator."""
+
+    def __init__(self, status: int, note: str) -> None:
+        super().__init__(note)
+        self.status, self.note = status, note
+        self.code = Code.REQUEST_TOO_LARGE if status == 431 else Code.REQUEST_INVALID
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
-    """A request line and its headers, names in lower case. `body` reads what follows, None where nothing does."""
+    """A head that may be read: how many bytes it has, and how many its body has after it, or CHUNKS."""
 
-    method: bytes
-    target: bytes
-    version: str
-    headers: list[tuple[bytes, bytes]]
-    body: Sized | Chunks | None
-    keeps_alive: bool
-    expects_continue: bool
+    size: int
+    body: int
 
 
-def read_head(received: bytes, seen: int = 0) -> tuple[Head, int] | None:
-    """The head that `received` begins with and how long it is; None while it is not complete. `seen` bytes of it were
-    looked at before and held no end. Raises Malformed: (1) its size (2) line ends (3) the request line (4) how many
-    headers (5) folding and their form (6) what comes twice (7) the length (8) the host."""
-    if seen and _END.search(received, max(0, seen - 2)) is None:
-        _judge_unfinished(received)
-        return None
-    found = _HEAD.match(received)
-    if found is None:
-        _judge_odd(received)
-        return None
-    if found.end() > HEAD_LIMIT:
-        raise Malformed(431, "headers too large")
-    method, target, minor, fields = found.groups()
-    headers = [(name.lower(), value.rstrip(b" \t")) for name, value in _PAIR.findall(fields)]
-    if len(headers) > MOST_HEADERS:
-        raise Malformed(431, "too many headers")
-    named = dict(headers)
-    if len(named) != len(headers):
-        _judge_repeated(headers)
-    body = _body(named, minor)
-    if minor == b"1" and b"host" not in named:
-        raise Malformed(400, "no host")
-    return _head(method, target, minor, headers, named, body), found.end()
-
-
-def _head(
-    method: bytes,
-    target: bytes,
-    minor: bytes,
-    headers: list[tuple[bytes, bytes]],
-    named: dict[bytes, bytes],
-    body: Sized | Chunks | None,
-) -> Head:
-    """HTTP/1.0 keeps no connection and waits for no `100 Continue`."""
-    if minor == b"0":
-        return Head(method, target, "1.0", headers, body, keeps_alive=False, expects_continue=False)
-    closes = b"connection" in named and b"close" in _tokens(headers, b"connection")
-    waits = b"expect" in named and body is not None and named[b"expect"].lower() == b"100-continue"
-    return Head(method, target, "1.1", headers, body, keeps_alive=not closes, expects_continue=waits)
-
-
-def _tokens(headers: list[tuple[bytes, bytes]], wanted: bytes) -> set[bytes]:
-    return {token.strip().lower() for name, value in headers if name == wanted for token in value.split(b",")}
-
-
-def _judge_unfinished(received: bytes) -> None:
-    if len(received) > HEAD_LIMIT:
-        raise Malformed(431, "headers too large")
-    if received[0] not in _LETTERS:  # TLS, or nothing that has an end that we know
-        raise Malformed(400, "request line")
-
-
-def _judge_odd(received: bytes) -> None:
-    """Why this is no head; nothing where it may become one."""
-    end = _END.search(received)
+def judge(received: bytes, seen: int = 0) -> Head | None:
+    """The head that `received` begins with; None while it is not complete. `seen` bytes of it were looked at before and
+    held no end. Raises Malformed: (1) its size (2) line ends (3) the request line (4) how many headers (5) folding
+    (6) what comes twice (7) the length (8) the host."""
+    end = _END.search(received, max(0, seen - 2), HEAD_LIMIT + 4)
     if end is None:
         _judge_unfinished(received)
-        return
+        return None
     if end.end() > HEAD_LIMIT:
         raise Malformed(431, "headers too large")
-    first, *lines = received[: end.start()].removesuffix(b"\r").split(b"\r\n")
-    if not received.startswith(b"\r\n\r\n", end.end() - 4) or any(_BARE.search(line) for line in (first, *lines)):
+    if not received.startswith(b"\r\n\r\n", end.end() - 4) or _BARE.search(received, 0, end.end()):
         raise Malformed(400, "bare line end")
+    first, *lines = received[: end.end() - 4].split(b"\r\n")
     _judge_request_line(first)
     if len(lines) > MOST_HEADERS:
         raise Malformed(431, "too many headers")
-    folded = any(line[:1] in {b" ", b"\t"} for line in lines)
-    raise Malformed(400, "folded header" if folded else "malformed")
+    if any(line[:1] in {b" ", b"\t"} for line in lines):
+        raise Malformed(400, "folded header")
+    pairs = [line.partition(b":") for line in lines]
+    named = {name.lower(): value.strip(b" \t") for name, _, value in pairs}
+    if len(named) != len(pairs):
+        _judge_repeated([name.lower() for name, _, _ in pairs])
+    if b"host" not in named and not first.endswith(b"1.0"):
+        raise Malformed(400, "no host")
+    return Head(end.end(), _length(named, first))
+
+
+def _judge_unfinished(received: bytes) -> None:
+    """TLS, or anything else that has no end that we know, is not waited for."""
+    if len(received) > HEAD_LIMIT:
+        raise Malformed(431, "headers too large")
+    if not b"A" <= received[:1] <= b"Z":
+        raise Malformed(400, "request line")
 
 
 def _judge_request_line(line: bytes) -> None:
@@ -122,25 +87,24 @@ def _judge_request_line(line: bytes) -> None:
         raise Malformed(400, "target")
 
 
-def _judge_repeated(headers: list[tuple[bytes, bytes]]) -> None:
-    once = [name for name, _ in headers if name in _ONCE]
+def _judge_repeated(names: list[bytes]) -> None:
+    once = [name for name in names if name in _ONCE]
     if len(set(once)) != len(once):
         raise Malformed(400, "header twice")
 
 
-def _body(named: dict[bytes, bytes], minor: bytes) -> Sized | Chunks | None:
+def _length(headers: dict[bytes, bytes], request_line: bytes) -> int:
     """One length, in one way; HTTP/1.0 has no chunks, and no coding but chunks is known."""
-    announced, coding = named.get(b"content-length"), named.get(b"transfer-encoding")
+    announced, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if announced is not None and not (announced.isdigit() and len(announced) <= _DIGITS):
         raise Malformed(400, "content-length")
-    if coding is not None:
-        if announced is not None or minor == b"0":
-            raise Malformed(400, "two lengths")
-        if coding.lower() != b"chunked":
-            raise Malformed(501, "transfer-encoding")
-        return Chunks(HEAD_LIMIT)
-    length = int(announced or 0)
-    return Sized(length) if length else None
+    if coding is None:
+        return int(announced or 0)
+    if announced is not None or request_line.endswith(b"1.0"):
+        raise Malformed(400, "two lengths")
+    if coding.lower() != b"chunked":
+        raise Malformed(501, "transfer-encoding")
+    return CHUNKS
 
 
 @cache

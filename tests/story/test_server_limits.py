@@ -70,6 +70,7 @@ MALFORMED = {
     "HTTP/3 as text": (get().replace(b"HTTP/1.1", b"HTTP/3.0"), 505),
     "HTTP/1.2": (get().replace(b"HTTP/1.1", b"HTTP/1.2"), 400),
     "a version in small letters": (get().replace(b"HTTP/1.1", b"http/1.1"), 400),
+    "a method of nobody's": (get().replace(b"GET", b"BREW"), 400),
     "a method in small letters": (get().replace(b"GET", b"get"), 400),
     "two spaces": (get().replace(b"GET ", b"GET  "), 400),
     "a whole URL": (get(f"http://{HOST}/"), 400),
@@ -106,6 +107,67 @@ async def test_what_two_readers_may_read_differently_is_refused_and_the_line_goe
     ]
 
 
+BAD_CHUNKS = {
+    "no size": b"\r\nab",
+    "a sign": b"+1\r\na\r\n",
+    "a prefix": b"0x1\r\na\r\n",
+    "a space first": b" 1\r\na\r\n",
+    "a space after the size": b"1 \r\na\r\n",
+    "a size without end": b"f" * 17 + b"\r\n",
+    "a bare line feed after the size": b"1\na\r\n0\r\n\r\n",
+    "a bare return after the size": b"1\ra\r\n0\r\n\r\n",
+    "a bare line feed after the chunk": b"1\r\na\n0\r\n\r\n",
+    "something after the chunk": b"1\r\nab\r\n0\r\n\r\n",
+    "a bare line feed at the end": b"0\r\n\n",
+    "a folded trailer": b"0\r\nX: a\r\n b\r\n\r\n",
+    "a trailer that is none": b"0\r\nX\r\n\r\n",
+    "a line feed in an extension": b"1;a\nb\r\na\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.case("84")
+@pytest.mark.parametrize("framed", BAD_CHUNKS.values(), ids=BAD_CHUNKS)
+async def test_chunks_that_two_readers_may_read_differently_are_refused(site: Site, framed: bytes) -> None:
+    said = await site.say(post(CHUNKED) + framed + get("/smuggled"))
+    assert [400] == said.statuses
+    assert [] == site.asked
+
+
+@pytest.mark.case("82")
+@pytest.mark.parametrize(
+    "framed",
+    [
+        b"1;" + b"a" * HEAD_LIMIT,
+        b"1;aaaaaaaaa\r\na\r\n" * (HEAD_LIMIT // 13),
+        b"0\r\n" + b"X: a\r\n" * (HEAD_LIMIT // 5),
+    ],
+    ids=["one extension", "many extensions", "many trailers"],
+)
+async def test_what_chunks_bring_along_has_a_bound(site: Site, framed: bytes) -> None:
+    assert [431] == (await site.say(post(CHUNKED) + framed)).statuses
+    assert [] == site.asked
+
+
+@pytest.mark.case("84")
+async def test_a_trailer_is_no_header_of_the_request(site: Site) -> None:
+    trailer = b"0\r\nX-Forwarded-For: 6.6.6.6\r\nHost: evil.example\r\n\r\n"
+    said = await site.say(post(CHUNKED, "Connection: close", path="/late") + trailer)
+    assert {"host": HOST} == {
+        name: value for name, value in said.json["headers"].items() if name in {"host", "x-forwarded-for"}
+    }
+
+
+@pytest.mark.case("84")
+@pytest.mark.parametrize("pause", [0, 0.1])
+async def test_what_comes_behind_chunks_is_not_looked_at(site: Site, pause: float) -> None:
+    """Readers differ in where chunks end: the request is answered, and the connection with it is over."""
+    chunks, smuggled = post(CHUNKED, body=b"2\r\nab\r\n0\r\n\r\n"), get("/smuggled")
+    said = await site.say(*([chunks, smuggled] if pause else [chunks + smuggled]), pause=pause)
+    assert ([200], "close") == (said.statuses, said.header("connection"))
+    assert {"length": 2} == said.json
+    assert ["/length"] == site.asked
+
+
 @pytest.mark.case("84")
 @pytest.mark.parametrize("step", [1, 3, 7])
 async def test_however_the_bytes_are_cut_the_answer_is_the_same(step: int) -> None:
@@ -124,7 +186,6 @@ SOUND = {
     "just as many headers": (get("/", *(f"X-{n}: a" for n in range(MOST_HEADERS - 2))), 200),
     "an upgrade that we do not know": (get("/", "Upgrade: h2c"), 200),
     "TRACE": (get().replace(b"GET", b"TRACE"), 405),
-    "a method of nobody's": (get().replace(b"GET", b"BREW"), 405),
     "HTTP/1.0 without a host": (b"GET / HTTP/1.0\r\n\r\n", 421),
     "a foreign host": (get(host="evil.example"), 421),
     "a probe for a foreign host": (get("/healthz", host="10.0.0.7"), 200),
