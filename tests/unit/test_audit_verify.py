@@ -76,7 +76,9 @@ def rewritten(count: int) -> Lines:
     began = log_rest(LogBegan(1, 0, "", START.mac.decode()))
     lines, mac = [], START.mac
     for number in range(count):
-        line, mac = next_line(FOREIGN_KEYS, mac, number + 1, to_iso(AT), rest_of(ENTRY, FOREIGN_KEYS.name) if number else began)
+        line, mac = next_line(
+            FOREIGN_KEYS, mac, number + 1, to_iso(AT), rest_of(ENTRY, FOREIGN_KEYS.name) if number else began
+        )
         lines.append(line)
     return lines
 
