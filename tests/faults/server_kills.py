@@ -65,7 +65,7 @@ async def run(folder: Path, idp: IdentityProvider, *, kills: int, workers: int, 
         async with load.consuming() as consumer:
             async with load.running(PEOPLE_AT_ONCE, TOOLS):
                 for number in range(kills):
-                    await _some_load(ledger, dice)
+                    await _some_load(ledger, dice, wanted=(number + 1) // 2)
                     server = await _kill(world, server, number, dice)
                 await asyncio.sleep(1)
             await _until_quiet(ledger, consumer)
@@ -82,12 +82,13 @@ async def run(folder: Path, idp: IdentityProvider, *, kills: int, workers: int, 
     return _report(world, ledger, kills, time.monotonic() - began, problems)
 
 
-async def _some_load(ledger: Ledger, dice: random.Random) -> None:
-    """For a moment, which lasts longer where the machine is slow: a kill has to hit somebody who is at work."""
+async def _some_load(ledger: Ledger, dice: random.Random, *, wanted: int) -> None:
+    """For a moment, which lasts longer where the machine is slow: a kill has to hit somebody who is at work, and before
+    every other one somebody more has been granted something (`wanted` in all) that may be lost by it."""
     tokens = len([*ledger.said("ready")])
     await asyncio.sleep(dice.uniform(0.3, 1.5))
     for _ in range(MOST_LOOKS):
-        if len([*ledger.said("ready")]) >= tokens + TOKENS_BETWEEN:
+        if len([*ledger.said("ready")]) >= tokens + TOKENS_BETWEEN and len(ledger.granted) >= wanted:
             return
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -56,4 +56,4 @@ def test_without_the_socket_the_api_is_nowhere(desk: Desk, address: str) -> None
     with serving(desk):
         failed = asyncio.run(ask())
     assert isinstance(failed, Failed)
-    assert Code.BROKER_ANSWER_INVALID is failed.code
+    assert Code.NOT_FOUND is failed.code
