@@ -28,7 +28,7 @@ _MOST_OWN = 10_000
 @dataclass(slots=True)
 class _Circuit:
     failures: int = 0
-    grants: dict[str, float] = field(default_factory=dict)  # and when each has failed last
+    grants: dict[str, tuple[Code, float]] = field(default_factory=dict)  # how each has failed last, and when
     code: Code | None = None
     until: float = 0.0
     trial_until: float = 0.0
@@ -131,7 +131,7 @@ class Circuits:
             self._circuits.pop(app, None)
             return ""
         circuit = self._circuits.setdefault(app, _Circuit())
-        circuit.grants[grant] = self._clock.monotonic()
+        circuit.grants[grant] = (error.code, self._clock.monotonic())
         alone = own and self._is_met_alone(circuit, error.code)
         if not alone or error.code is not Code.PROVIDER_RATE_LIMITED:  # an account's own limit is no failure
             circuit.failures += 1
@@ -159,10 +159,11 @@ class Circuits:
         return news
 
     def _is_met_alone(self, circuit: _Circuit, code: Code) -> bool:
+        met = [at for each, at in circuit.grants.values() if each is code]
         if code is not Code.PROVIDER_RATE_LIMITED:
-            return len(circuit.grants) < _GRANTS
+            return len(met) < _GRANTS
         young = self._clock.monotonic() - _SHORT_TIME
-        return circuit.code is not code and sum(at >= young for at in circuit.grants.values()) < _GRANTS
+        return circuit.code is not code and sum(at >= young for at in met) < _GRANTS
 
     def _closed_way(self, app: str, grant: str) -> _Circuit | None:
         """What stands in the way right now, if anything: the longer of the app's and the grant's own."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.revoke import Revoke, Told
+from oauthbroker.flows.revoke import Revoke, Told, told_by_others
 from oauthbroker.records import Grant
 from oauthbroker.repository import Conflict, Due, Held, Repository
 
@@ -133,7 +133,7 @@ class Revocations:
         try:
             held = await self._repository.grant(*pair)
             if held is None or not held.record.to_be_told:
-                return "done"  # another broker was quicker, or a new login has taken its place
+                return told_by_others(held)
             return await self._revoke.resume(self._apps(pair[0]), held, wait=self._revoke.limits.provider_seconds)
         except (BrokerError, Conflict):  # the store does not work just now; the tombstone is there
             return "later"

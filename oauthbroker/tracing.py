@@ -144,7 +144,10 @@ def _tracer() -> Tracer | None:
     trace: Any = sys.modules.get(_API)
     if trace is None or _CONTEXT not in sys.modules:
         return None
-    provider = trace.get_tracer_provider()
+    look = getattr(trace, "get_tracer_provider", None)
+    if look is None or not hasattr(trace, "NoOpTracerProvider"):  # somebody is importing it at this moment
+        return None
+    provider = look()
     if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
         return None
     tracer: Tracer = provider.get_tracer("oauthbroker")

@@ -143,8 +143,9 @@ class AuditFile:
         finally:
             unlock(self._descriptor)
         if self._turned:
-            self._turned = False
-            self._anchor(self._descriptor, self._head, self._file)
+            with suppress(OSError):  # the line is kept; `keep_anchor` tries again, and tells
+                self._anchor(self._descriptor, self._head, self._file)
+                self._turned = False
         return True
 
     @property

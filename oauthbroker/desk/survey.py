@@ -251,7 +251,6 @@ class Survey:
 
 
 def _waiting(session: AuthSession) -> Waiting:
-    under_way = session.claim is not None or session.attempt.cookie is not None
     return Waiting(
         session.id,
         session.app,
@@ -260,5 +259,5 @@ def _waiting(session: AuthSession) -> Waiting:
         session.resume.agent_name,
         session.created_at,
         session.expires_at,
-        under_way,
+        session.under_way,
     )

@@ -154,7 +154,7 @@ class Opening:
         Who types a device code does so elsewhere, unseen: such a session ends by itself.
         """
         session = held.record
-        if not _same_wish(session, wish) or session.attempt.cookie is not None or session.taken:
+        if not _same_wish(session, wish) or session.under_way:
             return False
         if session.device is not None:
             return False

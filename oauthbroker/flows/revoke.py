@@ -20,7 +20,7 @@ from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
 from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
 from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.records import AgentEvent, Grant, Renewal, Retired, Token, grant_id
+from oauthbroker.records import AgentEvent, Grant, Renewal, Retired, RevocationState, Token, grant_id
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Limits
@@ -31,6 +31,9 @@ ASK_AGAIN = timedelta(hours=1)
 Told = Literal["done", "refused", "none", "shared", "later"]
 """What the provider knows: it took note, it refused to (and is asked again for a week), it has no way to be told, it
 was not told because another living grant would have ended too, or it will be told later."""
+
+_KEPT: dict[Told, RevocationState] = {"done": "done", "refused": "refused", "shared": "shared", "none": "untold"}
+_READ: dict[RevocationState, Told] = {kept: told for told, kept in _KEPT.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +138,7 @@ class Revoke:
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
                 raise
-        held = await self.repository.grant(*pair)
-        return "later" if held is not None and held.record.to_be_told else "done"  # the other one was quicker
+        return told_by_others(await self.repository.grant(*pair))
 
     async def _end(self, app: OAuthApp | None, grant: Grant) -> Told:
         """Tokens go to the provider that issued them, and to no other one that the app may name by now."""
@@ -148,7 +150,7 @@ class Revoke:
             if told == "refused":
                 await self._change(grant, lambda there: there.not_told_before(self.clock.now() + ASK_AGAIN))
             return told
-        if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now())):
+        if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now(), _KEPT[told])):
             self._note(GrantRevoked(grant.app, grant.id, told))
         return told
 
@@ -174,7 +176,8 @@ class Revoke:
         except BrokerError as error:
             failed = error
         else:
-            self.circuits.worked(app.name)
+            if told == "done":  # else nobody was asked
+                self.circuits.worked(app.name)
             return told, alive or grant
         self._note(GrantRevoked(grant.app, grant.id, "failed"))
         if failed.retryable:
@@ -275,6 +278,14 @@ class Revoke:
             self.audit.write(entry, self.clock.now())
         except BrokerError as error:
             self.tell("the audit log lacks an entry", app=entry.app, code=error.code.value)
+
+
+def told_by_others(held: Held[Grant] | None) -> Told:
+    """What became of a grant's provider, for who finds that somebody else was quicker. A login that took the grant's
+    place has left nothing to be told of."""
+    if held is None or not held.record.revoked:
+        return "done" if held is None or not held.record.to_be_told else "later"
+    return "later" if held.record.to_be_told else _READ.get(held.record.revocation, "done")
 
 
 def _since(grant: Grant) -> datetime:

@@ -6,7 +6,7 @@ A record's plaintext form reveals its secrets; it exists only between the record
 from oauthbroker.records.attempt import Attempt
 from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent, EventType
-from oauthbroker.records.grant import Grant, Token, grant_id
+from oauthbroker.records.grant import Grant, RevocationState, Token, grant_id
 from oauthbroker.records.login import Login
 from oauthbroker.records.parked import Parked
 from oauthbroker.records.renewal import Intent, Renewal
@@ -27,6 +27,7 @@ __all__ = [
     "Parked",
     "Renewal",
     "Retired",
+    "RevocationState",
     "SessionStatus",
     "Token",
     "grant_id",

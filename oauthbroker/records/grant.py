@@ -20,7 +20,7 @@ from oauthbroker.turn import ResumeTarget
 CLOCK_SLACK_SECONDS = 60
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # whatever a clock is set to, it has passed
 ENDLESS = float("inf")
-RevocationState = Literal["none", "pending", "done"]
+RevocationState = Literal["none", "pending", "done", "refused", "shared", "untold"]
 
 
 @lru_cache(maxsize=16_384)
@@ -166,9 +166,9 @@ class Grant:
         renewal = replace(self.renewal, intent=None)
         return replace(self, revoked=True, revocation="pending", account=None, renewal=renewal, updated_at=at)
 
-    def erased(self, at: datetime) -> Grant:
-        """The provider has been told, or never will be: the tokens go."""
-        return replace(self, token=None, renewal=Renewal(), revocation="done", updated_at=at)
+    def erased(self, at: datetime, known: RevocationState = "done") -> Grant:
+        """The provider has been told, or never will be: the tokens go. `known`: what it knows."""
+        return replace(self, token=None, renewal=Renewal(), revocation=known, updated_at=at)
 
     def retiring(self, refresh: Secret | None, access: Secret | None, at: datetime) -> Grant:
         """These came too late to be of use here: the provider will be told of them."""
@@ -178,13 +178,13 @@ class Grant:
         """The provider refuses to be told: only an operator can mend that, so it is left alone until then."""
         return replace(self, tell_after=at)
 
-    def told(self, ended: Retired | None, at: datetime) -> Grant:
+    def told(self, ended: Retired | None, at: datetime, outcome: RevocationState = "done") -> Grant:
         """The provider knows of these, or never will: a tombstone's tokens go. What was not among them stays."""
         known = () if ended is None else (*ended.refresh, *ended.access)
         left = self.retired.without(known) if self.retired is not None else None
         rest, own = replace(self, retired=left, tell_after=None), replace(self, retired=None).ended
         over = self.revocation == "pending" and (own is None or own.without(known) is None)
-        return rest.erased(at) if over else rest
+        return rest.erased(at, outcome) if over else rest
 
     def to_plaintext(self) -> bytes:
         token = self.token

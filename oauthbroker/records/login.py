@@ -31,6 +31,11 @@ class Login:
     def __repr__(self) -> str:
         return f"Login({'passed' if self.until else 'used' if self.used else 'under way'})"
 
+    @property
+    def at_it(self) -> bool:
+        """A browser is at the login and has not come back."""
+        return not self.used
+
     def spent(self) -> Login:
         """A browser has come back from it: its code is redeemed by whoever wrote this."""
         return replace(self, attempt=self.attempt.spent(), used=True)

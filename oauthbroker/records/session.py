@@ -92,6 +92,12 @@ class AuthSession:
         return self.claim is not None or self.parked is not None
 
     @property
+    def under_way(self) -> bool:
+        """A browser is on its way with it, at a provider or at the login before it."""
+        at_login = self.login is not None and self.login.at_it
+        return self.taken or at_login or self.attempt.cookie is not None
+
+    @property
     def ends_at(self) -> datetime:
         """When it ends by itself: a parked code has its own time, however little is left of the link's."""
         return self.expires_at if self.parked is None else self.parked.until

@@ -14,6 +14,7 @@ import httptools
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -77,6 +78,16 @@ class _UntilTheEnd(int):
 _UNTIL_THE_END = _UntilTheEnd()
 
 
+class _Flow(FlowControl):
+    """Whoever waits for a body or for the end reads on; not while a further request is already here (`held`)."""
+
+    held = False
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 on llhttp, with deadlines, a limit, and a judge in front of the reader (cases 82 to 84).
 
@@ -105,6 +116,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         terms = self._terms
         super().connection_made(PartingTransport(transport, self.loop, terms.write_seconds, self._body_is_coming))
+        self.flow: _Flow = _Flow(self.transport)
         if terms.over:  # accepted before the door was closed, and made only now
             self.transport.abort()
             return
@@ -123,6 +135,11 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def eof_received(self) -> None:
+        """The loop closes behind this, and would wait for ever for whoever leaves our answer unread."""
+        if self.transport.get_write_buffer_size():
+            self.transport.hold_up()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_has_come()
         self.transport.lost()
@@ -139,21 +156,25 @@ class Connection(HttpToolsProtocol):
     def _read(self) -> None:
         """Goes on with what has come, as far as it may be read now."""
         refused: Malformed | None = None
+        held, self.flow.held = self.flow.held, False
         try:
             while self._received and not self.transport.is_closing():
                 if not self._over:
                     self._read_body()
                 elif self._answering:
                     self.flow.pause_reading()
+                    self.flow.held = True
                     return
                 elif not self._read_head():
-                    return
+                    break
         except Malformed as verdict:
             refused = verdict
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             refused = Malformed(400, "malformed")
         if refused is not None:
             self._refuse(refused.status, refused.code, refused.note)
+        elif held and not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def _read_head(self) -> bool:
         """False while it is not complete. Raises Malformed."""
@@ -164,6 +185,7 @@ class Connection(HttpToolsProtocol):
                 self._await_head()
             return False
         data, self._received = self._received[: head.size], self._received[head.size :]
+        self._unset_keepalive_if_required()
         self._seen, self._over, self._body_left, self._framing = 0, False, head.body, 0
         self._head_has_come()
         try:
@@ -184,7 +206,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserCallbackError:
             if not self._over:
                 raise
-        if self._framing > HEAD_LIMIT:
+        if self._framing > HEAD_LIMIT and not self._over:
             raise Malformed(431, "chunk framing too large")
 
     def on_message_begin(self) -> None:
@@ -196,8 +218,9 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if self.expect_100_continue or self._body_left == CHUNKS:
             self.cycle.keep_alive = False
-        if self.scope["http_version"] == "1.0":  # which has no chunks
+        if self.scope["http_version"] == "1.0":  # which has no chunks, and waits for nothing
             self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _UNTIL_THE_END
+            self.cycle.waiting_for_100_continue = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """What comes behind the chunks is no header of the request; space behind a value is none of it."""

@@ -28,15 +28,15 @@ class PartingTransport(asyncio.Transport):
         super().__init__()
         self._inner, self._loop, self._write_seconds, self._still_sends = inner, loop, write_seconds, still_sends
         self._timer: asyncio.TimerHandle | None = None
-        self._parting = False
+        self._parting = self._paused = False
         self._forgotten = 0
 
     def part(self) -> None:
-        """Ends the connection of somebody who may still be sending."""
+        """Ends the connection of somebody who may still be sending, and may have to read what was written."""
         if self.is_closing():
             return
         self._parting = True
-        self._abort_in(LINGER_SECONDS)
+        self._abort_in(self._write_seconds if self._inner.get_write_buffer_size() else LINGER_SECONDS)
         self._inner.write_eof()
         self._inner.resume_reading()
 
@@ -59,7 +59,9 @@ class PartingTransport(asyncio.Transport):
 
     def go_on(self) -> None:
         """It reads again."""
-        if not self.is_closing():
+        if self._parting:
+            self._abort_in(LINGER_SECONDS)
+        elif not self._inner.is_closing():
             self.lost()
 
     def _abort_in(self, seconds: float) -> None:
@@ -69,12 +71,10 @@ class PartingTransport(asyncio.Transport):
     def close(self) -> None:
         if self.is_closing():
             return
-        if self._still_sends():
+        if self._still_sends() or self._paused or self._inner.get_write_buffer_size():
             self.part()
-            return
-        self._inner.close()
-        if self._inner.get_write_buffer_size():
-            self._abort_in(self._write_seconds)
+        else:
+            self._inner.close()
 
     def is_closing(self) -> bool:
         return self._parting or self._inner.is_closing()
@@ -86,9 +86,11 @@ class PartingTransport(asyncio.Transport):
         self._inner.write(data)
 
     def pause_reading(self) -> None:
+        self._paused = True
         self._inner.pause_reading()
 
     def resume_reading(self) -> None:
+        self._paused = False
         self._inner.resume_reading()
 
     def get_write_buffer_size(self) -> int:

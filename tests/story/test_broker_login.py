@@ -598,3 +598,15 @@ async def test_a_login_that_is_down_is_said_before_anybody_is_sent_there(house: 
     asked, person = await house.ask_link(of=of()), house.browser()
     assert_says(await person.open(asked.authorization_url), Code.PROVIDER_UNREACHABLE)
     await assert_nothing_happened(house, asked)
+
+
+async def test_who_is_at_the_login_keeps_the_link_when_the_agent_asks_again(house: House) -> None:
+    """Looking for a second factor takes its time; only a link that nobody is on the way with is replaced."""
+    asked, person = await house.ask_link(of=of()), house.browser()
+    address = await at_the_login(house, asked, person)
+    assert (await house.session(asked)).under_way
+    house.clock.advance(301)
+    again = await house.ask_link(of=of())
+    assert again.auth_session_id != asked.auth_session_id
+    page = await to_the_end(person, await in_corp(house).agree(address, "alice", browser=person))
+    assert 200 == page.status, page.text

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from oauthbroker.apps import ANYONE, OAuthApp, Revocation
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.repository import Repository
 from oauthbroker.results import Ready
 from oauthbroker.resume import locator_of
@@ -221,3 +222,50 @@ async def test_a_login_whose_process_died_keeps_a_revocation_back_no_longer_than
     process.clock.advance(71)
     await process.house.relay.revocations()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
+
+
+@pytest.mark.case("56")
+async def test_a_provider_that_was_not_asked_has_not_recovered(start, identity_provider):
+    process = start(sharing(identity_provider))
+    await connected(process, identity_provider)
+    asked = await ask(process, "twin")
+    circuits = process.house.flows.revoke.circuits
+    for _ in range(5):
+        circuits.failed("mail", BrokerError(Code.PROVIDER_UNREACHABLE))
+    process.clock.advance(61)
+    token = identity_provider.script.token.hang(after_work=True)
+    coming = asyncio.create_task(comes_back(process, identity_provider, asked))
+    await token.arrived()
+    assert "later" == await process.broker.grants.revoke("mail", ALICE)
+    assert 0 == identity_provider.count("revoke")
+    circuits.failed("mail", BrokerError(Code.PROVIDER_UNREACHABLE))
+    assert circuits.open_now(), "its failures count on"
+    token.release()
+    await coming
+
+
+async def test_a_claim_by_a_clock_that_went_a_day_ahead_holds_no_revocation_up(start, identity_provider):
+    process = start(sharing(identity_provider))
+    await connected(process, identity_provider)
+    asked = await ask(process, "twin")
+    repository = Repository(process.store)
+    held = await repository.session(locator_of(asked.auth_session_id))
+    assert held is not None
+    claimed = held.record.claimed("who died", process.clock.now() + timedelta(days=1, seconds=70))
+    await repository.save_session(claimed, expect=held.generation)
+    assert "done" == await process.broker.grants.revoke("mail", ALICE)
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
+
+
+@pytest.mark.case("53")
+async def test_who_finds_that_another_one_was_quicker_says_what_the_provider_really_knows(start, identity_provider):
+    """The relay may have told, or found that it cannot, between the tombstone and the caller's own turn."""
+    process = start(sharing(identity_provider))
+    for app in ("mail", "twin"):
+        await connected(process, identity_provider, app)
+    revoke = process.house.flows.revoke
+    for app, known in (("mail", "shared"), ("twin", "done")):
+        seen = await revoke.bury(app, ALICE)
+        assert seen is not None
+        assert known == await revoke.resume(process.broker.bundle.apps[app], seen)
+        assert known == await revoke.resume(process.broker.bundle.apps[app], seen)

@@ -233,7 +233,7 @@ async def test_tokens_whose_revocation_is_refused_for_a_week_are_erased(process,
     await process.house.relay.revocations()
     grant = await process.grant("mail", ALICE)
     assert grant is not None
-    assert (None, "done") == (grant.token, grant.revocation)
+    assert (None, "refused") == (grant.token, grant.revocation)
     assert ["failed", "failed", "failed", "refused"] == told(process)
 
 

@@ -75,6 +75,7 @@ MALFORMED = {
     "two spaces": (get().replace(b"GET ", b"GET  "), 400),
     "a whole URL": (get(f"http://{HOST}/"), 400),
     "a whole URL of somebody else": (get("http://evil.example/"), 400),
+    "a fragment": (get("/#/x"), 400),
     "a target of two slashes' worth": (get("evil.example/"), 400),
     "an asterisk": (get("*").replace(b"GET", b"OPTIONS"), 400),
     "CONNECT": (get("evil.example:443").replace(b"GET", b"CONNECT"), 400),
@@ -302,6 +303,85 @@ async def test_a_request_in_time_is_not_hurried_by_the_one_before_it() -> None:
     async with a_site(header_seconds=0.3) as site:
         said = await site.say(get("/wait?for=0.5", close=False), get("/wait?for=0.5", close=False), get(), seconds=5)
         assert [200, 200, 200] == said.statuses
+
+
+@pytest.mark.case("83")
+async def test_the_time_between_two_requests_does_not_end_the_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oauthbroker.serving.connection.IDLE_SECONDS", 1)
+    async with a_site() as site:
+        said = await site.say(get("/", close=False) + get("/wait?for=1.5"), seconds=20)
+    assert [200, 200] == said.statuses
+
+
+@pytest.mark.case("82", "83")
+async def test_who_sends_thousands_of_requests_at_once_is_read_no_faster_than_answered(site: Site) -> None:
+    """What was not looked at yet stays where it is: with the client."""
+    reader, writer = await site.connect()
+    block = get("/healthz", close=False) * 9_000
+
+    async def send() -> None:
+        while True:
+            writer.write(block)
+            await writer.drain()
+
+    async def read() -> None:
+        while await reader.read(1 << 20):
+            pass
+
+    tasks, most = [asyncio.create_task(send()), asyncio.create_task(read())], 0
+    for _ in range(40):
+        await asyncio.sleep(0.02)
+        most = max([most, *(len(vars(each)["_received"]) for each in site.server.server_state.connections)])
+    for task in tasks:
+        task.cancel()
+    writer.close()
+    assert len(site.lines) > 100
+    assert most <= 600_000
+
+
+@pytest.mark.case("83")
+async def test_who_hangs_up_half_way_and_leaves_the_answer_unread_is_left() -> None:
+    async with a_site(write_seconds=0.3) as site:
+        connections, loop = site.server.server_state.connections, asyncio.get_running_loop()
+        with socket.socket() as line:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.connect(("127.0.0.1", site.port))
+            line.setblocking(False)
+            for _ in range(400):
+                await loop.sock_sendall(line, get("/", "X-A: " + "a" * 40_000, close=False))
+                await asyncio.sleep(0.01)
+                if any(each.transport.get_write_buffer_size() for each in connections):
+                    break
+            line.shutdown(socket.SHUT_WR)
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                if not connections:
+                    break
+            assert not connections
+
+
+@pytest.mark.case("83")
+async def test_a_long_answer_is_whole_whatever_lies_unread_behind_its_request(site: Site) -> None:
+    """RFC 9112 section 9.6: closing with something unread would reset the connection under the answer."""
+    reader, writer = await site.connect()
+    writer.write(b"GET /big HTTP/1.1\r\nHost: broker.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+    await asyncio.sleep(0.05)
+    writer.write(get(close=False))
+    await asyncio.sleep(0.2)
+    said = Said(await reader.read())
+    writer.close()
+    assert [200] == said.statuses[:1]
+    assert len(said.raw.partition(b"\r\n\r\n")[2]) == 8 * 1024 * 1024
+
+
+async def test_behind_the_end_of_chunks_nothing_counts(site: Site) -> None:
+    said = await site.say(post(CHUNKED, body=b"2\r\nab\r\n0\r\n\r\n") + b"G" * 60_000)
+    assert [200] == said.statuses
+
+
+async def test_a_client_of_http_1_0_is_not_told_to_continue(site: Site) -> None:
+    head = post("Content-Length: 2", "Expect: 100-continue", version="1.0")
+    assert [200] == (await site.say(head + b"ab")).statuses
 
 
 @pytest.mark.slow

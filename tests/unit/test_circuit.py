@@ -216,3 +216,15 @@ async def test_a_trial_that_never_reached_the_provider_is_nobodys_trial(circuits
         async with circuits.turn("mail", wait=1):
             raise RuntimeError("our own disk")
     assert None is refusal(circuits)
+
+
+@pytest.mark.parametrize("trouble", [OURS, DOWN])
+def test_one_accounts_limit_does_not_make_anothers_own_trouble_everybodys(
+    circuits: Circuits, trouble: BrokerError
+) -> None:
+    circuits.failed("mail", BUSY, "alice's", own=True)
+    for _ in range(4):
+        circuits.failed("mail", trouble, "bob's", own=True)
+    assert refusal(circuits) is None
+    circuits.failed("mail", trouble, "carol's", own=True)
+    assert refusal(circuits) is not None
