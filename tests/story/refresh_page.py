@@ -17,7 +17,7 @@ from tests.house import House, UnwellStore, running, turn
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS.joinpath("refresh.md").read_text("utf-8")
 HOUR, SHORT = 3600.0, 200.0  # a token's life, and what is left of it when the page says that it lives
-LIMITS = Limits(provider_seconds=0.5)
+LIMITS = Limits(provider_seconds=2)
 Words = tuple[str, ...]
 Scenario = Callable[[House], Awaitable[list[TokenResult]]]
 SCENARIOS: dict[str, list[Scenario]] = {}
