@@ -24,7 +24,7 @@ from tests.faults.broker_kit import CHANGING, Process
 from tests.house import ALICE, House, running, turn, user_app
 
 LIFETIME = 3600
-LIMITS = Limits(provider_seconds=0.3)  # nobody waits long for a flight that somebody else keeps
+LIMITS = Limits(provider_seconds=2)  # nobody waits long for a flight that somebody else keeps
 
 
 class FailFrom(HookedFs):
