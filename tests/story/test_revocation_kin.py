@@ -208,16 +208,21 @@ async def test_a_login_that_came_to_nothing_keeps_no_revocation_back(start, iden
     assert (0, 0) == (identity_provider.living_tokens("client-mail", "alice"), secret_count(await grant_of(process)))
 
 
-@pytest.mark.case("53")
-async def test_a_login_whose_process_died_keeps_a_revocation_back_no_longer_than_its_claim(start, identity_provider):
-    process = start(sharing(identity_provider))
-    await connected(process, identity_provider)
+async def claimed_by_who_died(process: Process, longest: timedelta) -> None:
+    """Somebody came back to the twin's link, to a process that is no more."""
     asked = await ask(process, "twin")
     repository = Repository(process.store)
     held = await repository.session(locator_of(asked.auth_session_id))
     assert held is not None
-    claimed = held.record.claimed("who died", process.clock.now() + timedelta(seconds=70))
+    claimed = held.record.claimed("who died", process.clock.now() + longest)
     await repository.save_session(claimed, expect=held.generation)
+
+
+@pytest.mark.case("53")
+async def test_a_login_whose_process_died_keeps_a_revocation_back_no_longer_than_its_claim(start, identity_provider):
+    process = start(sharing(identity_provider))
+    await connected(process, identity_provider)
+    await claimed_by_who_died(process, timedelta(seconds=70))
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     process.clock.advance(71)
     await process.house.relay.revocations()
@@ -247,12 +252,7 @@ async def test_a_provider_that_was_not_asked_has_not_recovered(start, identity_p
 async def test_a_claim_by_a_clock_that_went_a_day_ahead_holds_no_revocation_up(start, identity_provider):
     process = start(sharing(identity_provider))
     await connected(process, identity_provider)
-    asked = await ask(process, "twin")
-    repository = Repository(process.store)
-    held = await repository.session(locator_of(asked.auth_session_id))
-    assert held is not None
-    claimed = held.record.claimed("who died", process.clock.now() + timedelta(days=1, seconds=70))
-    await repository.save_session(claimed, expect=held.generation)
+    await claimed_by_who_died(process, timedelta(days=1, seconds=70))
     assert "done" == await process.broker.grants.revoke("mail", ALICE)
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
 
