@@ -82,9 +82,10 @@ class Callback:
     async def _judge(
         self, params: CallbackParams, held: Held[AuthSession] | None, app: OAuthApp, cookie: str | None
     ) -> ValidCallback:
-        """The network may be asked for the issuer's promise only once the session has proved to be real."""
+        """Judge the response. The network is asked for the issuer's promise only once the session has proved to be
+        real, and only about a code: an error is judged without."""
         known = held is not None and held.record.attempt.state.matches(params.state.reveal())
-        promised = await self.discovery.issuer_promised(app) if known else False
+        promised = await self.discovery.issuer_promised(app) if known and not params.denied else False
         valid = validate_callback(
             params,
             held.record if held is not None else None,

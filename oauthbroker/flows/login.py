@@ -121,7 +121,7 @@ class Logins:
             raise BrokerError(Code.STATE_EXPIRED)
         if not _fits(session, cookie):  # (3)
             raise BrokerError(Code.OWNER_BINDING_FAILED)
-        promised = await self.discovery.issuer_promised(login.app)
+        promised = not params.denied and await self.discovery.issuer_promised(login.app)
         return check_response(params, login.app.endpoints.issuer, promised=promised)  # (4) (5)
 
     async def _end_refused(self, held: Held[AuthSession], code: Code) -> None:

@@ -96,15 +96,18 @@ def validate_callback(
 
 
 def check_response(params: CallbackParams, issuer: str, *, promised: bool) -> ValidCallback:
-    """What is left to judge of a response whose session and browser are known: who it is from (RFC 9207 section 2.4),
-    and whether the person agreed. Raises issuerMismatch, providerDenied."""
-    if params.issuer is None:
-        if promised:
-            raise BrokerError(Code.ISSUER_MISMATCH)
-    elif not issuer or params.issuer != issuer:
+    """Judge what is left of a response whose session and browser are known: who it is from (RFC 9207 section 2.4),
+    and whether the person agreed. Raises issuerMismatch, providerDenied.
+
+    A promised `iss` may be missing from an error: some providers leave it out there, and an error has no code that
+    could go to the wrong provider.
+    """
+    if params.issuer is not None and (not issuer or params.issuer != issuer):
         raise BrokerError(Code.ISSUER_MISMATCH)
     if params.code is None:
         raise BrokerError(Code.PROVIDER_DENIED)
+    if params.issuer is None and promised:
+        raise BrokerError(Code.ISSUER_MISMATCH)
     return ValidCallback(params.code)
 
 

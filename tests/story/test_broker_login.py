@@ -267,6 +267,22 @@ async def test_an_answer_from_another_issuer_ends_the_session(house: House, iss:
     assert Code.ISSUER_MISMATCH is (await house.session(asked)).failure
 
 
+@pytest.mark.case("7", "8")
+@pytest.mark.parametrize(
+    "iss, code",
+    [(None, Code.PROVIDER_DENIED), ("", Code.ISSUER_MISMATCH), ("https://evil.example", Code.ISSUER_MISMATCH)],
+)
+async def test_a_login_called_off_without_the_promised_issuer_is_a_no_and_under_a_wrong_one_is_not(
+    house: House, iss: str | None, code: Code
+) -> None:
+    """A person who says no to the login keeps the link, whether or not the login names itself on errors."""
+    asked, person = await house.ask_link(of=of()), house.browser()
+    in_corp(house).script.authorize.error()
+    in_corp(house).script.authorize.fields(iss=iss)
+    assert_says(await person.follow(await login_callback(house, asked, person)), code)
+    assert (code is Code.PROVIDER_DENIED) is (await house.session(asked)).open
+
+
 @pytest.mark.parametrize(
     "auth_time, code", [(None, Code.ID_TOKEN_INVALID), (-4000, Code.ID_TOKEN_INVALID), (-100, None)]
 )

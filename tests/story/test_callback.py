@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from oauthbroker.apps import Habits
 from oauthbroker.audit import ConnectFailed
 from oauthbroker.errors import MEANINGS, Code
 from oauthbroker.results import Ready
-from oauthbroker.testing import Canaries, IdentityProvider
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from tests.house import BASE, House, tree
+from oauthbroker.testing.provider import FOREVER
+from tests.house import BASE, House, running, tree, user_app
 from tests.unit.web import kit
 
 CALLBACK = f"{BASE}/oauth/callback/mail"
@@ -164,6 +167,71 @@ async def test_a_code_under_another_issuers_name_goes_to_nobody(house: House, ca
     assert Code.ISSUER_MISMATCH is (await house.session(asked)).failure
     (event,) = await house.events()
     assert ("auth.failed", "issuerMismatch") == (event["type"], event["payload"]["code"])
+
+
+@pytest.mark.case("7", "8")
+@pytest.mark.parametrize(
+    "iss, beside_a_code, code",
+    [
+        (None, False, Code.PROVIDER_DENIED),
+        (None, True, Code.PROVIDER_DENIED),
+        ("", False, Code.ISSUER_MISMATCH),
+        ("https://evil.example", False, Code.ISSUER_MISMATCH),
+        ("https://evil.example", True, Code.ISSUER_MISMATCH),
+    ],
+)
+async def test_an_error_without_the_promised_issuer_is_the_persons_no_and_under_a_wrong_one_a_mismatch(
+    identity_provider: IdentityProvider,
+    test_clock: TestClock,
+    iss: str | None,
+    beside_a_code: bool,
+    code: Code,
+) -> None:
+    """RFC 9207 promises `iss` on error responses too; some providers leave it out of those alone. There is no code to
+    lose, and state and cookie are this browser's own."""
+    app = user_app(identity_provider, habits=Habits(always_scopes=("openid",), issuer_promised=True))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        authorize = house.idp.script.authorize
+        authorize.fields(error="access_denied") if beside_a_code else authorize.error()
+        authorize.fields(iss=iss)
+        asked = await house.ask_link()
+        assert_says(await house.connect(asked), code)
+        assert 0 == house.idp.count("token")
+        session = await house.session(asked)
+        assert ("failed", code) == (session.status, session.failure)
+        (event,) = await house.events()
+        kind = "auth.denied" if code is Code.PROVIDER_DENIED else "auth.failed"
+        assert (kind, code.value) == (event["type"], event["payload"]["code"])
+
+
+@pytest.mark.case("8")
+async def test_a_no_is_a_no_while_the_providers_metadata_cannot_be_read(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """Whether `iss` was promised matters for a code alone."""
+    app = user_app(identity_provider)
+    app = replace(app, endpoints=replace(app.endpoints, jwks_url=""))  # read from the metadata, with the promise
+    async with running(identity_provider, [app], clock=test_clock) as one:
+        one.idp.script.authorize.error()
+        asked, person = await one.ask_link(), one.browser()
+        url = await one.way_back(asked, person)
+        identity_provider.script.discovery.answer(503, times=FOREVER)
+        async with running(identity_provider, [app], clock=test_clock, store=one.store) as another:
+            person.serve(BASE, another.broker.web)
+            assert_says(await person.follow(url), Code.PROVIDER_DENIED)
+
+
+@pytest.mark.case("5", "7")
+async def test_an_error_without_the_promised_issuer_in_another_browser_is_not_the_persons_no(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    app = user_app(identity_provider, habits=Habits(always_scopes=("openid",), issuer_promised=True))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        house.idp.script.authorize.error()
+        house.idp.script.authorize.fields(iss=None)
+        asked, person = await house.ask_link(), house.browser()
+        url = await house.way_back(asked, person)
+        assert_says(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
 
 
 @pytest.mark.case("9")
