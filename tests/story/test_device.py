@@ -345,8 +345,10 @@ async def test_fewer_scopes_than_were_asked_for_are_stored_and_said(here: World)
     [
         (Limits(sessions_per_subject=2), ("thread 0", "thread 1", "one too many")),
         (Limits(sessions_per_conversation=2), ("thread", "thread", "thread")),
+        (Limits(sessions_per_app=2), ("thread 0", "thread 1", "one too many")),
+        (Limits(sessions_total=2), ("thread 0", "thread 1", "one too many")),
     ],
-    ids=["of the subject", "of the conversation"],
+    ids=["of the subject", "of the conversation", "of the app", "in all"],
 )
 async def test_a_caller_at_the_cap_is_told_so_before_the_provider_is_asked(
     identity_provider: IdentityProvider, test_clock: TestClock, limits: Limits, instances: tuple[str, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,6 +14,8 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.repository import Repository
 from oauthbroker.results import Ready
 from oauthbroker.resume import locator_of
+from oauthbroker.store.file import FileStore
+from oauthbroker.store.port import Entry
 from oauthbroker.testing import IdentityProvider
 from tests.faults.broker_kit import Process
 from tests.house import ALICE, BOB, TEAM, global_app, turn, user_app
@@ -147,6 +150,37 @@ async def test_a_login_of_a_moment_ago_is_kin(start, identity_provider, elsewher
     new = await connected(other if elsewhere else process, identity_provider, "twin")
     assert "shared" == await process.broker.grants.revoke("mail", ALICE)
     assert identity_provider.is_alive(new.access_token)
+
+
+def scans_are_slow(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan of the store takes ten seconds: so its answer is believed for a while."""
+    scan = FileStore.scan
+
+    async def slow(store: FileStore, kind: str) -> AsyncIterator[Entry]:
+        process.clock.advance(10)
+        async for entry in scan(store, kind):
+            yield entry
+
+    monkeypatch.setattr(FileStore, "scan", slow)
+
+
+@pytest.mark.case("53")
+async def test_a_login_for_another_subject_is_kin_by_who_agreed_although_the_last_scan_is_young(
+    start, identity_provider, monkeypatch
+):
+    """Alice disconnects her own account a moment after she has connected her team."""
+    team = global_app(identity_provider, revocation=Revocation(reach="grant"))
+    own = replace(user_app(identity_provider, "own"), client=team.client, revocation=Revocation(reach="grant"))
+    own = replace(own, owner=replace(own.owner, user_identity=team.owner.user_identity))
+    identity_provider.change("client-team", revoke_reach="grant", redirect_uris=(team.redirect.uri, own.redirect.uri))
+    process = start([team, own])
+    scans_are_slow(process, monkeypatch)
+    for account, user in (("bob", BOB), ("alice", ALICE)):
+        await connected(process, identity_provider, "own", account, user=user)
+    assert "done" == await process.broker.grants.revoke("own", BOB)
+    teams = await connected(process, identity_provider, "team")
+    assert "shared" == await process.broker.grants.revoke("own", ALICE)
+    assert identity_provider.is_alive(teams.access_token)
 
 
 @pytest.mark.case("53")
