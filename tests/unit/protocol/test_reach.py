@@ -31,6 +31,10 @@ INSIDE = [
     "255.255.255.255", "240.0.0.1", "192.0.2.1", "198.18.0.1", "2001:db8::1", "::ffff:10.0.0.1", "::ffff:127.0.0.1",
     "::ffff:169.254.169.254", "::127.0.0.1", "::10.0.0.1", "2002:7f00:1::", "2002:a00:1::1", "64:ff9b::a9fe:a9fe",
     "64:ff9b::7f00:1", "2001::1", "", "localhost", "10.0.0", "0x7f.1", "2130706433", "017700000001", "1.1.1.1.evil",
+    "fec0::1", "feff::1", "64:ff9b:1::808:808", "64:ff9b:1:808:8:800::", "64:ff9b:1:fffe::a00:5", "::ffff:0:8.8.8.8",
+    "::ffff:0:10.0.0.1", "::8.8.8.8", "2600::5efe:a00:1", "2600::200:5efe:a00:1", "2600::5efe:808:808", "fe80::5efe:808:808",
+    "2002:808:808::5efe:a00:1", "2001:0:808:808:0:0:f7f7:f7f7", "2001:0:a00:1:0:0:f5ff:fffe", "100::1", "5f00::1",
+    "3fff::1", "2001:2::1", "2001:10::1", "2001:20::1", "4000::1", "192.88.99.1", "192.0.0.9", "64:ff9b::c058:6301",
 ]  # fmt: skip
 OUTSIDE = [
     "8.8.8.8",
@@ -65,14 +69,49 @@ def test_a_listed_network_is_admitted_and_its_neighbour_is_not() -> None:
 @given(st.ip_addresses(v=4))
 def test_an_address_that_is_wrapped_is_judged_as_what_it_means(address: ipaddress.IPv4Address) -> None:
     """No IPv6 spelling of an IPv4 address opens a door that the address itself does not."""
-    plain, number = Reach().admits(str(address)), int(address)
-    wrapped = [
-        ipaddress.IPv6Address((0xFFFF << 32) | number),
-        ipaddress.IPv6Address((0x0064FF9B << 96) | number),
-        ipaddress.IPv6Address((0x2002 << 112) | (number << 80) | 1),
-        ipaddress.IPv6Address(number),
-    ]
-    assert plain or not any(Reach().admits(str(each)) for each in wrapped)
+    plain = Reach().admits(str(address))
+    assert plain or not any(Reach().admits(each) for each in wrapped(address).values())
+
+
+def wrapped(address: ipaddress.IPv4Address) -> dict[str, str]:
+    """Every IPv6 address that leads to an IPv4 one, by how."""
+    number, six = int(address), ipaddress.IPv6Address
+    high, low = number >> 16, number & 0xFFFF
+    spelt = {
+        "mapped": six((0xFFFF << 32) | number),
+        "NAT64": six((0x0064FF9B << 96) | number),
+        "6to4": six((0x2002 << 112) | (number << 80) | 1),
+        "compatible": six(number),
+        "translated": six((0xFFFF << 48) | number),
+        "Teredo client": six((0x20010000 << 96) | (0x08080808 << 64) | (number ^ 0xFFFFFFFF)),
+        "Teredo server": six((0x20010000 << 96) | (number << 64) | (0x08080808 ^ 0xFFFFFFFF)),
+        "ISATAP": six((0x2606 << 112) | (0x5EFE << 32) | number),
+        "local NAT64, 96 bits": six((0x0064FF9B0001FFFE << 64) | number),
+        "local NAT64, 64 bits": six((0x0064FF9B00010001 << 64) | (number << 24)),
+        "local NAT64, 48 bits": six((0x0064FF9B0001 << 80) | (high << 64) | (low << 40)),
+    }
+    return {how: str(each) for how, each in spelt.items()}
+
+
+LISTED = {
+    "64:ff9b:1:fffe::/96": "local NAT64, 96 bits",
+    "64:ff9b:1:1::/64": "local NAT64, 64 bits",
+    "64:ff9b:1::/48": "local NAT64, 48 bits",
+    "::ffff:0:0:0/96": "translated",
+    "2606::/16": "ISATAP",
+    "2001::/32": "Teredo client",
+    "::/96": "compatible",
+}
+
+
+@pytest.mark.parametrize(("network", "how"), LISTED.items(), ids=LISTED)
+def test_a_listed_way_of_translating_leads_to_no_inner_address_that_is_not_listed_too(network: str, how: str) -> None:
+    """An operator behind a translator lists its prefix to reach public providers, and not the neighbours."""
+    public, inner = (wrapped(ipaddress.IPv4Address(each))[how] for each in ("8.8.4.4", "10.1.2.3"))
+    reach = Reach((network,))
+    assert (True, False) == (reach.admits(public), reach.admits(inner))
+    assert Reach((network, "10.1.2.3")).admits(inner)
+    assert not Reach(("10.1.2.3",)).admits(inner)
 
 
 # at load
