@@ -124,8 +124,10 @@ class Broker:
         return await self.confirming.confirm(handle, subject)
 
     async def relay_code(self, turn: Turn, code: str, *, apps: Collection[str] | None = None) -> SessionOutcome:
-        """Somebody sent the code of `owner.binding: channelCode` in the turn's conversation; how the connection
-        ended. `apps`: only these may be meant, None for all. Raises `stateUnknown`."""
+        """The person sent the code of `owner.binding: channelCode` in the turn's conversation; how the connection
+        ended. `apps`: only these may be meant, None for all. Raises `stateUnknown`.
+
+        Relay no words of a tool or a model: a tool can open the link itself and read the code off the page."""
         return await self.confirming.relay(turn, code, apps)
 
     async def cancel(self, auth_session_id: str) -> bool:

@@ -45,7 +45,8 @@ class OAuthContext:
         *,
         switch_account: bool = False,
     ) -> TokenResult:
-        """`app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. Ready, AuthorizationRequired or Failed."""
+        """`app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. Ready, AuthorizationRequired or Failed.
+        `switch_account` is the runtime's own: from a tool `notAllowed`."""
         try:
             name = app_name(app)
         except BrokerError as error:

@@ -56,10 +56,13 @@ class OAuthManager:
         *,
         switch_account: bool = False,
     ) -> TokenResult:
-        """The token call. Always an answer: no exception crosses it."""
+        """The token call. Always an answer: no exception crosses it. `switch_account` is the runtime's alone: where
+        nothing can be compared, a tool that switches puts an account of its own in the place of the person's."""
 
         async def work() -> TokenResult:
             call = self.calls.judge(caller, app_name, scopes, min_ttl_seconds)
+            if switch_account and not caller.speaks_for_person:
+                raise BrokerError(Code.NOT_ALLOWED, note="a tool asked to switch accounts")
             return await self._answer(caller, replace(call, switch_account=True) if switch_account else call)
 
         return await self._watched(app_name, work)

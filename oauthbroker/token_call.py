@@ -23,15 +23,23 @@ Words = tuple[str, tuple[str, ...] | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a turn, and the tool it runs (None: the runtime itself, un-narrowed); `turn_id` where a turn token said
-    so. `private_links`: links are delivered by the runtime, so an answer holds none."""
+    """Who asks: a turn, and the tool it runs (None: the runtime itself); `turn_id` where a turn token said so.
+    `private_links`: links are delivered by the runtime, so an answer holds none. `narrowed`: its turn token has a
+    caveat of any kind."""
 
     turn: Turn
     tool: str | None = None
     declared: tuple[ToolAuth, ...] | None = None
     turn_id: str | None = None
     private_links: bool = False
+    narrowed: bool = False
     _calls: dict[Words, TokenCall] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def speaks_for_person(self) -> bool:
+        """Whether this is the runtime itself, which alone passes on what the person said in the conversation: that a
+        browser was theirs, that they want another account, or that they said no. A tool may be hostile."""
+        return self.tool is None and self.declared is None and not self.narrowed
 
     @property
     def instance(self) -> str:

@@ -55,10 +55,11 @@ class Guest:
     declared: Allowed | None
     expires_at: datetime
     private_links: bool = False
+    narrowed: bool = False
     caller: Caller = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        caller = Caller(self.turn, self.tool, self.declared, self.turn_id, self.private_links)
+        caller = Caller(self.turn, self.tool, self.declared, self.turn_id, self.private_links, self.narrowed)
         object.__setattr__(self, "caller", caller)  # one for all calls: it remembers what was judged
 
     def may_ask(self, app: str) -> bool:
@@ -75,9 +76,11 @@ class _Known:
     tool: str | None
     declared: Allowed | None
     expires_at: datetime
+    narrowed: bool
 
     def guest(self, record: TurnRecord) -> Guest:
-        return Guest(record.id, record.turn, self.tool, self.declared, self.expires_at, record.private_links)
+        private = record.private_links
+        return Guest(record.id, record.turn, self.tool, self.declared, self.expires_at, private, self.narrowed)
 
 
 @dataclass(slots=True)
@@ -205,7 +208,7 @@ class Turns:
                 until = min(until, caveat.expires_at)
         if allowed is not None:
             allowed = _that_exist(allowed, bundle.apps)
-        return _Known(record.locator, bundle, tool, allowed, until)
+        return _Known(record.locator, bundle, tool, allowed, until, bool(token.caveats))
 
     def _of_tool(self, record: TurnRecord, tool: str) -> Allowed:
         """What the runtime said when it began the turn and what the bundle declares, both when both speak."""

@@ -74,7 +74,8 @@ class OAuth(OnWire):
         *,
         switch_account: bool = False,
     ) -> TokenResult:
-        """`app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. Ready, AuthorizationRequired or Failed."""
+        """`app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. Ready, AuthorizationRequired or Failed.
+        `switch_account` is for a turn's own token: with a narrowed one `notAllowed`."""
         try:
             call = calls.token(app_name(app), scopes, min_ttl_seconds, switch_account=switch_account)
             return await self._send(call)
@@ -104,7 +105,8 @@ class OAuth(OnWire):
         return await self._send(calls.pending(links))
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
-        """What the person sent back in the conversation (`channelCode`). Raises `stateUnknown`, `rateLimited`."""
+        """What the person sent back in the conversation (`channelCode`). Raises `notAllowed` for a narrowed token,
+        `stateUnknown`, `rateLimited`."""
         return await self._send(calls.relay_code(code if isinstance(code, Secret) else Secret(code)))
 
     async def apps(self) -> list[calls.AppInfo]:

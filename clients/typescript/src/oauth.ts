@@ -16,7 +16,7 @@ export interface OAuth {
   ): Promise<OAuthTokenResult>;
   /** The `auth.pending` block of what this token may ask for; null when nothing waits. `apart` has no links in it. */
   pending(options?: CallOptions & { links?: "inline" | "apart" }): Promise<AuthPendingBlock | null>;
-  /** What the person sent back in the conversation (`channelCode`). */
+  /** What the person sent back in the conversation (`channelCode`). Only with a turn's own token: else `notAllowed`. */
   relayCode(channelCode: string, options?: CallOptions): Promise<SessionOutcome>;
   /** The apps that this token may ask for. */
   apps(options?: CallOptions): Promise<AppInfo[]>;

@@ -18,7 +18,7 @@ from oauthbroker.turns import Guest, Turns
 from oauthbroker.web.headers import PEER
 
 Who = Literal["runtime", "operator", "turn", "wholeTurn"]
-"""`wholeTurn` is a turn token that no tool and no list of apps has narrowed."""
+"""`wholeTurn` is a turn token that nothing has narrowed, neither a tool nor apps nor a time: the runtime's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,5 +101,5 @@ def id_of(caller: Caller) -> str:
 def may(caller: Caller, allowed: Collection[Who]) -> bool:
     """Whether a call that is for these is for this caller."""
     if isinstance(caller, Guest):
-        return "turn" in allowed or ("wholeTurn" in allowed and caller.declared is None)
+        return "turn" in allowed or ("wholeTurn" in allowed and caller.caller.speaks_for_person)
     return not caller.roles.isdisjoint(allowed)

@@ -104,5 +104,5 @@ def _judge(caller: Caller, operation: Operation) -> None:
 def _body_kind(operation: Operation, caller: Caller | None) -> type[Model] | None:
     kinds = operation.bodies
     if len(kinds) > 1:
-        return kinds["turn" if isinstance(caller, Guest) else "runtime"]
+        return kinds["wholeTurn" if isinstance(caller, Guest) else "runtime"]
     return next(iter(kinds.values()), None)

@@ -40,7 +40,7 @@ BODIES: Mapping[str, Mapping[str, Json]] = {
     "nackEvent": {"runtime": {"lease": LEASE}},
     "confirmAuthSession": {
         "runtime": {"handle": "what-the-browser-brought", "subject": _SUBJECTS["user"]},
-        "turn": {"channelCode": "what-the-person-said"},
+        "wholeTurn": {"channelCode": "what-the-person-said"},
     },
     "linkConnections": {"runtime": {"subjects": _SUBJECTS}},
 }

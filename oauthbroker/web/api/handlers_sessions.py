@@ -10,7 +10,6 @@ from oauthbroker.results import SessionOutcome
 from oauthbroker.turns import Guest
 from oauthbroker.web.api.doors import AnyCall, Call, reply
 from oauthbroker.web.api.models import (
-    ConfirmByCode,
     ConfirmByRuntime,
     ConnectionsFor,
     NoParameters,
@@ -35,10 +34,10 @@ async def cancel_session(call: SessionCall) -> Response:
 
 
 async def confirm_session(call: AnyCall) -> Response:
-    """The runtime confirms a handle; a turn relays a code that was said in its conversation."""
+    """The runtime confirms a handle, or relays with a turn's own token a code that was said in its conversation."""
     if isinstance(call.caller, Guest):
         call.made()  # which session a code is of is not known before it is tried
-        outcome = await _relayed(call.broker, call.caller, call.body)
+        outcome = await call.broker.relay_code(call.caller.turn, call.body.channelCode.reveal())
     else:
         call.made(call.broker.confirming.session_in(call.body.handle.reveal()))
         outcome = await _confirmed(call.broker, call.body)
@@ -61,11 +60,6 @@ async def _concerns(call: SessionCall) -> bool:
 
 async def _confirmed(broker: Broker, body: ConfirmByRuntime) -> SessionOutcome:
     return await broker.confirm(body.handle.reveal(), body.subject)
-
-
-async def _relayed(broker: Broker, guest: Guest, body: ConfirmByCode) -> SessionOutcome:
-    apps = None if guest.declared is None else [auth.app for auth in guest.declared]
-    return await broker.relay_code(guest.turn, body.channelCode.reveal(), apps=apps)
 
 
 def _outcome(session_id: str, outcome: SessionOutcome) -> dict[str, str]:

@@ -10,7 +10,7 @@ from oauthbroker.web.api.doors import AnyCall, Call, reply
 from oauthbroker.web.api.fields import NamedApp
 from oauthbroker.web.api.models import NoParameters, RejectedToken, TokenRequest
 
-DENIALS = frozenset({Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED})
+DENIALS = frozenset({Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.NOT_ALLOWED})
 
 
 async def get_token(call: Call[TokenRequest, NoParameters, NoParameters]) -> Response:

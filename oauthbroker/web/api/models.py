@@ -88,7 +88,9 @@ class TokenRequest(Model):
     oauthAppRef: AppRef
     scopes: Scopes = None
     minTtlSeconds: Annotated[int | None, Field(ge=0, le=MAX_TTL)] = None
-    switchAccount: Annotated[bool, Field(description="Ask for another account than the one that is connected.")] = False
+    switchAccount: Annotated[
+        bool, Field(description="Ask for another account than the one that is connected. Not with a narrowed token.")
+    ] = False
 
 
 class RejectedToken(Model):
@@ -125,7 +127,7 @@ class ConfirmByRuntime(Model):
 
 
 class ConfirmByCode(Model):
-    """The code that the person sent back in the conversation."""
+    """The code that the person sent back in the conversation. Only a turn's own token relays it."""
 
     channelCode: Concealed
 

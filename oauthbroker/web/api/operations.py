@@ -55,6 +55,7 @@ class Operation:
 
 _RESULT = {200: Answer("One of the three results.", a.TokenResultBody)}
 _ANY_KEY: tuple[Who, ...] = ("runtime", "operator", "turn")
+_NO_TOOL: tuple[Who, ...] = ("runtime", "operator", "wholeTurn")
 _SETTLED = {204: Answer("Settled.")}
 
 OPERATIONS = (
@@ -87,7 +88,8 @@ OPERATIONS = (
     Operation(
         "getAccessToken", "POST", "/v1/tokens", "The token call: ready, authorization_required or error",
         handlers_tokens.get_token, ("turn",), _RESULT, bodies={"turn": m.TokenRequest},
-        description="What the call comes to is in the body: also `error` is a 200. Whose token it is is the turn's.",
+        description="What the call comes to is in the body: also `error` is a 200. Whose token it is is the turn's. "
+        "With a narrowed token `switchAccount` is an `error` `notAllowed`.",
     ),
     Operation(
         "reportRejected", "POST", "/v1/tokens/rejected", "The provider's API refused this token: a newer one",
@@ -117,16 +119,18 @@ OPERATIONS = (
     ),
     Operation(
         "cancelAuthSession", "DELETE", "/v1/auth-sessions/{id}", "Take a request back: its link dies, without an event",
-        handlers_sessions.cancel_session, _ANY_KEY, {200: Answer("Whether there was something.", a.Cancelled)},
+        handlers_sessions.cancel_session, _NO_TOOL, {200: Answer("Whether there was something.", a.Cancelled)},
         parameters=m.SessionPath,
+        description="The person said no in the conversation. A tool cannot say it: a narrowed token is `notAllowed`.",
     ),
     Operation(
         "confirmAuthSession", "POST", "/v1/auth-sessions/confirm", "Say whose browser it was that agreed",
-        handlers_sessions.confirm_session, ("runtime", "turn"),
+        handlers_sessions.confirm_session, ("runtime", "wholeTurn"),
         {200: Answer("How the authorization ended.", a.SessionOutcomeBody)},
-        bodies={"runtime": m.ConfirmByRuntime, "turn": m.ConfirmByCode},
+        bodies={"runtime": m.ConfirmByRuntime, "wholeTurn": m.ConfirmByCode},
         codes=(Code.STATE_UNKNOWN, Code.OWNER_BINDING_FAILED, Code.BROKER_UNREACHABLE),
-        description="A runtime confirms the handle that a browser brought to its page; a turn relays a channel code.",
+        description="A runtime confirms the handle that a browser brought to its page, or relays a channel code with a "
+        "turn's own token. A narrowed token is `notAllowed`: no tool vouches for a browser.",
     ),
     Operation(
         "linkConnections", "POST", "/v1/connections", "A link to the page of what is connected, good for one visit",

@@ -34,7 +34,8 @@ def path_of(operation: Operation) -> str:
 
 async def call(operation: Operation, caller: Caller, kind: str = "runtime") -> Answer:
     bodies = BODIES.get(operation.id, {})
-    body = bodies.get("turn" if kind in {"turn", "tool"} else kind, next(iter(bodies.values()), None))
+    mine = ("turn", "wholeTurn") if kind in {"turn", "tool"} else (kind,)
+    body = next((bodies[who] for who in mine if who in bodies), next(iter(bodies.values()), None))
     if operation.method == "POST":
         return await caller.post(path_of(operation), body, allow=MAY_SHOW)
     return await caller.send(operation.method, path_of(operation), allow=MAY_SHOW)

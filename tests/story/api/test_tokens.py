@@ -111,8 +111,7 @@ async def test_a_rejected_token_is_renewed_and_the_answer_is_a_result(house: Hou
 
 async def test_another_account_can_be_asked_for(house: House, api: Callers) -> None:
     await house.connected()
-    tool = await api.tool("Tool/both")
-    answer = await tool.post("/v1/tokens", {"oauthAppRef": "mail", "switchAccount": True}, allow=MAY_SHOW)
+    answer = await (await api.turn()).post("/v1/tokens", {"oauthAppRef": "mail", "switchAccount": True}, allow=MAY_SHOW)
     assert ("authorization_required", "noGrant") == (answer.json()["status"], answer.json()["reason"])
 
 
