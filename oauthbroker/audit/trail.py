@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from oauthbroker.audit.anchor import read_anchor
 from oauthbroker.audit.chain import MOST_LINE, AuditKeys, Head, members, parse, starts_anew
@@ -19,13 +20,44 @@ from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.folder import NAME, files_of, is_named, named, numbers, open_to_read, read, settled_size
 from oauthbroker.audit.gap import AuditAnyway
 from oauthbroker.audit.verify import Verdict, verify
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import from_iso, to_iso
 from oauthbroker.errors import BrokerError, Code
 
 T = TypeVar("T")
 BLOCK = 256 * 1024
 MOST_READ = 64 * 1024 * 1024  # bytes that are looked through for lines that somebody asked for
 _OURS = frozenset({"seq", "at", "type", "mac"})
+
+
+class Which(TypedDict, total=False):
+    """How a caller says what it wants; a member that is left out, or None, stands for all."""
+
+    app: str | None
+    type: str | None
+    grant: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Which lines a reader wants; None stands for all. `grant` is a keyed name, `since` and `until` are included."""
+
+    app: str | None = None
+    type: str | None = None
+    grant: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def spans(self, at: str) -> bool:
+        """Whether the moment of a line lies between the two. One that cannot be read lies nowhere."""
+        if self.since is None and self.until is None:
+            return True
+        try:
+            moment = from_iso(at)
+        except ValueError:
+            return False
+        return (self.since is None or self.since <= moment) and (self.until is None or moment <= self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +77,10 @@ class AuditLine:
         named = (self.fields.get("grant"), self.fields.get("target"))
         return next((name for name in named if isinstance(name, str) and name.startswith("grant-")), None)
 
-    def fits(self, app: str | None, kind: str | None) -> bool:
-        return app in {None, self.fields.get("app")} and kind in {None, self.type}
+    def fits(self, sought: Sought) -> bool:
+        if sought.app not in {None, self.fields.get("app")} or sought.type not in {None, self.type}:
+            return False
+        return sought.grant in {None, self.grant} and sought.spans(self.at)
 
     def to_json(self) -> dict[str, Any]:
         return {"seq": self.seq, "at": self.at, "type": self.type, **self.fields, "genuine": self.genuine}
@@ -55,8 +89,9 @@ class AuditLine:
 class AuditTrail(Protocol):
     """`broker.audit_trail`: the log, to be read."""
 
-    async def tail(self, n: int, *, app: str | None = None, type: str | None = None) -> list[AuditLine]:  # noqa: A002
-        """The newest `n` lines that fit, the newest last. Looks through 64 MiB. Raises `storeUnavailable`."""
+    async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
+        """The newest `n` lines that fit, the newest last. `grant` is a keyed name (`name("grant", ...)`), `since` and
+        `until` are included. Looks through 64 MiB. Raises `storeUnavailable`."""
         ...
 
     def name(self, kind: str, value: str) -> str:
@@ -71,11 +106,11 @@ class ListTrail:
     written: AuditList
     name: Naming
 
-    async def tail(self, n: int, *, app: str | None = None, type: str | None = None) -> list[AuditLine]:  # noqa: A002
-        found = []
+    async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
+        found, sought = [], Sought(**which)
         for at, entry in reversed(self.written.lines):
             line = _line(members(f'{{"at":"{to_iso(at)}",{rest_of(entry, self.name)}}}'.encode()), genuine=True)
-            if line is not None and line.fits(app, type):
+            if line is not None and line.fits(sought):
                 found.append(line)
             if len(found) >= n:
                 break
@@ -88,7 +123,7 @@ class NoTrail:
 
     name: Naming
 
-    async def tail(self, n: int, *, app: str | None = None, type: str | None = None) -> list[AuditLine]:  # noqa: A002, ARG002
+    async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:  # noqa: ARG002
         return []
 
 
@@ -103,8 +138,8 @@ class FileTrail:
     def name(self) -> Naming:
         return self.keys.name
 
-    async def tail(self, n: int, *, app: str | None = None, type: str | None = None) -> list[AuditLine]:  # noqa: A002
-        return await _apart(partial(self._tail, n, app, type))
+    async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
+        return await _apart(partial(self._tail, n, Sought(**which)))
 
     async def verify(self, noted: Head | None = None) -> Verdict:
         """Reads the whole log: some seconds for a million lines. `noted`: a line that must be there."""
@@ -114,8 +149,8 @@ class FileTrail:
         """From the log's end on."""
         return Follow(self)
 
-    def _tail(self, n: int, app: str | None, kind: str | None) -> list[AuditLine]:
-        fitting = (line for line in self._backwards() if line.fits(app, kind))
+    def _tail(self, n: int, sought: Sought) -> list[AuditLine]:
+        fitting = (line for line in self._backwards() if line.fits(sought))
         return [*islice(fitting, n)][::-1]
 
     def _backwards(self) -> Iterator[AuditLine]:
@@ -224,10 +259,6 @@ def _line(found: Mapping[str, Any], *, genuine: bool | None) -> AuditLine | None
         return None
     fields = {name: value for name, value in found.items() if name not in _OURS}
     return AuditLine(found.get("seq"), at, kind, fields, genuine)
-
-
-def _fits(line: AuditLine, app: str | None, kind: str | None) -> bool:
-    return app in {None, line.fields.get("app")} and kind in {None, line.type}
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -88,9 +88,11 @@ async def _verify(config: Path, head: Head | None) -> Verdict:
 async def _tail(
     config: Path, count: int, app_name: str | None, entry_type: str | None, *, follow: bool, as_json: bool
 ) -> None:
+    from oauthbroker.audit.trail import Sought
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
+    sought = Sought(app_name, entry_type)
     async with open_vault(load(config).settings) as vault:
         people = People(vault)
         coming = vault.audit.follow() if follow else None
@@ -102,7 +104,7 @@ async def _tail(
             while True:
                 await _show_more(found, people, as_json=as_json)
                 await asyncio.sleep(POLL)
-                found = [line for line in await coming.more() if line.fits(app_name, entry_type)]
+                found = [line for line in await coming.more() if line.fits(sought)]
         finally:
             coming.close()
 

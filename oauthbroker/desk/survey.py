@@ -24,12 +24,13 @@ from oauthbroker.repository import Repository
 from oauthbroker.snapshot import Snapshot
 from oauthbroker.turn import SubjectMode
 
-__all__ = ["AppState", "Found", "OpenCircuit", "Row", "Survey", "Trouble", "Waiting", "Wanted"]
+__all__ = ["AppState", "Entries", "Found", "OpenCircuit", "Row", "Survey", "Trouble", "Waiting", "Wanted"]
 
 PAGE = 50
 BREATH = 64  # records that are opened before others may run
 LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures
 FAILURES = frozenset({"ConnectFailed", "RenewalFailed"})
+DECISIONS = frozenset({Code.PROVIDER_DENIED.value})  # a person's own "no" is an answer, not a failure of the app
 Light = Literal["good", "warn", "bad"]
 Trouble = Literal["renewals", "revocations", "device codes"]
 TROUBLES: tuple[Trouble, ...] = ("revocations", "device codes", "renewals")
@@ -66,6 +67,18 @@ class Wanted:
         text = self.text.strip().casefold()
         found = not text or text in row.subject.casefold() or row.id.startswith(text)
         return found and self.app in {"", row.app} and self.state in {"", row.health.state}
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Which lines of the audit log an operator looks for: `grant` is a grantId or its keyed name; empty words stand
+    for all."""
+
+    app: str = ""
+    type: str = ""
+    grant: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +191,18 @@ class Survey:
             for each in circuits.open_now()
         ]
 
-    async def audit(self, count: int, *, app: str = "", type: str = "") -> list[AuditLine]:  # noqa: A002
+    async def audit(self, count: int, entries: Entries) -> list[AuditLine]:
         """The newest lines, the newest first."""
-        return (await self.trail.tail(count, app=app or None, type=type or None))[::-1]
+        grant = entries.grant if entries.grant.startswith("grant-") else self.audit_name(entries.grant)
+        found = await self.trail.tail(
+            count,
+            app=entries.app or None,
+            type=entries.type or None,
+            grant=grant if entries.grant else None,
+            since=entries.since,
+            until=entries.until,
+        )
+        return found[::-1]
 
     async def named(self, lines: Iterable[AuditLine]) -> dict[str, Row]:
         """The grants that these lines speak of, by what the log calls them, as far as they are still there."""
@@ -228,7 +250,7 @@ class Survey:
         """By app: (when, code) of the last one, as far back as the overview looks."""
         found: dict[str, tuple[datetime, str]] = {}
         for line in await self.trail.tail(LOOKED_BACK):
-            if line.type in FAILURES:
+            if line.type in FAILURES and line.fields.get("code") not in DECISIONS:
                 found[str(line.fields.get("app"))] = (from_iso(line.at), str(line.fields.get("code")))
         return found
 

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute
 from oauthbroker.clock import Clock
 from oauthbroker.desk.admin import Admin
 from oauthbroker.desk.letters import agent_of
-from oauthbroker.desk.survey import Wanted
+from oauthbroker.desk.survey import Entries, Wanted
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.settings import Settings
 from oauthbroker.web import admin_views as views
@@ -20,6 +20,7 @@ from oauthbroker.web.admin_views import HOME, Office
 from oauthbroker.web.attempts import Attempts
 from oauthbroker.web.forwarded import is_local
 from oauthbroker.web.routes import Handler, route
+from oauthbroker.web.times import moment_of
 from oauthbroker.web.visitors import Visitor, Visitors
 
 LINES = 200
@@ -135,11 +136,18 @@ class AdminPages:
         return views.render_circuits(self._office(request, visitor.key), self._survey.circuits()).response()
 
     async def audit(self, request: Request, visitor: Visitor) -> Response:
-        app, kind = _word(request.query_params.get("app")), _word(request.query_params.get("type"))
-        lines = await self._survey.audit(LINES, app=app, type=kind)
-        office = self._office(request, visitor.key)
+        asked = request.query_params
+        entries = Entries(
+            _word(asked.get("app")),
+            _word(asked.get("type")),
+            _word(asked.get("grant")).strip(),
+            moment_of(_word(asked.get("since"))),
+            moment_of(_word(asked.get("until"))),
+        )
+        lines = await self._survey.audit(LINES, entries)
         known = await self._survey.named(lines)
-        return views.render_audit(office, lines, known, app=app, type=kind, apps=self._survey.app_names).response()
+        office = self._office(request, visitor.key)
+        return views.render_audit(office, lines, known, entries, apps=self._survey.app_names).response()
 
     # doing
 

@@ -12,7 +12,7 @@ from oauthbroker import audit
 from oauthbroker.audit.trail import AuditLine
 from oauthbroker.clock import from_iso
 from oauthbroker.desk.letters import Letter, QueueState
-from oauthbroker.desk.survey import AppState, Found, OpenCircuit, Row, Trouble, Waiting, Wanted
+from oauthbroker.desk.survey import AppState, Entries, Found, OpenCircuit, Row, Trouble, Waiting, Wanted
 from oauthbroker.errors import Locale
 from oauthbroker.records.use import Use
 from oauthbroker.web.display import plain_phrase
@@ -20,7 +20,7 @@ from oauthbroker.web.rendering import Page, render
 from oauthbroker.web.scopes import scope_line
 from oauthbroker.web.texts_admin import ADMIN, AdminTexts
 from oauthbroker.web.texts_desk import DESK
-from oauthbroker.web.times import time_element
+from oauthbroker.web.times import field_of, stamp_element, time_element
 
 HOME = "/admin"
 STATES = ("alive", "ending", "again", "ended")
@@ -152,13 +152,7 @@ def render_circuits(office: Office, circuits: Sequence[tuple[Trouble, OpenCircui
 
 
 def render_audit(
-    office: Office,
-    lines: Sequence[AuditLine],
-    known: Mapping[str, Row],
-    *,
-    app: str,
-    type: str,  # noqa: A002
-    apps: Sequence[str],
+    office: Office, lines: Sequence[AuditLine], known: Mapping[str, Row], entries: Entries, *, apps: Sequence[str]
 ) -> Page:
     """`known` are the grants that lines speak of, by what the log calls them."""
     return office.page(
@@ -166,8 +160,9 @@ def render_audit(
         office.text.audit,
         "/audit",
         lines=[(line, from_iso(line.at), _details(line), known.get(line.grant or "")) for line in lines],
-        app=app,
-        type=type,
+        entries=entries,
+        field_of=field_of,
+        stamp=stamp_element,
         apps=apps,
         types=ENTRY_TYPES,
     )

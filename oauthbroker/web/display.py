@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 from markupsafe import Markup, escape
 
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.web.particles import particle
 
+_FIELD = re.compile(r"\{(\w+)(?::([^{}]+))?\}")
 _JOINERS = "\u200c\u200d"  # Persian words and joined emoji need them
 _MARKS_IN_A_ROW = 4  # more stacked accents than any script uses
 HOST_LIMIT = 260  # a DNS name and a port
@@ -44,15 +47,26 @@ def isolated(text: str, limit: int = 80) -> Markup:
 
 
 def phrase(template: str, **names: str | Markup) -> Markup:
-    """Our own sentence with foreign names in it, each isolated. Safe to place in HTML text."""
-    return escape(template).format(
-        **{key: name if isinstance(name, Markup) else isolated(name) for key, name in names.items()}
-    )
+    """Our own sentence with foreign names in it, each isolated. Safe to place in HTML text.
+
+    `{app:을/를}` is the name and the Korean particle that fits it.
+    """
+    shown_names = {key: name if isinstance(name, Markup) else isolated(name) for key, name in names.items()}
+    return Markup(_FIELD.sub(lambda field: str(_filled(shown_names, field)), str(escape(template))))  # noqa: S704
 
 
 def plain_phrase(template: str, **names: str) -> str:
     """The same for `<title>`, where no element may stand: isolates as characters, escaped by the template."""
-    return template.format(**{key: f"\u2068{shown(name)}\u2069" for key, name in names.items()})
+    shown_names = {key: f"\u2068{shown(name)}\u2069" for key, name in names.items()}
+    return _FIELD.sub(lambda field: _filled(shown_names, field), template)
+
+
+def _filled(names: Mapping[str, str], field: re.Match[str]) -> str:
+    name, pair = names[field[1]], field[2]
+    if pair is None:
+        return name
+    read = name.striptags() if isinstance(name, Markup) else name
+    return name + particle(read, pair)
 
 
 def counted(forms: str, count: int) -> str:

@@ -1,8 +1,7 @@
-"""What a scope means to a person: well-known ones in a sentence, others with their parts named. Data first."""
+"""What a scope means to a person: well-known ones in a sentence, others as the provider spells them. Data first."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from oauthbroker.errors import Locale
@@ -64,25 +63,22 @@ _KNOWN: dict[str, dict[str, tuple[str, str]]] = {
     },
 }  # fmt: skip
 _BRANDS = {"slack": "Slack", "github": "GitHub", "google": "Google", "microsoft": "Microsoft"}
-_SEPARATORS = re.compile(r"[:./_\-\s]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeLine:
-    """One permission as shown: the sentence for people, the scope as the provider spells it."""
+    """One permission as shown: the sentence for people, empty for a scope that we do not know, and the scope itself."""
 
     label: str
     raw: str
 
 
 def scope_line(provider: str, scope: str, locale: Locale) -> ScopeLine:
-    """A permission in the reader's words. What we do not know is only respelled, never interpreted."""
+    """A permission in the reader's words. A scope that we do not know has none: a guess could hide what it allows."""
     known = _KNOWN.get(provider, {}).get(scope) or _KNOWN[""].get(scope)
-    if known:
-        return ScopeLine(known[1] if locale == "ko" else known[0], scope)
-    tail = scope.rstrip("/").rpartition("/")[2] if "://" in scope else scope
-    words = " ".join(_SEPARATORS.split(tail[:400])).strip()
-    return ScopeLine(words[:1].upper() + words[1:] or scope, scope)
+    if known is None:
+        return ScopeLine("", scope)
+    return ScopeLine(known[1] if locale == "ko" else known[0], scope)
 
 
 def brand_of(provider: str) -> str:

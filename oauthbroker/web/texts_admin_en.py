@@ -51,6 +51,10 @@ class AdminTexts:
     filter_app: str
     filter_state: str
     filter_type: str
+    filter_grant: str
+    filter_grant_hint: str
+    filter_since: str
+    filter_until: str
     all: str
     apply: str
     count: str
@@ -179,6 +183,10 @@ EN = AdminTexts(
     filter_app="App",
     filter_state="State",
     filter_type="Type",
+    filter_grant="Grant",
+    filter_grant_hint="grant id, or its name in the log",
+    filter_since="From (UTC)",
+    filter_until="To (UTC)",
     all="All",
     apply="Show",
     count="{count} found",

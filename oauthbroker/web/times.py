@@ -28,6 +28,28 @@ def told(moment: datetime, now: datetime, text: DeskTexts) -> str:
 
 def time_element(moment: datetime, now: datetime, text: DeskTexts) -> Markup:
     """`told` in a `<time>`, with the exact moment for machines and in the title."""
-    exact = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     element = Markup('<time datetime="{}" title="{}">{}</time>')
-    return element.format(to_iso(moment), exact, told(moment, now, text))
+    return element.format(to_iso(moment), _exact(moment), told(moment, now, text))
+
+
+def stamp_element(moment: datetime) -> Markup:
+    """The exact moment itself, in a `<time>`."""
+    return Markup('<time datetime="{}">{}</time>').format(to_iso(moment), _exact(moment))
+
+
+def _exact(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def moment_of(field: str) -> datetime | None:
+    """What a `datetime-local` field sends, read as UTC; None for an empty one and for what is no time."""
+    try:
+        moment = datetime.fromisoformat(field)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def field_of(moment: datetime | None) -> str:
+    """The inverse, for the field's value."""
+    return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"

@@ -169,7 +169,7 @@ async def test_a_grant_is_found_and_revoked_by_keyboard_alone(desk: Desk) -> Non
 async def test_everything_works_where_scripts_are_off(desk: Desk) -> None:
     person = await desk.visitor(java_script_enabled=False)
     await person.page.get_by_text("What it may do (2)").first.click()
-    assert await person.page.get_by_text("Read", exact=True).first.is_visible()
+    assert await person.page.get_by_text("read", exact=True).first.is_visible()
     await person.page.get_by_role("button", name="Switch account").click()
     await person.page.get_by_role("heading", name="Connect Team board?").wait_for()
     await person.page.go_back()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from oauthbroker.audit import CallRefused, OperatorEntered, PageAction, TokenRenewed
+from oauthbroker.audit import CallRefused, ConnectFailed, OperatorEntered, PageAction, TokenRenewed
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -296,7 +297,14 @@ async def test_a_grants_page_tells_all_but_its_tokens(house: House) -> None:
     grant = await planting.grant(house, "mail", ALICE)
     house.broker.people.uses.note(grant.id, "researcher", "Tool/mail", house.clock.now())
     page = await (await operator(house)).open(f"{HOME}/grants/{grant.id}")
-    for words in (ALICE, "researcher", "Tool/mail", grant.id, house.broker.audit_trail.name("grant", grant.id), "Read"):
+    for words in (
+        ALICE,
+        "researcher",
+        "Tool/mail",
+        grant.id,
+        house.broker.audit_trail.name("grant", grant.id),
+        "<bdi>read<",
+    ):
         assert words in page.source, words
     assert "planted-" not in page.source
     assert_says(await house.browsers[-1].open(f"{HOME}/grants/sha256:{'0' * 64}"), Code.GRANT_NOT_FOUND)
@@ -384,6 +392,43 @@ async def test_the_audit_log_is_read_newest_first_by_app_and_type(house: House) 
     assert ["Connected"] == [row[0] for row in table(page)]
     assert "files" in table(page)[0][2]
     assert "No entry fits" in (await person.open(f"{HOME}/audit?type=%3Cscript%3E")).text
+
+
+async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(house: House) -> None:
+    first = house.clock.now()
+    await house.connected()
+    house.clock.advance(3600)
+    await house.connected("files")
+    person, grant = await operator(house), await house.grant()
+    assert grant is not None
+    later = f"{first + timedelta(minutes=30):%Y-%m-%dT%H:%M}"
+    for query, apps in [
+        ("", {"mail", "files"}),
+        (f"since={later}", {"files"}),
+        (f"until={later}:00", {"mail"}),
+        (f"since={later}&until={later}", set[str]()),
+        ("since=yesterday&until=99999-01-01T00:00", {"mail", "files"}),
+        (f"grant={grant.id}", {"mail"}),
+        (f"grant={house.broker.audit_trail.name('grant', grant.id)}", {"mail"}),
+        (f"grant=sha256:{'0' * 64}", set[str]()),
+    ]:
+        page = await person.open(f"{HOME}/audit?type=Connected&{query}")
+        assert apps == {app for row in table(page) for app in ("mail", "files") if f"app {app}" in row[2]}, query
+    page = await person.open(f"{HOME}/audit?type=Connected&app=mail&since={first:%Y-%m-%dT%H:%M}")
+    assert f"{first:%Y-%m-%d %H:%M:%S} UTC" in table(page)[0][1]
+    assert f'value="{first:%Y-%m-%dT%H:%M}:00"' in page.source, "what was asked for stays in the form"
+
+
+async def test_a_persons_own_no_is_no_trouble_of_the_app(house: House) -> None:
+    for name in ("mail", "files"):
+        asked = await house.ask_link(name)
+        person = house.browser()
+        await person.open(asked.authorization_url)
+        await person.submit({"decision": "cancel"})
+    house.audit.write(ConnectFailed("files", "as-x", "tokenResponseInvalid"), house.clock.now())
+    rows = {row[0]: row for row in table((await operator(house)).page)}
+    assert ("All well", "none") == (rows["mail Mail"][1], rows["mail Mail"][-1])
+    assert "Look at it" in rows["files Files"]
 
 
 async def test_a_line_of_the_audit_log_leads_to_the_grant_it_speaks_of_while_there_is_one(house: House) -> None:

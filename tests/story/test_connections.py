@@ -47,7 +47,7 @@ async def test_a_person_sees_what_is_connected_and_who_used_it_last(house: House
     await house.ask(scopes=["read"], of=turn(agent="researcher"))
     house.clock.advance(60)
     page = (await opened(house, {"user": ALICE})).page
-    for words in ("Mail", "idp:user:U234567", "planner", "1 min ago by researcher", "3 min ago", "Works", "Read"):
+    for words in ("Mail", "idp:user:U234567", "planner", "1 min ago by researcher", "3 min ago", "Works", "read"):
         assert words in page.text, words
     assert "Team" not in page.text, "the link says nothing of the team"
 

@@ -16,7 +16,7 @@ from oauthbroker.circuit import OpenCircuit
 from oauthbroker.clock import to_iso
 from oauthbroker.desk.connections import Connection, Overview, Request
 from oauthbroker.desk.letters import Letter, QueueState
-from oauthbroker.desk.survey import AppState, Found, Row, Waiting, Wanted
+from oauthbroker.desk.survey import AppState, Entries, Found, Row, Waiting, Wanted
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.grant_health import GrantHealth
 from oauthbroker.records.use import Use
@@ -103,7 +103,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         admin.render_queues(office, [QueueState(word, 1, 2, 3, NOW)], [letter]),
         admin.render_drop(office, letter),
         admin.render_circuits(office, [("renewals", circuit)]),
-        admin.render_audit(office, [line], {"grant-x": row}, app=word, type=word, apps=[word]),
+        admin.render_audit(office, [line], {"grant-x": row}, Entries(word, word, word, NOW, NOW), apps=[word]),
     ]
 
 
@@ -122,7 +122,7 @@ def still_pages(locale: Locale) -> list[Page]:
         admin.render_waiting(office, []),
         admin.render_queues(office, [], []),
         admin.render_circuits(office, []),
-        admin.render_audit(office, [], {}, app="", type="", apps=[]),
+        admin.render_audit(office, [], {}, Entries(), apps=[]),
         render_connections(desk, Overview((), ())),
     ]
 
