@@ -20,6 +20,7 @@ from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.protocol.judging import crashed
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired, Token
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
@@ -75,11 +76,18 @@ class Finish:
         Raises idTokenInvalid, subjectMismatch, subjectForbidden, subjectUnverifiable, scopeExceeded, and what a
         provider call raises.
         """
-        facts = await self.owners.read(app, tokens, session.attempt.nonce, sent_at)  # (1)
-        confirmed = session.claim is not None and session.claim.confirmed
-        owner = judge_owner(app, session.subject, facts, confirmed=confirmed)  # (2)
-        scopes, missing = granted_scopes(app, session.scopes, tokens.scopes)  # (3)
-        return Verified(tokens, owner, scopes, missing)
+        try:
+            facts = await self.owners.read(app, tokens, session.attempt.nonce, sent_at)  # (1)
+            confirmed = session.claim is not None and session.claim.confirmed
+            owner = judge_owner(app, session.subject, facts, confirmed=confirmed)  # (2)
+            scopes, missing = granted_scopes(app, session.scopes, tokens.scopes)  # (3)
+        except BrokerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a crash would leave the session claimed
+            refused = crashed(error)
+        else:
+            return Verified(tokens, owner, scopes, missing)
+        raise refused
 
     async def commit(
         self, app: OAuthApp, held: Held[AuthSession], verified: Verified, sent_at: datetime

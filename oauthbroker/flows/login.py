@@ -27,6 +27,7 @@ from oauthbroker.protocol.callback import (
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import EXPIRY_LEEWAY_SECONDS, VerifiedClaims
 from oauthbroker.protocol.identity import OwnerReader, render
+from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.token import code_request, token_response
 from oauthbroker.protocol.way_out import WayOut
 from oauthbroker.records import AuthSession, Login
@@ -213,6 +214,7 @@ def _check_same(came: str, expected: str) -> None:
         raise BrokerError(Code.SUBJECT_MISMATCH, note="another person logged in")
 
 
+@judge(Code.ID_TOKEN_INVALID)
 def _check_recent(claims: VerifiedClaims, max_age_seconds: int | None) -> None:
     """OpenID Connect Core 1.0 section 3.1.3.7 (13): who asks for a maximum age has to look at what came back."""
     if max_age_seconds is None:
@@ -220,5 +222,5 @@ def _check_recent(claims: VerifiedClaims, max_age_seconds: int | None) -> None:
     at, issued = claims.get("auth_time"), claims["iat"]  # both by the provider's own clock
     if isinstance(at, bool) or not isinstance(at, int | float) or not isinstance(issued, int | float):
         raise BrokerError(Code.ID_TOKEN_INVALID, note="auth_time")
-    if not issued - at <= max_age_seconds + EXPIRY_LEEWAY_SECONDS:
+    if at < issued - max_age_seconds - EXPIRY_LEEWAY_SECONDS:  # compared, not computed with: it may be of any size
         raise BrokerError(Code.ID_TOKEN_INVALID, note="auth_time")

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from oauthbroker.apps import Client, OAuthApp
 from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError
 from oauthbroker.protocol.messages import Answer, Kind, Request
-from oauthbroker.protocol.token_fields import body_members, error_word
+from oauthbroker.protocol.token_fields import refusal_word
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.settings import Limits
 
@@ -79,11 +78,7 @@ def refuses_client(app: OAuthApp, answer: Answer) -> bool:
     """
     if answer.status not in {200, 400, 401, 403}:
         return False
-    word = ""
-    try:
-        word = error_word(app, body_members(app, answer, any_label=True))
-    except BrokerError:
-        word = ""
+    word = refusal_word(app, answer)
     return word == _CLIENT_REFUSED if word else answer.status == 401
 
 

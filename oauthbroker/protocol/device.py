@@ -14,9 +14,10 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.authorize import RESERVED, requested_scopes
+from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.token import TokenResponse, token_request, token_response
-from oauthbroker.protocol.token_fields import body_members, error_word, token_members
+from oauthbroker.protocol.token_fields import body_members, refusal_word, token_members
 from oauthbroker.secret import Secret
 from oauthbroker.turn import Json
 
@@ -81,6 +82,7 @@ def device_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *
     return token_request(app, endpoints, endpoints.device_authorization_url, form, extra, clock)
 
 
+@judge(Code.TOKEN_RESPONSE_INVALID)
 def device_response(app: OAuthApp, answer: Answer, check_url: CheckUrl) -> DeviceAuthorization:
     """Judges the answer: RFC 8628 section 3.2. `check_url` raises for an address that no person should be sent to.
 
@@ -110,6 +112,7 @@ def device_token_request(app: OAuthApp, endpoints: Endpoints, device_code: Secre
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
 
 
+@judge(Code.TOKEN_RESPONSE_INVALID)
 def device_token_response(app: OAuthApp, answer: Answer) -> TokenResponse | Waiting:
     """RFC 8628 section 3.5: still waiting, over, or an answer that is judged like every token response.
 
@@ -148,10 +151,7 @@ def _error_word(app: OAuthApp, answer: Answer) -> str:
     """The error's word, read leniently: whatever it says, nothing is accepted from it."""
     if answer.status != 200 and not 400 <= answer.status < 500:
         return ""
-    try:
-        return error_word(app, body_members(app, answer, any_label=True))
-    except BrokerError:
-        return ""
+    return refusal_word(app, answer)
 
 
 def _refused(word: str, status: int) -> BrokerError:

@@ -16,6 +16,7 @@ from joserfc.jwk import Key
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.protocol.judging import judge
 from oauthbroker.secret import Secret
 from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
@@ -48,6 +49,7 @@ class _Registry(jws.JWSRegistry):
         return self.algorithms[name]
 
 
+@judge(Code.ID_TOKEN_INVALID)
 def key_id_of(id_token: Secret) -> str | None:
     """The unverified `kid`, for fetching keys only. Raises `idTokenInvalid`."""
     kid = _header(id_token).get("kid")
@@ -56,6 +58,7 @@ def key_id_of(id_token: Secret) -> str | None:
     return kid
 
 
+@judge(Code.ID_TOKEN_INVALID)
 def verify_id_token(
     app: OAuthApp,
     id_token: Secret,

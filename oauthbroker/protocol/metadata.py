@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from oauthbroker.apps import Endpoints
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
+from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer
 from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
@@ -49,6 +50,7 @@ def metadata_addresses(issuer: str) -> tuple[str, str]:
     )
 
 
+@judge(Code.APP_MISCONFIGURED)
 def metadata_response(issuer: str, issuer_template: str, answer: Answer) -> Metadata:
     """Judges the document: (1) there is one (2) it names this very issuer (3) its endpoints are texts.
 

@@ -13,6 +13,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import is_json, refuse_if_busy
 from oauthbroker.protocol.authorize import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post
+from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.secret import Secret
 from oauthbroker.strict_json import decode_object
@@ -59,6 +60,7 @@ def par_request(
     return authenticated_post(app, endpoints, endpoints.pushed_authorization_url, form, clock)
 
 
+@judge(Code.APP_MISCONFIGURED)
 def par_response(answer: Answer) -> PushedRequest:
     """Judges the answer: (1) busy or down (2) 201, or 200 as some say (3) JSON without an error (4) an absolute URI of
     visible ASCII (5) seconds, at least 1.

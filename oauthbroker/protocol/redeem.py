@@ -11,6 +11,7 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.asker import Asker
 from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.protocol.judging import crashed
 from oauthbroker.protocol.messages import Request
 from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
 from oauthbroker.protocol.token import TokenResponse
@@ -84,8 +85,9 @@ class Redeemer:
             scopes, _ = granted_scopes(app, grant.scopes, tokens.scopes)  # (2)
             _check_not_ended(old, tokens.access_token, sent_at)  # (3)
         except BrokerError as error:
-            spare, access = tokens.refresh_token, tokens.access_token
-            refused = RenewalRefused(error.code, spent=True, note=error.note, spare=spare, access=access)
+            refused = _refused(tokens, error)
+        except Exception as error:  # noqa: BLE001 - the tokens that came along must not be lost with it
+            refused = _refused(tokens, crashed(error))
         else:
             lifetime = tokens.lifetime_seconds
             if lifetime is None and old is not None:
@@ -94,6 +96,11 @@ class Redeemer:
             token = Token(tokens.access_token, tokens.token_type, tokens.refresh_token or sent, expires, lifetime)
             return Redeemed(token, scopes, tokens.refresh_token)
         raise refused
+
+
+def _refused(tokens: TokenResponse, error: BrokerError) -> RenewalRefused:
+    spare, access = tokens.refresh_token, tokens.access_token
+    return RenewalRefused(error.code, spent=True, note=error.note, spare=spare, access=access)
 
 
 def _check_not_ended(old: Token | None, came: Secret, now: datetime) -> None:

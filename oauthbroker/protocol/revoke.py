@@ -13,6 +13,7 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post
+from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer, Request, Value, reveal
 from oauthbroker.secret import Secret
 from oauthbroker.strict_json import decode_object
@@ -41,6 +42,7 @@ def revoke_request(app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hin
     return authenticated_post(app, endpoints, endpoints.revoke_url, form, clock)
 
 
+@judge(Code.APP_MISCONFIGURED)
 def revoke_response(app: OAuthApp, answer: Answer) -> bool:
     """True: the token is dead. False: this provider does not revoke tokens of that kind.
 

@@ -6,6 +6,7 @@ from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
+from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer
 from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
@@ -18,6 +19,7 @@ _PUBLIC = {  # the members we read; a private part that somebody published is no
 }
 
 
+@judge(Code.APP_MISCONFIGURED)
 def keys_response(answer: Answer) -> tuple[Key, ...]:
     """The public signing keys of a JWK Set, in its order; an entry that cannot be read is ignored.
 

@@ -11,6 +11,7 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post
+from oauthbroker.protocol.judging import crashed, judge
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.own_headers import with_headers
 from oauthbroker.protocol.token_fields import (
@@ -20,6 +21,7 @@ from oauthbroker.protocol.token_fields import (
     facts_of,
     lifetime_of,
     optional_token,
+    refusal_word,
     scopes_of,
     tells_error,
     text_of,
@@ -104,6 +106,7 @@ def token_request(
     return with_headers(request, app.habits.token_headers, app.client.client_id)
 
 
+@judge(Code.TOKEN_RESPONSE_INVALID)
 def token_response(app: OAuthApp, answer: Answer, *, refreshed: bool = False) -> TokenResponse:
     """Judges an answer of the token endpoint, perhaps to a refresh; cases 19-31.
 
@@ -132,11 +135,14 @@ def token_response(app: OAuthApp, answer: Answer, *, refreshed: bool = False) ->
         _check_type(app, text_of(found, "token_type"))  # (6)
         lifetime = lifetime_of(app, found, answer.date)  # (7)
         scopes = scopes_of(app, found)  # (8)
-    except BrokerError as refused:
-        code, note = refused.code, refused.note
+        facts = facts_of(app, members)
+    except BrokerError as error:
+        refused = error
+    except Exception as error:  # noqa: BLE001 - the tokens that came along must not be lost with it
+        refused = crashed(error)
     else:
-        return TokenResponse(access, "bearer", refresh, lifetime, scopes, id_token, facts_of(app, members))
-    raise RefusedTokens(code, tuple(usable), note=note)
+        return TokenResponse(access, "bearer", refresh, lifetime, scopes, id_token, facts)
+    raise RefusedTokens(refused.code, tuple(usable), note=refused.note)
 
 
 def _check_type(app: OAuthApp, token_type: str | None) -> None:
@@ -151,12 +157,7 @@ def _check_type(app: OAuthApp, token_type: str | None) -> None:
 
 def _raise_error(app: OAuthApp, answer: Answer) -> NoReturn:
     """RFC 6749 section 5.2. A 4xx is read leniently: whatever it says, nothing is accepted from it."""
-    word = ""
-    if 400 <= answer.status < 500:
-        try:
-            word = error_word(app, body_members(app, answer, any_label=True))
-        except BrokerError:
-            word = ""
+    word = refusal_word(app, answer) if 400 <= answer.status < 500 else ""
     _raise_error_word(word, answer.status)
 
 

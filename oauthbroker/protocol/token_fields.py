@@ -25,7 +25,7 @@ _DIGITS = re.compile(r"[0-9]{1,20}")
 _SECRET_NAME = re.compile(r"token(?!_type$)|secret|password|assertion|^code$", re.IGNORECASE)
 _TOKENS: Final[tuple[TokenMember, ...]] = ("access_token", "refresh_token", "id_token")
 _NOTHING: Final[tuple[Json, ...]] = (None, False, 0, "", [], {})
-_FAR_FUTURE = 10**15  # of any form: the year 33658 in milliseconds
+_FAR = 10**15  # of any form, both ways: the year 33658 in milliseconds. Beyond it, floats overflow
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -73,6 +73,15 @@ def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
     return ""
 
 
+def refusal_word(app: OAuthApp, answer: Answer) -> str:
+    """The error's word of an answer that is no success, read leniently: nothing is accepted from it. Empty if there is
+    none, or no way to read it."""
+    try:
+        return error_word(app, body_members(app, answer, any_label=True))
+    except Exception:  # noqa: BLE001 - whatever it is, it says no word
+        return ""
+
+
 def optional_token(members: Mapping[str, Json], name: str) -> Secret | None:
     """A token of visible ASCII. Absent, null and "" are all "none"."""
     value = members.get(name)
@@ -115,7 +124,7 @@ def _number(value: Json) -> float:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _invalid("the lifetime is not a number")
-    return min(value, _FAR_FUTURE)
+    return max(min(value, _FAR), -_FAR)
 
 
 def _moment(value: Json) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import is_json, refuse_if_busy
+from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.protocol.own_headers import with_headers
 from oauthbroker.secret import Secret
@@ -26,6 +27,7 @@ def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) 
     return with_headers(request, habits.user_info_headers, app.client.client_id)
 
 
+@judge(Code.SUBJECT_UNVERIFIABLE)
 def userinfo_response(answer: Answer, *, lists: bool = False) -> Json:
     """The facts: JSON labelled so, an object without an error in it, or with `lists` an array. Case 34.
 

@@ -1,0 +1,185 @@
+"""An answer that breaks its judge (cases 19-34): the session ends, the tokens that came are let go of, and a refresh
+token that came along is kept like one of any other answer that is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oauthbroker.apps import Habits
+from oauthbroker.errors import Code
+from oauthbroker.results import Failed, Ready
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests.house import House, global_app, running, user_app
+from tests.story.device_kit import ask, events, outcome, prompt_of, world
+from tests.story.test_callback import assert_says
+from tests.story.test_client_credentials import machine, ready, refused
+from tests.story.test_refresh_answers import LIFETIME, PAUSE
+
+INVALID = Code.TOKEN_RESPONSE_INVALID
+FORMS = ("seconds", "milliseconds", "epochSeconds", "epochMilliseconds", "iso", "none")
+Break = Callable[[str], None]
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch, canaries: Canaries) -> Break:
+    """Makes a function crash, as one does on a value that its author did not think of. The text of the exception is the
+    provider's, so that it must turn up nowhere."""
+    text = canaries.mint("text of a crash").reveal()
+
+    def crash(*_: Any, **__: Any) -> NoReturn:
+        raise OverflowError(text)
+
+    return lambda place: monkeypatch.setattr(f"oauthbroker.{place}", crash)
+
+
+@pytest.mark.case("28")
+@pytest.mark.parametrize(
+    "place, dropped",
+    [
+        ("protocol.token.body_members", 0),
+        ("protocol.token.token_members", 0),
+        ("protocol.token.lifetime_of", 2),
+        ("protocol.token.scopes_of", 2),
+        ("protocol.token.facts_of", 2),
+        ("protocol.identity.key_id_of", 2),
+        ("protocol.identity.verify_id_token", 2),
+        ("protocol.identity.render", 2),
+        ("flows.finish.judge_owner", 2),
+        ("flows.finish.granted_scopes", 2),
+    ],
+)
+async def test_a_code_s_answer_that_breaks_its_judge_ends_the_session(
+    house: House, broken: Break, place: str, dropped: int
+) -> None:
+    asked = await house.ask_link()
+    broken(place)
+    assert_says(await house.connect(asked), INVALID)
+    session = await house.session(asked)
+    assert ("failed", INVALID, None) == (session.status, session.failure, session.ticket)
+    assert (dropped, None) == (house.idp.count("revoke"), await house.grant())
+    (event,) = await house.events()
+    assert ("auth.failed", INVALID.value) == (event["type"], event["payload"]["code"])
+
+
+@pytest.mark.case("28")
+@pytest.mark.parametrize("place", ["protocol.identity.userinfo_response", "protocol.identity.lookup"])
+async def test_facts_about_a_person_that_break_their_judge_end_the_session(
+    house: House, broken: Break, place: str
+) -> None:
+    asked = await house.ask_link("team")
+    broken(place)
+    assert_says(await house.connect(asked), INVALID)
+    assert "failed" == (await house.session(asked)).status
+    assert 2 == house.idp.count("revoke")
+
+
+@pytest.mark.case("28")
+@pytest.mark.parametrize(
+    "place",
+    [
+        "protocol.token.body_members",
+        "protocol.token.lifetime_of",
+        "protocol.token.facts_of",
+        "protocol.identity.verify_id_token",
+        "protocol.redeem.check_same_owner",
+        "protocol.redeem.granted_scopes",
+    ],
+)
+async def test_a_refresh_s_answer_that_breaks_its_judge_keeps_the_new_refresh_token(
+    identity_provider: IdentityProvider,
+    test_clock: TestClock,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Break,
+    place: str,
+) -> None:
+    """It is the only one that lives: the old one is spent, and sending it again would end the whole family."""
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as house:
+        first = await house.connected()
+        house.clock.advance(LIFETIME)
+        broken(place)
+        told = await house.ask()
+        assert isinstance(told, Failed)
+        assert INVALID is told.code
+        grant = await house.grant()
+        assert grant is not None
+        assert grant.token is not None
+        assert (first.access_token, None) == (grant.token.access_token, grant.renewal.intent)
+        assert grant.renewal.spare is not None
+        assert grant.renewal.spare != grant.token.refresh_token
+        monkeypatch.undo()
+        house.clock.advance(PAUSE)
+        assert isinstance(await house.ask(), Ready)
+        (family,) = house.idp.families("client-mail")
+        assert "" == family.ended_by
+
+
+@pytest.mark.case("28")
+@pytest.mark.parametrize(
+    "place", ["protocol.token.lifetime_of", "protocol.identity.render", "flows.finish.granted_scopes"]
+)
+async def test_a_device_code_s_answer_that_breaks_its_judge_ends_the_session(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, broken: Break, place: str
+) -> None:
+    here = world(identity_provider, test_clock, tmp_path)
+    broker = here.start()
+    asked = await ask(broker)
+    prompt = prompt_of(asked)
+    await here.idp.device_agree(prompt.verification_uri, prompt.user_code)
+    broken(place)
+    await here.poll()
+    assert ("failed", INVALID) == await outcome(broker, asked)
+    assert ["auth.failed"] == await events(broker)
+    assert 2 == here.idp.count("revoke")
+
+
+@pytest.mark.case("28")
+async def test_a_client_s_own_token_that_breaks_its_judge_is_an_error_and_fetched_again_later(
+    identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch, broken: Break
+) -> None:
+    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+        broken("protocol.token.lifetime_of")
+        assert INVALID is (await refused(house)).code
+        monkeypatch.undo()
+        house.clock.advance(PAUSE)
+        assert identity_provider.is_alive((await ready(house)).access_token)
+
+
+NUMBERS = st.sampled_from([0, -1, 1.5, 2**63, 10**400, -(10**400), 1e308, -1e308])
+ODD = st.one_of(
+    st.none(), st.booleans(), NUMBERS, st.text(max_size=5), st.lists(NUMBERS, max_size=2), st.just({"id": {}})
+)
+MEMBERS = st.dictionaries(
+    st.sampled_from(["expires_in", "scope", "token_type", "refresh_token", "id_token", "error", "ok", "team"]), ODD, max_size=3
+)  # fmt: skip
+
+
+async def _connects_or_ends(idp: IdentityProvider, form: str, members: dict[str, Any], facts: dict[str, Any]) -> None:
+    habits = Habits(always_scopes=("openid",), lifetime_form=form, keeps=("team", "expires_in"))  # type: ignore[arg-type]
+    apps = [user_app(idp, habits=habits), global_app(idp, habits=habits)]
+    async with running(idp, apps, background=False) as house:
+        for app in ("mail", "team"):
+            asked = await house.ask_link(app)
+            idp.script.token.alter(lambda honest: {**honest, **members})
+            idp.script.userinfo.alter(lambda honest: {**honest, **facts})
+            page = await house.connect(asked)
+            session = await house.session(asked)
+            assert ("completed" if page.status == 200 else "failed") == session.status
+            assert page.status < 500 or session.failure is not None
+            idp.script.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.case("28")
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(FORMS), MEMBERS, st.dictionaries(st.sampled_from(["sub", "team", "error"]), ODD, max_size=2))
+def test_whatever_a_provider_answers_no_session_stays_claimed(
+    identity_provider: IdentityProvider, form: str, members: dict[str, Any], facts: dict[str, Any]
+) -> None:
+    asyncio.run(_connects_or_ends(identity_provider, form, members, facts))
