@@ -84,11 +84,12 @@ class Broker:
         runtime delivers those of `links`."""
         declared = None if tool is None else self.bundle.tools.get(tool, ())
         caller = Caller(turn, tool, declared, private_links=private_links)
-        return OAuthContext(self.manager, caller, self.bundle.settings.locale, self.loop)
+        return OAuthContext(self.manager, caller, turn.locale_or(self.bundle.settings.locale), self.loop)
 
     def oauth_for(self, guest: Guest) -> OAuthContext:
         """`ctx.oauth` for whoever holds a turn token, as `turns.admit` found it."""
-        return OAuthContext(self.manager, guest.caller, self.bundle.settings.locale, self.loop)
+        locale = guest.turn.locale_or(self.bundle.settings.locale)
+        return OAuthContext(self.manager, guest.caller, locale, self.loop)
 
     def static_token(self, connector: str) -> Secret | None:
         """The token that `Connector/<name>` was configured with; None for one that uses an OAuthApp, or none."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from oauthbroker.apps import LOGIN_NAME, BrokerLogin, Bundle, OAuthApp, Vouching
 from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.flows.callback import Callback
 from oauthbroker.flows.connect import Connect, Departure
 from oauthbroker.flows.login import LoggedIn, Logins
 from oauthbroker.flows.parking import Parking
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.records import Parked
+from oauthbroker.records import AuthSession, Parked
 from oauthbroker.results import DevicePrompt
 from oauthbroker.secret import Secret
 from oauthbroker.tracing import Span, span
@@ -24,7 +24,8 @@ __all__ = ["Arrival", "Consent", "Departure", "Ending", "Invitation", "LoggedIn"
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What a person is told before agreeing. `login_endpoint`: where the broker's own login is, if that comes first."""
+    """What a person is told before agreeing. `login_endpoint`: where the broker's own login is, if that comes first.
+    `locale`: the turn's, here and below."""
 
     app: OAuthApp
     agent_name: str
@@ -34,6 +35,7 @@ class Invitation:
     authorization_endpoint: str
     device: DevicePrompt | None = None
     login_endpoint: str = ""
+    locale: Locale | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Ending:
 
     app: OAuthApp
     code: Code | None = None
+    locale: Locale | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Step:
     kind: Vouching | None = None
     url: Secret | None = None
     code: Secret | None = None
+    locale: Locale | None = None
 
 
 class Consent:
@@ -108,7 +112,7 @@ class Consent:
         scopes = await self._connect.scopes_now(app, session)
         login = await self.login_endpoint() if app.owner.vouching == "brokerLogin" else ""
         agent, ends = session.resume.agent_name, session.expires_at
-        return Invitation(app, agent, session.subject, scopes, ends, place, prompt, login)
+        return Invitation(app, agent, session.subject, scopes, ends, place, prompt, login, session.resume.locale)
 
     async def login_endpoint(self) -> str:
         """Where people log in for the broker itself; empty where they do not."""
@@ -131,9 +135,7 @@ class Consent:
         over = session.claim is None and session.expires_at <= self._clock.now()
         if session.open and not over and session.config_digest == app.digest():
             return None
-        if session.status == "completed":
-            return Ending(app)
-        return Ending(app, session.failure or Code.STATE_EXPIRED)
+        return _ending(app, session)
 
     async def depart(self, ticket: str) -> Departure:
         """Sends this browser off to the provider, or to the broker's own login before that. Raises `stateUnknown`;
@@ -174,11 +176,12 @@ class Consent:
         session = await self._parking.look(locator, cookie)
         app = self._app(session.app)
         if not session.open:
-            return Ending(app, None if session.status == "completed" else session.failure or Code.STATE_EXPIRED)
+            return _ending(app, session)
         if session.parked is None:
             way_on = session.login.way_on if session.login is not None else None
-            return Step(app, session.expires_at, "brokerLogin" if way_on is not None else None, url=way_on)
-        return self._step(app, session.parked)
+            kind: Vouching | None = "brokerLogin" if way_on is not None else None
+            return Step(app, session.expires_at, kind, url=way_on, locale=session.resume.locale)
+        return replace(self._step(app, session.parked), locale=session.resume.locale)
 
     def _step(self, app: OAuthApp, parked: Parked) -> Step:
         if parked.kind == "channelCode":
@@ -212,3 +215,8 @@ class Consent:
         if app is None:
             raise BrokerError(Code.STATE_UNKNOWN, note="the app is not configured any more")
         return app
+
+
+def _ending(app: OAuthApp, session: AuthSession) -> Ending:
+    code = None if session.status == "completed" else session.failure or Code.STATE_EXPIRED
+    return Ending(app, code, session.resume.locale)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from oauthbroker.codes import Code, known_code
 from oauthbroker.meanings import MEANINGS, Meaning
 
-__all__ = ["MEANINGS", "BrokerError", "Code", "Locale", "Meaning", "known_code"]
+__all__ = ["LOCALES", "MEANINGS", "BrokerError", "Code", "Locale", "Meaning", "known_code", "known_locale"]
 
 Locale = Literal["en", "ko"]
+LOCALES: tuple[Locale, ...] = get_args(Locale)
 
 
 class BrokerError(Exception):
@@ -44,3 +45,8 @@ class BrokerError(Exception):
 
     def __str__(self) -> str:
         return f"{self.code.value}: {self.message()}" + (f" ({self.note})" if self.note else "")
+
+
+def known_locale(word: object) -> Locale | None:
+    """Return the locale of that name, None for any other word."""
+    return next((locale for locale in LOCALES if locale == word), None)

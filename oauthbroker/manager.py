@@ -65,7 +65,7 @@ class OAuthManager:
                 raise BrokerError(Code.NOT_ALLOWED, note="a tool asked to switch accounts")
             return await self._answer(caller, replace(call, switch_account=True) if switch_account else call)
 
-        return await self._watched(app_name, work)
+        return await self._watched(caller, app_name, work)
 
     async def report_rejected(
         self, caller: Caller, app_name: str, access_token: Secret, scopes: Sequence[str] | None = None
@@ -83,32 +83,32 @@ class OAuthManager:
             self.audit.write(TokenRejected(*words), self.clock.now())
             return await self._answer(caller, replace(call, rejected=access_token))
 
-        return await self._watched(app_name, work)
+        return await self._watched(caller, app_name, work)
 
-    async def _watched(self, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
+    async def _watched(self, caller: Caller, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
         """The answer, timed and traced, whatever it is."""
         began = self.clock.monotonic()
-        result = await (self._traced(app_name, work) if is_traced() else self._answered(work))
+        result = await (self._traced(caller, app_name, work) if is_traced() else self._answered(caller, work))
         self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, _outcome(result))
         return result
 
-    async def _traced(self, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
+    async def _traced(self, caller: Caller, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
         with span(Span.TOKEN, app=app_name if app_name in self.calls.apps else "") as spanned:
-            result = await self._answered(work)
+            result = await self._answered(caller, work)
             spanned.set(outcome=_outcome(result), code=result.code.value if isinstance(result, Failed) else "")
         return result
 
-    async def _answered(self, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
+    async def _answered(self, caller: Caller, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
         try:
             return await work()
         except BrokerError as error:
             refused = error
         except Conflict:
             refused = BrokerError(Code.STORE_LOCKED)
-        return self._failed(refused)
+        return self._failed(caller, refused)
 
-    def _failed(self, refused: BrokerError) -> Failed:
-        failed = Failed.from_error(refused, self.settings.locale)
+    def _failed(self, caller: Caller, refused: BrokerError) -> Failed:
+        failed = Failed.from_error(refused, caller.turn.locale_or(self.settings.locale))
         self.metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed
 
@@ -188,7 +188,7 @@ class OAuthManager:
         if session is None:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
-        title, locale = app.display_name, self.settings.locale
+        title, locale = app.display_name, caller.turn.locale_or(self.settings.locale)
         if caller.private_links:
             message, link = invitation_apart(reason, title, locale), private_page(self.settings.public_base_url)
             return AuthorizationRequired(session.id, link, session.expires_at, message, reason)

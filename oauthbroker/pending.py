@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock, to_iso
-from oauthbroker.errors import BrokerError
+from oauthbroker.errors import BrokerError, Locale
 from oauthbroker.flows.connect import Connect
 from oauthbroker.manager import connect_link
 from oauthbroker.records import AuthSession
@@ -46,7 +46,8 @@ class Pending:
         code: `links` has them, to be delivered where only the person reads them.
         """
         item = _item if links == "inline" else _item_apart
-        items = [item(app, session, self._settings) for app, session in await self._waiting(turn)]
+        locale = turn.locale_or(self._settings.locale)
+        items = [item(app, session, self._settings, locale) for app, session in await self._waiting(turn)]
         return {"type": "auth.pending", "items": items} if items else None
 
     async def links(self, turn: Turn) -> list[dict[str, Any]]:
@@ -74,17 +75,17 @@ class Pending:
         return await self._connect.cancel(locator_of(auth_session_id))
 
 
-def _item(app: OAuthApp, session: AuthSession, settings: Settings) -> dict[str, Any]:
+def _item(app: OAuthApp, session: AuthSession, settings: Settings, locale: Locale) -> dict[str, Any]:
     return {
         **_facts(app, session),
         "authorizationUrl": connect_link(settings.public_base_url, session),
-        "message": invitation(session.reason, app.display_name, settings.locale),
+        "message": invitation(session.reason, app.display_name, locale),
         **_device_code(session),
     }
 
 
-def _item_apart(app: OAuthApp, session: AuthSession, settings: Settings) -> dict[str, Any]:
-    return {**_facts(app, session), "message": invitation_apart(session.reason, app.display_name, settings.locale)}
+def _item_apart(app: OAuthApp, session: AuthSession, _: Settings, locale: Locale) -> dict[str, Any]:
+    return {**_facts(app, session), "message": invitation_apart(session.reason, app.display_name, locale)}
 
 
 def _link(session: AuthSession, settings: Settings) -> dict[str, Any]:

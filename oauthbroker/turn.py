@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.errors import BrokerError, Code, Locale, known_locale
 
 SubjectMode = Literal["global", "user"]
 MAX_TARGET_BYTES = 64 * 1024
@@ -41,6 +41,12 @@ class ResumeTarget:
     swarm_ref: str = "Swarm/default"
     origin: Mapping[str, Json] = field(default_factory=dict)
     auth: TurnAuth = field(default_factory=TurnAuth)
+    locale: Locale | None = None
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that resumes the one which asked."""
+        return Turn(self.agent_name, self.instance_key, self.swarm_ref, self.origin, self.auth, self.locale)
 
     @property
     def address(self) -> tuple[str, str, str]:
@@ -48,7 +54,7 @@ class ResumeTarget:
         return (self.swarm_ref, self.agent_name, self.instance_key)
 
     def to_json(self) -> dict[str, Json]:
-        """The `resume` block of specification 12.5.5."""
+        """The `resume` block of specification 12.5.5, and `locale` where the turn has one."""
         kind, _, name = self.swarm_ref.partition("/")
         return {
             "swarmRef": {"kind": kind, "name": name},
@@ -56,6 +62,7 @@ class ResumeTarget:
             "agentName": self.agent_name,
             "origin": dict(self.origin),
             "auth": self.auth.to_json(),
+            **({"locale": self.locale} if self.locale is not None else {}),
         }
 
     @classmethod
@@ -67,18 +74,23 @@ class ResumeTarget:
             swarm_ref=f"{swarm['kind']}/{swarm['name']}",
             origin=data.get("origin", {}),
             auth=TurnAuth.from_json(data.get("auth", {})),
+            locale=known_locale(data.get("locale")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One event being worked on by one agent instance. `auth` is handed on unchanged when agents hand over."""
+    """One event being worked on by one agent instance. `auth` is handed on unchanged when agents hand over.
+
+    `locale` is the language of the person in this conversation, `en` or `ko`. None: the broker's.
+    """
 
     agent_name: str
     instance_key: str
     swarm_ref: str = "Swarm/default"
     origin: Mapping[str, Json] = field(default_factory=dict)
     auth: TurnAuth | None = None
+    locale: Locale | None = None
 
     def __post_init__(self) -> None:
         if self.swarm_ref.count("/") != 1:
@@ -86,7 +98,12 @@ class Turn:
 
     @property
     def resume_target(self) -> ResumeTarget:
-        return ResumeTarget(self.agent_name, self.instance_key, self.swarm_ref, self.origin, self.auth or TurnAuth())
+        auth = self.auth or TurnAuth()
+        return ResumeTarget(self.agent_name, self.instance_key, self.swarm_ref, self.origin, auth, self.locale)
+
+    def locale_or(self, default: Locale) -> Locale:
+        """Return the language to answer this turn in."""
+        return known_locale(self.locale) or default
 
 
 def checked_target(target: ResumeTarget) -> ResumeTarget:
@@ -98,6 +115,7 @@ def checked_target(target: ResumeTarget) -> ResumeTarget:
         size = len(kept.encode())
     except (TypeError, ValueError, RecursionError):  # half an emoji of a message that was cut is a ValueError too
         kept, size = "", MAX_TARGET_BYTES + 1
-    if size > MAX_TARGET_BYTES or not all(isinstance(word, str) and word for word in words):
+    spoken = target.locale is None or known_locale(target.locale) is not None
+    if size > MAX_TARGET_BYTES or not spoken or not all(isinstance(word, str) and word for word in words):
         raise BrokerError(Code.REQUEST_INVALID, note="the turn cannot be kept")
     return ResumeTarget.from_json(json.loads(kept))

@@ -291,4 +291,4 @@ def _checked_turn(turn: Turn) -> Turn:
         raise BrokerError(Code.REQUEST_INVALID, note="subjects")
     if not all(isinstance(each, str) for each in actor.values()):
         raise BrokerError(Code.REQUEST_INVALID, note="actor")
-    return Turn(target.agent_name, target.instance_key, target.swarm_ref, target.origin, target.auth)
+    return target.turn

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from oauthbroker.errors import BrokerError, Code, known_code
+from oauthbroker.errors import BrokerError, Code, Locale, known_code
 from oauthbroker.strict_json import decode_object
 
 T = TypeVar("T")
@@ -25,7 +25,8 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """`repeatable`: doing it twice does no more than once. `patience`: seconds that the broker may wait on purpose."""
+    """`repeatable`: doing it twice does no more than once. `patience`: seconds that the broker may wait on purpose.
+    `locale`: of the turn that calls."""
 
     method: str
     path: str
@@ -34,6 +35,7 @@ class Call(Generic[T]):
     query: Mapping[str, str] = field(default_factory=dict, repr=False)
     repeatable: bool = True
     patience: float = 0
+    locale: Locale | None = None
 
     def may_repeat(self, reply: Reply) -> bool:
         """429 was refused before anything was done, so that it may come again even if it is not repeatable."""

@@ -87,6 +87,7 @@ def begin_turn(
         "swarmRef": turn.swarm_ref,
         "origin": dict(turn.origin),
         **({"auth": turn.auth.to_json()} if turn.auth is not None else {}),
+        **({"locale": turn.locale} if turn.locale is not None else {}),
     }
     named = tools if isinstance(tools, Mapping) else dict.fromkeys(tools)
     body: dict[str, Any] = {"turn": said, "tools": {tool: _auths(auths) for tool, auths in named.items()}}

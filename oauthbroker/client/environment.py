@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 URL, TURN_TOKEN, KEY = "OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_API_KEY"
+LOCALE = "OAUTHBROKER_LOCALE"  # the turn's
 
 
 def needed(name: str, env: Mapping[str, str] | None) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from oauthbroker.client import calls
 from oauthbroker.client.address import bearer, parse_address
 from oauthbroker.client.call import Call
-from oauthbroker.client.environment import TURN_TOKEN, URL, needed
+from oauthbroker.client.environment import LOCALE, TURN_TOKEN, URL, given, needed
 from oauthbroker.client.wire import OnWire, Wire
 from oauthbroker.clock import Clock, SystemClock
-from oauthbroker.errors import BrokerError, Locale
+from oauthbroker.errors import BrokerError, Locale, known_locale
 from oauthbroker.results import Failed, SessionOutcome, TokenResult
 from oauthbroker.secret import Secret
 from oauthbroker.token_request import app_name, parse_request
@@ -25,10 +25,13 @@ TIMEOUT = 60.0  # seconds: a renewal waits for a provider, twice ten seconds at 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`timeout`: seconds for a call with all its tries. `plain_http`: a weakening, http:// to another machine."""
+    """`timeout`: seconds for a call with all its tries. `plain_http`: a weakening, http:// to another machine.
+
+    `locale`: the language of errors where the turn has none; English without it.
+    """
 
     timeout: float = TIMEOUT
-    locale: Locale = "en"
+    locale: Locale | None = None
     plain_http: bool = False
     clock: Clock | None = None
 
@@ -47,23 +50,29 @@ class OAuth(OnWire):
     is over is `turnEnded`. The other calls raise BrokerError.
     """
 
-    __slots__ = ("_token",)
+    __slots__ = ("_locale", "_token")
 
     def __init__(self, url: str, turn_token: str | Secret, options: Options = DEFAULT) -> None:
         """Raises ValueError for what is no address or no token."""
         self._wire = options.wire(url)
         self._token = bearer(turn_token)
+        self._locale = options.locale
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
-        """From OAUTHBROKER_URL and OAUTHBROKER_TURN_TOKEN. Raises ValueError, which names what is missing."""
+        """From OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and, where the turn has one, OAUTHBROKER_LOCALE.
+
+        Raises ValueError, which names what is missing.
+        """
+        of_turn = known_locale(given(LOCALE, env))
+        options = options if of_turn is None else replace(options, locale=of_turn)
         return cls(needed(URL, env), needed(TURN_TOKEN, env), options)
 
     @classmethod
-    def _on(cls, wire: Wire, token: Secret) -> Self:
+    def _on(cls, wire: Wire, token: Secret, locale: Locale | None) -> Self:
         """A client that shares the connections of another one."""
         made = cls.__new__(cls)
-        made._wire, made._token = wire, token  # noqa: SLF001
+        made._wire, made._token, made._locale = wire, token, locale  # noqa: SLF001
         return made
 
     async def get_access_token(
@@ -80,14 +89,14 @@ class OAuth(OnWire):
             call = calls.token(app_name(app), scopes, min_ttl_seconds, switch_account=switch_account)
             return await self._send(call)
         except BrokerError as error:
-            return Failed.from_error(error, self._wire.locale)
+            return self._failed(error)
 
     async def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The same call in the specification's own form: JSON in, JSON out. The token stands there in clear."""
         try:
             return (await self._send(calls.token(*parse_request(request), switch_account=False))).to_json()
         except BrokerError as error:
-            return Failed.from_error(error, self._wire.locale).to_json()
+            return self._failed(error).to_json()
 
     async def report_rejected(
         self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
@@ -97,7 +106,7 @@ class OAuth(OnWire):
         try:
             return await self._send(calls.rejected(app_name(app), token, scopes))
         except BrokerError as error:
-            return Failed.from_error(error, self._wire.locale)
+            return self._failed(error)
 
     async def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
         """The `auth.pending` block of the turn, of what this token may ask for; None when nothing waits. `apart` has
@@ -118,7 +127,7 @@ class OAuth(OnWire):
     ) -> Self:
         """A client that may do less, for a sub-tool: only for `tool`, only these apps (app -> scopes, None: all that
         are allowed so far), only until then. Needs no request. Raises `requestInvalid` for the 17th time."""
-        return self._on(self._wire, narrow(self._token, tool=tool, apps=apps, expires_at=expires_at))
+        return self._on(self._wire, narrow(self._token, tool=tool, apps=apps, expires_at=expires_at), self._locale)
 
     @property
     def turn_token(self) -> Secret:
@@ -126,4 +135,7 @@ class OAuth(OnWire):
         return self._token
 
     async def _send(self, call: Call[T]) -> T:
-        return await self._wire.send(call, self._token)
+        return await self._wire.send(replace(call, locale=self._locale), self._token)
+
+    def _failed(self, error: BrokerError) -> Failed:
+        return Failed.from_error(error, self._locale or "en")

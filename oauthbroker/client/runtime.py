@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar
 from oauthbroker.client import calls
 from oauthbroker.client.address import bearer
 from oauthbroker.client.call import Call
-from oauthbroker.client.environment import KEY, TURN_TOKEN, URL, given, needed
+from oauthbroker.client.environment import KEY, LOCALE, TURN_TOKEN, URL, given, needed
 from oauthbroker.client.oauth import DEFAULT, OAuth, Options
 from oauthbroker.client.wire import OnWire, Wire
-from oauthbroker.errors import BrokerError
+from oauthbroker.errors import BrokerError, Locale, known_locale
 from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.records import AgentEvent
 from oauthbroker.results import SessionOutcome
@@ -63,12 +63,13 @@ class Delivery:
 class RunningTurn:
     """A turn that was begun. Its tokens end with it."""
 
-    __slots__ = ("_begun", "_oauth", "_wire")
+    __slots__ = ("_begun", "_locale", "_oauth", "_wire")
 
-    def __init__(self, wire: Wire, begun: calls.BegunTurn) -> None:
+    def __init__(self, wire: Wire, begun: calls.BegunTurn, locale: Locale | None = None) -> None:
         self._wire = wire
         self._begun = begun
-        self._oauth = OAuth._on(wire, begun.token)  # noqa: SLF001
+        self._locale = locale
+        self._oauth = OAuth._on(wire, begun.token, locale or wire.locale)  # noqa: SLF001
 
     @property
     def turn_id(self) -> str:
@@ -90,11 +91,14 @@ class RunningTurn:
 
     def env_for(self, tool: str) -> dict[str, str]:
         """The variables for the tool's process, from which `OAuth.from_env` makes its client. The token is in clear."""
-        return {URL: self._wire.url, TURN_TOKEN: self.token_for(tool).reveal()}
+        locale = {LOCALE: self._locale} if self._locale is not None else {}
+        return {URL: self._wire.url, TURN_TOKEN: self.token_for(tool).reveal(), **locale}
 
     def oauth(self, tool: str | None = None) -> OAuth:
         """`ctx.oauth` of a tool that runs here; without `tool`, the runtime's own view of every app."""
-        return self._oauth if tool is None else OAuth._on(self._wire, self.token_for(tool))  # noqa: SLF001
+        if tool is None:
+            return self._oauth
+        return OAuth._on(self._wire, self.token_for(tool), self._locale or self._wire.locale)  # noqa: SLF001
 
     async def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
         """The `auth.pending` block for `step.blocks`, or None when nothing waits for a person."""
@@ -102,7 +106,7 @@ class RunningTurn:
 
     async def links(self) -> list[dict[str, Any]]:
         """The links of a turn whose blocks have none, to be delivered to their persons alone."""
-        return await self._wire.send(calls.links(), self._begun.token)
+        return await self._oauth._send(calls.links())  # noqa: SLF001
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
         """What the person sent back in the conversation (`channelCode`). Raises `stateUnknown`, `rateLimited`."""
@@ -140,7 +144,7 @@ class Runtime(OnWire):
     ) -> RunningTurn:
         """Begins a turn; `end` it. `tools` get tokens of their own: names, or a mapping name -> what it may ask for."""
         call = calls.begin_turn(turn, tools, ttl_seconds, private_links=private_links)
-        return RunningTurn(self._wire, await self._send(call))
+        return RunningTurn(self._wire, await self._send(call), known_locale(turn.locale))
 
     async def end(self, turn: RunningTurn | str) -> None:
         """No token of the turn is any good from now on. Also when it had ended."""

@@ -31,7 +31,7 @@ class Wire:
     Redirects are not followed, the environment (proxies, certificates) is not consulted, cookies are not kept.
     """
 
-    def __init__(self, address: Address, *, timeout: float, locale: Locale, clock: Clock) -> None:
+    def __init__(self, address: Address, *, timeout: float, locale: Locale | None, clock: Clock) -> None:
         self.locale = locale
         self.clock = clock
         self._address = address
@@ -89,7 +89,9 @@ class Wire:
         return None, flight
 
     async def _exchange(self, call: Call[Any], content: bytes | None, bearer: Secret | None, flight: _Flight) -> Reply:
-        headers = {"Accept-Encoding": "identity", "Accept": "application/json", "Accept-Language": self.locale}
+        headers = {"Accept-Encoding": "identity", "Accept": "application/json"}
+        if (asked := call.locale or self.locale) is not None:
+            headers["Accept-Language"] = asked
         if bearer is not None:
             headers["Authorization"] = f"Bearer {bearer.reveal()}"
         if content is not None:

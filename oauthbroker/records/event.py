@@ -38,8 +38,7 @@ class AgentEvent:
     @property
     def turn(self) -> Turn:
         """The turn that this event starts: the conversation, the origin and the auth of the one that asked."""
-        target = self.target
-        return Turn(target.agent_name, target.instance_key, target.swarm_ref, target.origin, target.auth)
+        return self.target.turn
 
     def to_json(self) -> dict[str, Any]:
         """As consumers see it: the resume target's fields beside type and payload."""

@@ -47,10 +47,9 @@ class TurnRecord:
     def from_plaintext(cls, body: bytes) -> TurnRecord:
         data = codec.decode("TurnRecord", body)
         spec = data["spec"]
-        target = ResumeTarget.from_json(spec["turn"])
         return cls(
             locator=data["metadata"]["name"].removeprefix("turn-"),
-            turn=Turn(target.agent_name, target.instance_key, target.swarm_ref, target.origin, target.auth),
+            turn=ResumeTarget.from_json(spec["turn"]).turn,
             tools={tool: _auths(auths) for tool, auths in spec["tools"].items()},
             private_links=bool(spec["privateLinks"]),
             created_at=from_iso(spec["createdAt"]),

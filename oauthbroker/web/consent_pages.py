@@ -70,7 +70,7 @@ class ConsentPages:
         name = csrf.browser_cookie_name(secure=self._secure)
         browser_key = csrf.read_cookie(request.headers, name) or csrf.new_browser_key(self._clock)
         token = csrf.csrf_token(self._mac, browser_key, ticket)
-        page = self._page_of(invitation, self._view(invitation, token), self._locale_of(request))
+        page = self._page_of(invitation, self._view(invitation, token), self._locale_of(request, invitation.locale))
         cookie = csrf.cookie_header(name, browser_key, secure=self._secure, max_age=BROWSER_COOKIE_SECONDS)
         return page.response(set_cookies=[cookie])
 
@@ -86,7 +86,8 @@ class ConsentPages:
         view = self._view(invitation)
         if view.login_host:
             view = replace(view, provider=LOGIN_NAME, provider_host=view.login_host)
-        page = pages.render_interstitial(departure.url.reveal(), view, self._locale_of(request))
+        locale = self._locale_of(request, invitation.locale)
+        page = pages.render_interstitial(departure.url.reveal(), view, locale)
         return page.response(set_cookies=[self._session_cookie(departure, invitation.app)])
 
     def _page_of(self, invitation: Invitation, view: ConnectView, locale: Locale) -> Page:
@@ -100,7 +101,7 @@ class ConsentPages:
             return self._see_other(f"/connected/{ending.app.name}")
         if ending.code is Code.PROVIDER_DENIED:
             return self._see_other(f"/declined/{ending.app.name}")
-        return problems.answer(BrokerError(ending.code), request, self._locale)
+        return problems.answer(BrokerError(ending.code), request, ending.locale or self._locale)
 
     def callback_of(self, app: OAuthApp) -> Handler:
         """The handler of one app's own callback path."""
@@ -152,7 +153,7 @@ class ConsentPages:
         step = await self._consent.next_step(locator, self._cookies_of(request)(locator))
         if isinstance(step, Ending):
             return self._ended(step, request)
-        return render_next(step, self._locale_of(request), self._consent.now()).response()
+        return render_next(step, self._locale_of(request, step.locale), self._consent.now()).response()
 
     async def show_private(self, request: Request) -> Response:
         """Where the links in a conversation lead whose real ones were delivered privately."""
@@ -212,8 +213,10 @@ class ConsentPages:
             response.raw_headers.append((b"set-cookie", set_cookie.encode("ascii")))
         return response
 
-    def _locale_of(self, request: Request) -> Locale:
-        return locale_of(request.headers.get("accept-language", ""), self._locale)
+    def _locale_of(self, request: Request, of_turn: Locale | None = None) -> Locale:
+        """What the browser asks for, else the turn's, else the broker's: its reader may be another person than the one
+        that the turn knows."""
+        return locale_of(request.headers.get("accept-language", ""), of_turn or self._locale)
 
 
 def _is_prefetch(request: Request) -> bool:

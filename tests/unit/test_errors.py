@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.errors import MEANINGS, BrokerError, Code
+from oauthbroker.errors import LOCALES, MEANINGS, BrokerError, Code
 from oauthbroker.results import MESSAGES, Failed, invitation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text("utf-8")
@@ -164,3 +164,12 @@ def test_the_page_says_which_codes_nothing_answers_yet() -> None:
     unused = [code.value for code in Code if not re.search(rf"\bCode\.{code.name}\b", raised)]
     [listed] = re.findall(r"\*\*Not yet answered.*", PAGE, re.DOTALL)
     assert sorted(unused) == sorted(re.findall(r"`(\w+)`", listed))
+
+
+def test_the_typescript_client_says_its_own_errors_in_the_sentences_of_this_table() -> None:
+    source = (Path(__file__).parents[2] / "clients/typescript/src/errors.ts").read_text("utf-8")
+    for locale in LOCALES:
+        block = source.partition(f"  {locale}: {{")[2].partition("  },")[0]
+        said = dict(re.findall(r'(\w+):\s+"(.+?)",', block))
+        assert {"brokerUnreachable", "brokerAnswerInvalid", "requestInvalid", "unauthenticated"} == said.keys()
+        assert {code: BrokerError(Code(code)).message(locale) for code in said} == said

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.turn import ResumeTarget
+from oauthbroker.errors import Locale
+from oauthbroker.turn import ResumeTarget, checked_target
 
 names = st.text(min_size=1, max_size=20)
 flat = st.dictionaries(names, st.text(max_size=20), max_size=4)
@@ -64,3 +65,17 @@ def test_a_conversation_is_swarm_agent_and_instance() -> None:
 
 def test_a_turn_without_auth_comes_back_to_nobodys_account() -> None:
     assert {"actor": {}, "subjects": {}} == Turn("a", "i").resume_target.to_json()["auth"]
+
+
+@pytest.mark.parametrize("locale", ["en", "ko", None])
+def test_a_turns_language_is_kept_where_it_has_one_and_comes_back(locale: Locale | None) -> None:
+    turn = Turn("a", "i", auth=TurnAuth(), locale=locale)
+    said = turn.resume_target.to_json()
+    assert locale == said.get("locale")
+    assert ("locale" in said) is (locale is not None)
+    assert turn == checked_target(ResumeTarget.from_json(said)).turn
+
+
+def test_a_kept_language_that_this_version_does_not_know_is_none() -> None:
+    said = {**Turn("a", "i").resume_target.to_json(), "locale": "fr"}
+    assert None is ResumeTarget.from_json(said).locale

@@ -1,10 +1,21 @@
-/** The one error this package throws on purpose, and what it says for a network that gives no answer. */
+/** The one error this package throws on purpose, and what it says where no broker has said it. */
 
-const SENTENCES: Record<string, string> = {
-  brokerUnreachable: "The token broker does not answer right now. Ask again later.",
-  brokerAnswerInvalid:
-    "What answered is not a token broker that this client understands. Check its address, and both versions.",
-  requestInvalid: "The request does not have the expected form.",
+import type { Locale } from "./types.js";
+
+const SENTENCES: Record<Locale, Record<string, string>> = {
+  en: {
+    brokerUnreachable: "The token broker does not answer right now. Ask again later.",
+    brokerAnswerInvalid:
+      "What answered is not a token broker that this client understands. Check its address, and both versions.",
+    requestInvalid: "The request does not have the expected form. Send only the fields that the call has, each in its own form.",
+    unauthenticated: "The caller is not known. Send a valid token.",
+  },
+  ko: {
+    brokerUnreachable: "지금은 토큰 브로커가 응답하지 않습니다. 나중에 다시 요청하십시오.",
+    brokerAnswerInvalid: "이 클라이언트가 이해할 수 있는 토큰 브로커의 응답이 아닙니다. 주소와 양쪽 버전을 확인하십시오.",
+    requestInvalid: "요청 형식이 올바르지 않습니다. 호출에 정의된 필드만 올바른 형식으로 보내십시오.",
+    unauthenticated: "호출자를 확인할 수 없습니다. 유효한 토큰을 보내십시오.",
+  },
 };
 
 /** A refusal with its code (docs/errors.md). It never holds a token, a key or a body. */
@@ -14,12 +25,24 @@ export class BrokerError extends Error {
   readonly retryable: boolean;
   readonly status: number | undefined;
   readonly retryAfterSeconds: number | undefined;
+  readonly #said: string | undefined;
 
   constructor(code: string, more: Partial<Pick<BrokerError, "message" | "retryable" | "status" | "retryAfterSeconds">> = {}) {
-    super(more.message ?? SENTENCES[code] ?? code);
+    super(more.message ?? SENTENCES.en[code] ?? code);
     this.code = code;
     this.retryable = more.retryable ?? code === "brokerUnreachable";
     this.status = more.status;
     this.retryAfterSeconds = more.retryAfterSeconds;
+    this.#said = more.message;
   }
+
+  /** The broker's sentence as it came, else this client's own in that language. */
+  messageIn(locale: Locale): string {
+    return this.#said ?? SENTENCES[locale][this.code] ?? this.message;
+  }
+}
+
+/** The locale of that name; undefined for any other word. */
+export function knownLocale(word: string | undefined): Locale | undefined {
+  return word === "en" || word === "ko" ? word : undefined;
 }

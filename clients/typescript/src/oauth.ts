@@ -1,9 +1,9 @@
 /** The tool's side: `ctx.oauth` for a tool in another process. It holds a turn token, and nothing else. */
 
-import { BrokerError } from "./errors.js";
+import { BrokerError, knownLocale } from "./errors.js";
 import { narrow, type Narrowing } from "./narrow.js";
-import type { AppInfo, AuthPendingBlock, OAuthTokenRequest, OAuthTokenResult, ObjectRefLike, SessionOutcome } from "./types.js";
-import { type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, type Reply, Wire } from "./wire.js";
+import type { AppInfo, AuthPendingBlock, Locale, OAuthTokenRequest, OAuthTokenResult, ObjectRefLike, SessionOutcome } from "./types.js";
+import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, type Reply, Wire } from "./wire.js";
 
 /** A tool's way to tokens. `getAccessToken` always answers; the other calls throw BrokerError. */
 export interface OAuth {
@@ -35,18 +35,22 @@ export function createOAuth(options: OAuthOptions): OAuth {
   return new TurnOAuth(new Wire(options), checkedBearer(options.turnToken));
 }
 
-/** The same from OAUTHBROKER_URL and OAUTHBROKER_TURN_TOKEN, where a runtime gave them to the tool's process. */
+/** The same from OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and OAUTHBROKER_LOCALE, where a runtime gave them to the tool's process. */
 export function createOAuthFromEnv(env: Record<string, string | undefined> = environment()): OAuth {
-  return createOAuth({ baseUrl: needed(env, "OAUTHBROKER_URL"), turnToken: needed(env, "OAUTHBROKER_TURN_TOKEN") });
+  const locale = knownLocale(env["OAUTHBROKER_LOCALE"]);
+  const named = { baseUrl: needed(env, "OAUTHBROKER_URL"), turnToken: needed(env, "OAUTHBROKER_TURN_TOKEN") };
+  return createOAuth(locale === undefined ? named : { ...named, locale });
 }
 
 export class TurnOAuth implements OAuth {
   readonly #wire: Wire;
   readonly #token: string;
+  readonly #locale: Locale | undefined;
 
-  constructor(wire: Wire, token: string) {
+  constructor(wire: Wire, token: string, locale: Locale | undefined = wire.locale) {
     this.#wire = wire;
     this.#token = token;
+    this.#locale = locale;
   }
 
   get turnToken(): string {
@@ -66,7 +70,7 @@ export class TurnOAuth implements OAuth {
 
   async pending(options: CallOptions & { links?: "inline" | "apart" } = {}): Promise<AuthPendingBlock | null> {
     const path = options.links === "apart" ? "/v1/turn/pending?links=apart" : "/v1/turn/pending";
-    const reply = await this.#wire.send({ method: "GET", path, bearer: this.#token, signal: options.signal }, 200);
+    const reply = await this.#send({ method: "GET", path, signal: options.signal });
     const block = membersOf(reply) as unknown as AuthPendingBlock;
     if (block.type !== "auth.pending" || !Array.isArray(block.items)) throw new BrokerError("brokerAnswerInvalid");
     return block.items.length === 0 ? null : block;
@@ -74,26 +78,28 @@ export class TurnOAuth implements OAuth {
 
   async relayCode(channelCode: string, options: CallOptions = {}): Promise<SessionOutcome> {
     const call = { method: "POST", path: "/v1/auth-sessions/confirm", body: { channelCode }, repeatable: false } as const;
-    return membersOf(await this.#wire.send({ ...call, bearer: this.#token, signal: options.signal }, 200)) as unknown as SessionOutcome;
+    return membersOf(await this.#send({ ...call, signal: options.signal })) as unknown as SessionOutcome;
   }
 
   async apps(options: CallOptions = {}): Promise<AppInfo[]> {
-    const call = { method: "GET", path: "/v1/apps", bearer: this.#token, signal: options.signal } as const;
-    return listOf(await this.#wire.send(call, 200), "apps") as unknown as AppInfo[];
+    return listOf(await this.#send({ method: "GET", path: "/v1/apps", signal: options.signal }), "apps") as unknown as AppInfo[];
   }
 
   async narrow(to: Narrowing): Promise<OAuth> {
-    return new TurnOAuth(this.#wire, await narrow(this.#token, to));
+    return new TurnOAuth(this.#wire, await narrow(this.#token, to), this.#locale);
   }
 
   async #ask(path: string, body: unknown, options: CallOptions): Promise<OAuthTokenResult> {
     try {
-      const call = { method: "POST", path, body, bearer: this.#token, signal: options.signal } as const;
-      return resultOf(await this.#wire.send(call, 200));
+      return resultOf(await this.#send({ method: "POST", path, body, signal: options.signal }));
     } catch (error) {
-      if (error instanceof BrokerError) return failed(error);
+      if (error instanceof BrokerError) return failed(error, this.#locale ?? "en");
       throw error;
     }
+  }
+
+  #send(call: Call): Promise<Reply> {
+    return this.#wire.send({ ...call, bearer: this.#token, locale: this.#locale }, 200);
   }
 }
 
@@ -113,10 +119,10 @@ function concealed(said: Record<string, unknown>): OAuthTokenResult {
   return Object.defineProperty(said, Symbol.for("nodejs.util.inspect.custom"), { value: print }) as unknown as OAuthTokenResult;
 }
 
-function failed(error: BrokerError): OAuthTokenResult {
-  const { code, message, retryable, retryAfterSeconds } = error;
+function failed(error: BrokerError, locale: Locale): OAuthTokenResult {
+  const { code, retryable, retryAfterSeconds } = error;
   const after = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
-  return { status: "error", error: { code, message, retryable, ...after } };
+  return { status: "error", error: { code, message: error.messageIn(locale), retryable, ...after } };
 }
 
 /** The list of that name in an answer. */

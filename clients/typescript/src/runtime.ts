@@ -1,9 +1,9 @@
 /** The runtime's side: begins turns, hands tokens to tools, takes events off the queue, confirms owners. */
 
-import { BrokerError } from "./errors.js";
+import { BrokerError, knownLocale } from "./errors.js";
 import { narrow } from "./narrow.js";
 import { environment, listOf, needed, type OAuth, TurnOAuth } from "./oauth.js";
-import type { AgentEvent, AppInfo, AuthPendingBlock, GrantSummary, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
+import type { AgentEvent, AppInfo, AuthPendingBlock, GrantSummary, Locale, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
 import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, part, sleep, Wire } from "./wire.js";
 
 export interface RuntimeOptions extends ClientOptions {
@@ -50,7 +50,8 @@ export class Runtime {
     if (typeof said["turnId"] !== "string" || typeof said["turnToken"] !== "string" || !isObject(said["toolTokens"])) {
       throw new BrokerError("brokerAnswerInvalid", { status: reply.status });
     }
-    return new RunningTurn(this.#wire, said as unknown as Begun, (turnId) => this.endTurn(turnId));
+    const locale = knownLocale(rest.turn.locale);
+    return new RunningTurn(this.#wire, said as unknown as Begun, (turnId) => this.endTurn(turnId), locale);
   }
 
   /** No token of the turn is any good from now on. Also when it had ended. */
@@ -225,13 +226,15 @@ export class RunningTurn {
   readonly #wire: Wire;
   readonly #begun: Begun;
   readonly #end: (turnId: string) => Promise<void>;
+  readonly #locale: Locale | undefined;
 
-  constructor(wire: Wire, begun: Begun, end: (turnId: string) => Promise<void>) {
+  constructor(wire: Wire, begun: Begun, end: (turnId: string) => Promise<void>, locale: Locale | undefined) {
     this.turnId = begun.turnId;
     this.expiresAt = begun.expiresAt;
     this.#wire = wire;
     this.#begun = begun;
     this.#end = end;
+    this.#locale = locale ?? wire.locale;
   }
 
   /** What the tool `Tool/name` gets, in OAUTHBROKER_TURN_TOKEN. */
@@ -242,7 +245,7 @@ export class RunningTurn {
 
   /** `ctx.oauth` of a tool that runs here; without a name, the runtime's own view of every app. */
   async oauth(tool?: string): Promise<OAuth> {
-    return new TurnOAuth(this.#wire, tool === undefined ? this.#begun.turnToken : await this.tokenFor(tool));
+    return new TurnOAuth(this.#wire, tool === undefined ? this.#begun.turnToken : await this.tokenFor(tool), this.#locale);
   }
 
   /** The `auth.pending` block for `step.blocks`, or null when nothing waits for a person. */
@@ -252,7 +255,8 @@ export class RunningTurn {
 
   /** The links of a turn whose blocks have none, to be delivered to their persons alone. */
   async links(options: CallOptions = {}): Promise<PrivateLink[]> {
-    const call = { method: "GET", path: "/v1/turn/links", bearer: this.#begun.turnToken, signal: options.signal } as const;
+    const { turnToken: bearer } = this.#begun;
+    const call = { method: "GET", path: "/v1/turn/links", bearer, locale: this.#locale, signal: options.signal } as const;
     return listOf(await this.#wire.send(call, 200), "links") as unknown as PrivateLink[];
   }
 

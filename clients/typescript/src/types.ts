@@ -1,5 +1,8 @@
 /** The specification's words (section 12.5), and what the API adds to them. */
 
+/** The languages of messages and errors. */
+export type Locale = "en" | "ko";
+
 /** `"OAuthApp/slack-bot"`, or the same as an object. */
 export type ObjectRefLike = string | { kind: string; name: string; apiVersion?: string };
 
@@ -94,6 +97,8 @@ export interface TurnInfo {
   /** Comes back with the event that resumes the turn. */
   origin?: Record<string, unknown>;
   auth?: TurnAuth;
+  /** The language of its messages; the broker's when it is left out. */
+  locale?: Locale;
 }
 
 /** One app a tool may ask for, and which of its scopes. */
@@ -111,6 +116,7 @@ export interface AgentEvent {
   agentName: string;
   origin: Record<string, unknown>;
   auth: TurnAuth;
+  locale?: Locale;
   payload: Record<string, unknown>;
   createdAt: string;
 }

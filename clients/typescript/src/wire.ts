@@ -1,6 +1,7 @@
 /** One request and its tries: a deadline for all of them, a size cap, no redirects. Needs fetch and AbortSignal only. */
 
 import { BrokerError } from "./errors.js";
+import type { Locale } from "./types.js";
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
@@ -10,8 +11,8 @@ export interface ClientOptions {
   baseUrl: string;
   /** For a call with all its tries; 60 s, since a renewal waits for a provider. */
   timeoutMs?: number;
-  /** The language of the sentences in answers. */
-  locale?: "en" | "ko";
+  /** The language of errors where the turn has none; English without it. */
+  locale?: Locale;
   /** A weakening: lets `http://` show tokens to the network between two machines. */
   plainHttp?: boolean;
   /** Another fetch, for instance `unixSocketFetch` of `@oauthbroker/client/node`. */
@@ -33,6 +34,8 @@ export interface Call {
   /** What the broker may wait on purpose. */
   patienceMs?: number;
   signal?: AbortSignal | undefined;
+  /** Of the turn that calls. */
+  locale?: Locale | undefined;
 }
 
 /** A whole answer. `json` is undefined for what is none. */
@@ -52,13 +55,13 @@ const JSON_TYPES = new Set(["application/json", "application/problem+json"]);
 export class Wire {
   readonly #base: string;
   readonly #timeoutMs: number;
-  readonly #locale: string;
+  readonly locale: Locale | undefined;
   readonly #fetch: Fetch;
 
   constructor(options: ClientOptions) {
     this.#base = checkedBase(options.baseUrl, options.plainHttp ?? false);
     this.#timeoutMs = options.timeoutMs ?? 60_000;
-    this.#locale = options.locale ?? "en";
+    this.locale = options.locale;
     this.#fetch = options.fetch ?? ((url, init) => fetch(url, init));
   }
 
@@ -88,7 +91,7 @@ export class Wire {
     const signal = call.signal === undefined ? late : AbortSignal.any([late, call.signal]);
     let sent = true;
     try {
-      const headers: Record<string, string> = { accept: "application/json", "accept-language": this.#locale };
+      const headers: Record<string, string> = { accept: "application/json", "accept-language": call.locale ?? this.locale ?? "*" };
       if (call.bearer !== undefined) headers["authorization"] = `Bearer ${call.bearer}`;
       if (call.body !== undefined) headers["content-type"] = "application/json";
       const body = call.body === undefined ? {} : { body: JSON.stringify(call.body) };

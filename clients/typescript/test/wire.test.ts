@@ -167,3 +167,34 @@ test("no token is in what Node prints of a result, a client or an error", () =>
     assert(!printed.includes("canary"), printed);
     assert(ready.status === "ready" && ready.accessToken === "canary-access");
   }));
+
+const locales = [["ko", "en", "ko"], ["ko", undefined, "ko"], [undefined, "ko", "ko"], [undefined, undefined, "en"]] as const;
+const INVALID = { en: /^What answered is not a token broker/, ko: /브로커의 응답이 아닙니다/ };
+for (const [ofTurn, ofClient, spoken] of locales) {
+  test(`errors of a turn in ${ofTurn}, by a client in ${ofClient}, are in ${spoken}`, () => {
+    const begun = { turnId: "turn-x", turnToken: TURN_TOKEN, toolTokens: {}, expiresAt: "2026-02-01T10:00:00Z" };
+    return withFake([says(201, begun), says(200, {})], async ({ url: baseUrl, asked }) => {
+      const locale = ofClient === undefined ? {} : { locale: ofClient };
+      const turn = { agentName: "planner", instanceKey: "1", ...(ofTurn === undefined ? {} : { locale: ofTurn }) };
+      const running = await createRuntime({ baseUrl, key: KEY, ...locale }).beginTurn({ turn });
+      const env = { OAUTHBROKER_URL: baseUrl, OAUTHBROKER_TURN_TOKEN: TURN_TOKEN, OAUTHBROKER_LOCALE: spoken };
+      const tool = await running.oauth();
+      for (const oauth of [tool, await tool.narrow({ tool: "Tool/mail" }), createOAuthFromEnv(env)]) {
+        const result = await oauth.getAccessToken(APP);
+        assert(result.status === "error");
+        assert.match(result.error.message, INVALID[spoken]);
+        const error: unknown = await oauth.pending().catch((thrown: unknown) => thrown);
+        assert(error instanceof BrokerError);
+        assert.match(error.messageIn("ko"), INVALID.ko);
+      }
+      assert.equal(asked[1]?.headers["accept-language"], ofTurn ?? ofClient ?? "*");
+    });
+  });
+}
+
+test("what the broker says of a refusal is passed on as it came", () =>
+  withFake([says(401, { code: "turnEnded", detail: "Turn 이 종료되었습니다." }, { "content-type": "application/problem+json" })], async (fake) => {
+    const result = await ask(fake.url);
+    assert(result.status === "error");
+    assert.equal(result.error.message, "Turn 이 종료되었습니다.");
+  }));

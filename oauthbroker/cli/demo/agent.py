@@ -35,8 +35,7 @@ def first_turn(subject: str) -> Turn:
 
 def turn_of(delivery: Delivery) -> Turn:
     """The turn that an event starts: the same conversation, acting for the same subjects."""
-    target = delivery.event.target
-    return Turn(target.agent_name, target.instance_key, target.swarm_ref, target.origin, target.auth)
+    return delivery.event.turn
 
 
 async def call_tool(broker: Broker, turn: Turn, api: str) -> Fetched | AuthorizationRequired | Failed:

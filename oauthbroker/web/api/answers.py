@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from oauthbroker.apps import Flow
-from oauthbroker.errors import Code
+from oauthbroker.errors import Code, Locale
 from oauthbroker.records import EventType
 from oauthbroker.results import Reason
 from oauthbroker.turn import SubjectMode
@@ -145,6 +145,7 @@ class EventBody(Model):
     agentName: str
     origin: dict[str, Any]
     auth: dict[str, Any]
+    locale: Locale | Absent = None
     payload: dict[str, Any]
     createdAt: Moment
 

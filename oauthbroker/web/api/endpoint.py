@@ -60,7 +60,8 @@ class Endpoint:
         except BrokerError as error:
             refused = error
         self._note(request, caller, refused)
-        locale = locale_of(request.headers.get("accept-language"), self._locale)
+        default = caller.turn.locale_or(self._locale) if isinstance(caller, Guest) else self._locale
+        locale = locale_of(request.headers.get("accept-language"), default)
         more = {"errors": refused.problems} if isinstance(refused, RequestInvalid) else None
         return problems.refusal(refused, request, locale, more)
 

@@ -83,7 +83,7 @@ async def links_of_turn(call: AnyCall) -> Response:
 def turn_of(body: TurnBody) -> Turn:
     swarm = body.swarmRef if isinstance(body.swarmRef, str) else f"{body.swarmRef.kind}/{body.swarmRef.name}"
     auth = TurnAuth(body.auth.actor, body.auth.subjects.given())
-    return Turn(body.agentName, body.instanceKey, swarm, body.origin, auth)
+    return Turn(body.agentName, body.instanceKey, swarm, body.origin, auth, body.locale)
 
 
 def _auths(bodies: Sequence[ToolAuthBody]) -> list[ToolAuth]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from oauthbroker.errors import Locale
 from oauthbroker.web.api.fields import (
     AgentName,
     AppRef,
@@ -52,6 +53,7 @@ class TurnBody(Model):
     swarmRef: Annotated[Ref | NamedSwarm, Field(description="Default: `Swarm/default`.")] = "Swarm/default"
     origin: dict[str, Any] = Field(default_factory=dict, description="Handed back with the event.")
     auth: TurnAuthBody = Field(default_factory=TurnAuthBody)
+    locale: Annotated[Locale | None, Field(description="The language of its messages. Default: the broker's.")] = None
 
 
 class ToolAuthBody(Model):

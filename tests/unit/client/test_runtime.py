@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from oauthbroker.client import (
     BrokerError,
     Code,
+    Failed,
+    OAuth,
     Options,
     Ready,
     Runtime,
@@ -22,6 +25,7 @@ from oauthbroker.client import (
     Turn,
     TurnAuth,
 )
+from oauthbroker.errors import Locale
 from oauthbroker.secret import Secret
 from oauthbroker.turn_token import TurnToken
 from tests.unit.client.kit import ASK, KEY, READY, TURN_TOKEN, fake_broker, patient, refuses, says
@@ -98,6 +102,37 @@ async def test_a_tool_that_was_not_named_gets_a_token_that_was_narrowed_here() -
         made = TurnToken.parse(turn.token_for("Tool/other").reveal())
         assert 1 == len(made.caveats)
         assert 1 == len(fake.asked)
+
+
+@pytest.mark.parametrize(
+    ("of_turn", "of_client", "spoken"), [("ko", "en", "ko"), ("ko", None, "ko"), (None, "ko", "ko"), (None, None, "en")]
+)
+async def test_a_turns_tools_get_errors_in_its_language(of_turn: Any, of_client: Any, spoken: Locale) -> None:
+    """Those that the client makes itself too, in the tool's own process and behind `narrow`."""
+    turn = replace(TURN, locale=of_turn)
+    options = patient(locale=of_client)
+    async with fake_broker(says(201, BEGUN), says(200, {})) as fake, Runtime(fake.url, KEY, options) as runtime:
+        running = await runtime.begin(turn)
+        env = running.env_for("Tool/mail")
+        tools = [running.oauth(), running.oauth("Tool/mail"), running.oauth().narrow(tool="Tool/mail")]
+        tools.append(OAuth.from_env(options, env))
+        answers = [await tool.get_access_token("mail") for tool in tools]
+        answers += [await tool.report_rejected("mail", "at-1") for tool in tools]
+        said = [await tool.getAccessToken({"oauthAppRef": "Tool/mail"}) for tool in tools]
+        await tools[-1].aclose()
+    assert of_turn == fake.asked[0].body["turn"].get("locale")
+    assert of_turn == env.get("OAUTHBROKER_LOCALE")
+    assert {BrokerError(Code.BROKER_ANSWER_INVALID).message(spoken)} == {each.message for each in answers}  # type: ignore[union-attr]
+    assert {BrokerError(Code.REQUEST_INVALID).message(spoken)} == {each["error"]["message"] for each in said}
+    assert {of_turn or of_client} == {each.headers.get("accept-language") for each in fake.asked[1:]}
+
+
+def test_a_language_in_the_environment_that_this_client_does_not_know_is_passed_over() -> None:
+    env = {"OAUTHBROKER_URL": "http://127.0.0.1:1", "OAUTHBROKER_TURN_TOKEN": TURN_TOKEN, "OAUTHBROKER_LOCALE": "fr"}
+    with SyncOAuth.from_env(Options(locale="ko"), env) as oauth:
+        failed = oauth.get_access_token("Tool/mail")
+    assert isinstance(failed, Failed)
+    assert BrokerError(Code.REQUEST_INVALID).message("ko") == failed.message
 
 
 async def test_a_broker_that_is_gone_at_the_end_of_a_turn_breaks_no_block() -> None:
