@@ -18,6 +18,7 @@ from oauthbroker.turn import SubjectMode
 Flow = Literal["authorizationCode", "deviceCode", "clientCredentials"]
 AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
 AssertionType = Literal["JWT", "client-authentication+jwt"]
+AssertionAudience = Literal["issuer", "tokenEndpoint", "endpoint"]
 Binding = Literal["providerIdentity", "runtimeConfirm", "channelCode", "brokerLogin", "localOperator"]
 Vouching = Literal["runtimeConfirm", "channelCode", "brokerLogin"]
 Link = Literal["connect", "direct"]
@@ -53,8 +54,9 @@ class Client:
     """Our registration at the provider (RFC 6749 section 2).
 
     `later_secrets` are tried in their order when the provider does not know us by `client_secret`: while a secret
-    is being replaced, both are listed. With `private_key_jwt` they are keys, and `assertion_type` is what the header
-    of an assertion calls it (`typ`).
+    is being replaced, both are listed. With `private_key_jwt` they are keys, `assertion_type` is what the header
+    of an assertion calls it (`typ`), and `assertion_audience` whom it names (`aud`): the issuer, the token endpoint, or
+    the endpoint that is asked.
     """
 
     client_id: str
@@ -62,6 +64,7 @@ class Client:
     auth_method: AuthMethod = "client_secret_basic"
     later_secrets: tuple[Secret, ...] = ()
     assertion_type: AssertionType = "JWT"
+    assertion_audience: AssertionAudience = "issuer"
 
     @property
     def secrets(self) -> tuple[Secret, ...]:

@@ -12,7 +12,7 @@ from oauthbroker.providers import Preset
 from tests.preset_plays import Play, Said
 
 Shown = Callable[[Preset, Play], bool]
-_NO_QUIRKS = {"name", "title", "documentation", "params", "endpoints", "flows", "pkce", "refresh_tokens", "identity",
+_NO_QUIRKS = {"assertion_audience", "name", "title", "documentation", "params", "endpoints", "flows", "pkce", "refresh_tokens", "identity",
               "refresh_token_idle_days", "refresh_token_days", "notes", "modes", "evidence", "error_words"}  # fmt: skip
 
 

@@ -101,13 +101,24 @@ def check_client(app: Merged) -> None:
         app.written.refuse(("client", "clientSecrets"), "an empty list", "write at least one source")
     elif not found and app.auth_method != "none" and app.written.whole("client", "clientSecrets"):
         app.written.missing(("client", "clientSecret"), "write it, or authMethod: none for a public client")
-    if client is not None and client.assertion_type is not None and app.auth_method != "private_key_jwt":
-        what = "no assertion is made with this authMethod"
-        app.written.refuse(
-            ("client", "assertionType"), what, "remove it, or write authMethod: private_key_jwt", key=True
-        )
-    if app.auth_method == "private_key_jwt" and not app.endpoints.issuer:
-        app.written.missing(("endpoints", "issuer"), "write it: the client's assertion names it as its audience")
+    _check_assertion(app, client)
+
+
+def _check_assertion(app: Merged, client: ClientSpec | None) -> None:
+    if app.auth_method == "private_key_jwt":
+        if app.assertion_audience == "issuer" and not app.endpoints.issuer:
+            todo = (
+                "write it: the client's assertion names it as its audience; or client.assertionAudience: tokenEndpoint"
+            )
+            app.written.missing(("endpoints", "issuer"), todo)
+        return
+    said = {
+        "assertionType": client and client.assertion_type,
+        "assertionAudience": client and client.assertion_audience,
+    }
+    for name in (name for name, value in said.items() if value):
+        what, todo = "no assertion is made with this authMethod", "remove it, or write authMethod: private_key_jwt"
+        app.written.refuse(("client", name), what, todo, key=True)
 
 
 def _secrets(client: ClientSpec | None) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.apps import AssertionType, AuthMethod
+from oauthbroker.apps import AssertionAudience, AssertionType, AuthMethod
 from oauthbroker.config.fields import Ref, Strict, Text
 from oauthbroker.secret import Secret
 
@@ -58,6 +58,7 @@ class ClientSpec(Strict):
     client_secrets: Annotated[list[_SecretSource], Field(max_length=5)] | None = None
     auth_method: AuthMethod | None = None
     assertion_type: AssertionType | None = None
+    assertion_audience: AssertionAudience | None = None
 
 
 class EndpointsSpec(Strict):

@@ -59,6 +59,9 @@ def _matters(app: Merged, path: str) -> bool:
             return mode in app.identities_used and not _wrote_identity(app, mode, half)
         case "authMethod":
             return not (spec.client and spec.client.auth_method)
+        case "assertionAudience":
+            said_audience = spec.client.assertion_audience if spec.client else None
+            return app.auth_method == "private_key_jwt" and said_audience is None
         case "authorizeParams" | "tokenParams" | "refreshParams":
             return inner not in (spec.options or {}).get(_OPTIONS[name], {})
         case _:

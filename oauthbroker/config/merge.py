@@ -7,7 +7,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from oauthbroker.apps import AuthMethod, Binding, Endpoints, Habits, IdentityRule, IdentitySource, Redirect, Revocation
+from oauthbroker.apps import (
+    AssertionAudience,
+    AuthMethod,
+    Binding,
+    Endpoints,
+    Habits,
+    IdentityRule,
+    IdentitySource,
+    Redirect,
+    Revocation,
+)
 from oauthbroker.config.resources import IdentitySpec, OAuthAppSpec
 from oauthbroker.config.shape import Written
 from oauthbroker.providers import Preset, PresetIdentity, presets
@@ -37,6 +47,7 @@ class Merged:
     preset: Preset | None
     mode: SubjectMode
     auth_method: AuthMethod
+    assertion_audience: AssertionAudience
     endpoints: Endpoints
     scopes: tuple[str, ...]
     redirect: Redirect
@@ -71,6 +82,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
         preset=preset,
         mode=spec.subject_mode or "user",
         auth_method=_auth_method(spec, preset),
+        assertion_audience=_assertion_audience(spec, preset),
         endpoints=_endpoints(spec, preset),
         scopes=tuple(spec.scopes or ()),
         redirect=Redirect(
@@ -107,6 +119,11 @@ def _preset(spec: OAuthAppSpec) -> Preset | None:
 def _auth_method(spec: OAuthAppSpec, preset: Preset | None) -> AuthMethod:
     said = spec.client.auth_method if spec.client else None
     return said or (preset.auth_method if preset else "client_secret_basic")
+
+
+def _assertion_audience(spec: OAuthAppSpec, preset: Preset | None) -> AssertionAudience:
+    said = spec.client.assertion_audience if spec.client else None
+    return said or (preset.assertion_audience if preset else "issuer")
 
 
 def _endpoints(spec: OAuthAppSpec, preset: Preset | None) -> Endpoints:

@@ -20,7 +20,7 @@ from oauthbroker.keeper import Tell
 from oauthbroker.metrics import Metric
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.redeem import Redeemer
-from oauthbroker.protocol.refresh import CLIENT_UNKNOWN, RenewalRefused
+from oauthbroker.protocol.refresh import RenewalRefused
 from oauthbroker.records import Grant, Token, grant_id
 from oauthbroker.renewing import Renewed, Renewing
 from oauthbroker.repository import Conflict, Held, Repository, Room
@@ -225,9 +225,9 @@ class Refresh:
         """What may be this grant's own trouble does not stop everybody's; a provider that speaks of our client, is
         away for a time or was not reached at all speaks of everybody's. Many limit each account by itself: 429 is
         about everybody once several have heard it."""
-        about_all = refused.note in CLIENT_UNKNOWN or refused.retry_after_seconds is not None or not refused.spent
+        about_all = refused.of_client or refused.retry_after_seconds is not None or not refused.spent
         if refused.code is Code.APP_MISCONFIGURED:
-            about_all = refused.note in CLIENT_UNKNOWN
+            about_all = refused.of_client
         elif refused.code is Code.PROVIDER_RATE_LIMITED:
             about_all = False
         self._count(begun.app, refused, begun.id, own=not about_all)

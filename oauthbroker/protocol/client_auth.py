@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 from authlib.oauth2.auth import ClientAuth
 from authlib.oauth2.rfc7523 import private_key_jwt_sign
 
-from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.apps import AssertionAudience, Endpoints, OAuthApp
 from oauthbroker.client_key import signing_key
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
@@ -19,6 +19,12 @@ ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_SECONDS = 60
 CLIENT_PROOF = frozenset({"client_secret", "client_assertion", "client_assertion_type"})
 """The parameters that prove who asks: no app's own parameter may have one of these names."""
+_ADVICE = "; the client's assertion names as its audience "
+_AUDIENCES: Mapping[AssertionAudience, str] = {
+    "issuer": "the issuer",
+    "tokenEndpoint": "the token endpoint",
+    "endpoint": "the endpoint that is asked",
+}
 
 
 def authenticated_post(
@@ -26,8 +32,9 @@ def authenticated_post(
 ) -> Request:
     """`form` as a POST to `url`, with the app's own proof of being this client.
 
-    client_secret_basic form-encodes id and secret first (RFC 6749 section 2.3.1). A client assertion names the
-    issuer as its only audience, so that a lying endpoint cannot use it elsewhere. Raises `appMisconfigured`.
+    client_secret_basic form-encodes id and secret first (RFC 6749 section 2.3.1). A client assertion has one audience
+    (RFC 7523 section 3): the issuer, so that a lying endpoint cannot use it elsewhere, unless the app names another
+    for its provider's sake. Raises `appMisconfigured`.
     """
     client = app.client
     if not url:
@@ -38,7 +45,7 @@ def authenticated_post(
         case "client_secret_post":
             return Request("POST", url, form={**form, "client_id": client.client_id, "client_secret": _secret(app)})
         case "private_key_jwt":
-            proof = _assertion(app, endpoints.issuer, clock)
+            proof = _assertion(app, _audience(app, endpoints, url), clock)
             members: dict[str, Value] = {"client_id": client.client_id, "client_assertion_type": ASSERTION_TYPE}
             return Request("POST", url, form={**form, **members, "client_assertion": proof})
         case "none":
@@ -57,14 +64,33 @@ def _secret(app: OAuthApp) -> Secret:
     return app.client.client_secret
 
 
-def _assertion(app: OAuthApp, issuer: str, clock: Clock) -> Secret:
-    if not issuer:
-        raise BrokerError(Code.APP_MISCONFIGURED, note="private_key_jwt needs the issuer")
+def refusal_note(app: OAuthApp, word: str) -> str:
+    """Say in an operator's note that the provider refused the client. Where the client signs an assertion, its
+    audience is the usual cause."""
+    if app.client.auth_method != "private_key_jwt":
+        return word
+    return f"{word}{_ADVICE}{_AUDIENCES[app.client.assertion_audience]}; see client.assertionAudience"
+
+
+def refused_word(note: str) -> str:
+    """Return the provider's word out of a note that `refusal_note` may have made longer."""
+    return note.partition(_ADVICE)[0]
+
+
+def _audience(app: OAuthApp, endpoints: Endpoints, url: str) -> str:
+    wanted = app.client.assertion_audience
+    found = {"issuer": endpoints.issuer, "tokenEndpoint": endpoints.token_url, "endpoint": url}[wanted]
+    if not found:
+        raise BrokerError(Code.APP_MISCONFIGURED, note=f"private_key_jwt needs {_AUDIENCES[wanted]}")
+    return found
+
+
+def _assertion(app: OAuthApp, audience: str, clock: Clock) -> Secret:
     signer = signing_key(_secret(app))
     signed = private_key_jwt_sign(
         signer.key,
         client_id=app.client.client_id,
-        token_endpoint=issuer,
+        token_endpoint=audience,  # Authlib's name for `aud`
         alg=signer.algorithm,
         claims={"jti": random_text(clock, 256)},
         header={"typ": app.client.assertion_type, **({"kid": signer.kid} if signer.kid else {})},

@@ -14,6 +14,7 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.authorize import RESERVED, requested_scopes
+from oauthbroker.protocol.client_auth import refusal_note
 from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.token import TokenResponse, token_request, token_response
@@ -94,7 +95,7 @@ def device_response(app: OAuthApp, answer: Answer, check_url: CheckUrl) -> Devic
     refuse_if_busy(answer)  # (1)
     word = _error_word(app, answer)
     if answer.status != 200 or word:  # (2)
-        raise _refused(word, answer.status)
+        raise _refused(app, word, answer.status)
     members = body_members(app, answer)
     uri = _address(members, "verification_uri", "verification_url", check_url)  # Google keeps the draft's spelling
     if uri is None:
@@ -154,13 +155,14 @@ def _error_word(app: OAuthApp, answer: Answer) -> str:
     return refusal_word(app, answer)
 
 
-def _refused(word: str, status: int) -> BrokerError:
+def _refused(app: OAuthApp, word: str, status: int) -> BrokerError:
     """No person is waiting yet, so a refusal is about how we are registered or what we ask for."""
     if word in _PASSING:
         return BrokerError(Code.PROVIDER_UNREACHABLE, note=word)
     if not word and not 400 <= status < 500:
         return _invalid("neither a device code nor an error")
     note = word if word in _KNOWN else "an error outside RFC 8628"
+    note = refusal_note(app, note) if word == "invalid_client" else note
     return BrokerError(Code.APP_MISCONFIGURED, note=f"the device authorization request was refused: {note}")
 
 

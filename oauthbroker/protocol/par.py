@@ -12,7 +12,7 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import is_json, refuse_if_busy
 from oauthbroker.protocol.authorize import authorization_params, with_params
-from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post
+from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refusal_note
 from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.secret import Secret
@@ -61,7 +61,7 @@ def par_request(
 
 
 @judge(Code.APP_MISCONFIGURED)
-def par_response(answer: Answer) -> PushedRequest:
+def par_response(app: OAuthApp, answer: Answer) -> PushedRequest:
     """Judges the answer: (1) busy or down (2) 201, or 200 as some say (3) JSON without an error (4) an absolute URI of
     visible ASCII (5) seconds, at least 1.
 
@@ -70,12 +70,12 @@ def par_response(answer: Answer) -> PushedRequest:
     """
     refuse_if_busy(answer)  # (1)
     if answer.status not in {200, 201}:  # (2)
-        raise _refused(_error_word(answer))
+        raise _refused(app, _error_word(answer))
     if not is_json(answer):
         raise _unreadable("it is not labelled as JSON")
     members = decode_object(answer.body, Code.APP_MISCONFIGURED)  # (3)
     if "error" in members:
-        raise _refused(members["error"])
+        raise _refused(app, members["error"])
     uri = members.get("request_uri")
     if not isinstance(uri, str) or len(uri) > MAX_REQUEST_URI or not _URI.fullmatch(uri):  # (4)
         raise _unreadable("request_uri is not a URI")
@@ -100,10 +100,11 @@ def _error_word(answer: Answer) -> Json:
         return None
 
 
-def _refused(word: Json) -> BrokerError:
+def _refused(app: OAuthApp, word: Json) -> BrokerError:
     if isinstance(word, str) and word in _PASSING:
         return BrokerError(Code.PROVIDER_UNREACHABLE, note=word)
     known = word if isinstance(word, str) and word in _KNOWN else "for a reason outside RFC 9126"
+    known = refusal_note(app, known) if known == "invalid_client" else known
     return BrokerError(Code.APP_MISCONFIGURED, note=f"the provider refused the pushed request: {known}")
 
 

@@ -9,13 +9,19 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import is_json
 from oauthbroker.protocol.authorize import requested_scopes
+from oauthbroker.protocol.client_auth import refused_word
 from oauthbroker.protocol.messages import Answer, Request, Value
-from oauthbroker.protocol.token import GONE, RefusedTokens, TokenResponse, token_request, token_response
+from oauthbroker.protocol.token import (
+    CLIENT_REFUSED,
+    CLIENT_UNKNOWN,
+    GONE,
+    RefusedTokens,
+    TokenResponse,
+    token_request,
+    token_response,
+)
 from oauthbroker.protocol.token_fields import body_members, optional_token, token_members
 from oauthbroker.secret import Secret
-
-CLIENT_UNKNOWN = frozenset({"invalid_client", "the provider does not know this client"})
-"""Notes of refusals that are about our client, whoever's token was sent."""
 
 
 class RenewalRefused(BrokerError):
@@ -37,6 +43,11 @@ class RenewalRefused(BrokerError):
         self.spent = spent
         self.spare = spare
         self.access = access
+
+    @property
+    def of_client(self) -> bool:
+        """Whether the refusal is about our client, whoever's token was sent."""
+        return refused_word(self.note) in {CLIENT_REFUSED, CLIENT_UNKNOWN}
 
 
 def refresh_request(

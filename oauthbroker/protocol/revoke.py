@@ -12,7 +12,7 @@ from oauthbroker.apps import Endpoints, OAuthApp, Revocation
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
-from oauthbroker.protocol.client_auth import authenticated_post
+from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
 from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer, Request, Value, reveal
 from oauthbroker.secret import Secret
@@ -66,7 +66,8 @@ def revoke_response(app: OAuthApp, answer: Answer) -> bool:
         return False
     if word in {"ratelimited", "rate_limited"}:
         raise BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=answer.retry_after)
-    raise BrokerError(Code.APP_MISCONFIGURED, note="the provider refused the revocation")
+    said = f": {refusal_note(app, word)}" if word == "invalid_client" else ""
+    raise BrokerError(Code.APP_MISCONFIGURED, note=f"the provider refused the revocation{said}")
 
 
 def _own_request(app: OAuthApp, endpoints: Endpoints, token: Secret, clock: Clock) -> Request:

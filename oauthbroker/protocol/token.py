@@ -10,7 +10,7 @@ from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import refuse_if_busy
-from oauthbroker.protocol.client_auth import authenticated_post
+from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
 from oauthbroker.protocol.judging import crashed, judge
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.own_headers import with_headers
@@ -37,10 +37,12 @@ _RESERVED = frozenset({
 
 # The error words we know, and a profile may translate into; another one is simply a refusal. The provider's own text
 # never goes further than here.
-_OPERATOR = frozenset({"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_target"})
+_OPERATOR = frozenset({"unauthorized_client", "unsupported_grant_type", "invalid_target"})
 _PASSING = frozenset({"temporarily_unavailable", "server_error"})
 GONE = "invalid_grant"
-_KNOWN = _OPERATOR | _PASSING | {GONE, "invalid_request", "invalid_scope", "access_denied"}
+CLIENT_REFUSED = "invalid_client"
+CLIENT_UNKNOWN = "the provider does not know this client"
+_KNOWN = _OPERATOR | _PASSING | {GONE, CLIENT_REFUSED, "invalid_request", "invalid_scope", "access_denied"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -121,7 +123,7 @@ def token_response(app: OAuthApp, answer: Answer, *, refreshed: bool = False) ->
         _raise_error(app, answer)
     members = body_members(app, answer)  # (3)
     if tells_error(app, members):  # (4)
-        _raise_error_word(error_word(app, members), answer.status)
+        _raise_error_word(app, error_word(app, members), answer.status)
     found = token_members(app, members, refreshed=refreshed)
     access = optional_token(found, "access_token")  # (5)
     if access is None:
@@ -158,13 +160,13 @@ def _check_type(app: OAuthApp, token_type: str | None) -> None:
 def _raise_error(app: OAuthApp, answer: Answer) -> NoReturn:
     """RFC 6749 section 5.2. A 4xx is read leniently: whatever it says, nothing is accepted from it."""
     word = refusal_word(app, answer) if 400 <= answer.status < 500 else ""
-    _raise_error_word(word, answer.status)
+    _raise_error_word(app, word, answer.status)
 
 
-def _raise_error_word(word: str, status: int) -> NoReturn:
+def _raise_error_word(app: OAuthApp, word: str, status: int) -> NoReturn:
+    if word == CLIENT_REFUSED or (not word and status == 401):
+        raise BrokerError(Code.APP_MISCONFIGURED, note=refusal_note(app, word or CLIENT_UNKNOWN))
     if not word:
-        if status == 401:
-            raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not know this client")
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="neither a token nor an error")
     note = word if word in _KNOWN else "an error outside RFC 6749"
     if word in _OPERATOR or (status == 401 and word not in _KNOWN):

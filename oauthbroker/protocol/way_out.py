@@ -49,7 +49,7 @@ class WayOut:
             answer = await self.asker.ask(
                 app, lambda known: par_request(known, endpoints, **asked, clock=self.clock), kind="push"
             )
-            return Secret(pushed_url(app, endpoints, par_response(answer)))
+            return Secret(pushed_url(app, endpoints, par_response(app, answer)))
         if app.pushed_authorization != "never" and await self.discovery.push_required(app):
             raise BrokerError(Code.APP_MISCONFIGURED, note="requests must be pushed, and there is nowhere to")
         return Secret(authorization_url(app, endpoints, **asked))

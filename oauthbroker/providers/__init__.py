@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from oauthbroker.apps import AuthMethod, Flow, Habits, IdentitySource, Revocation
+from oauthbroker.apps import AssertionAudience, AuthMethod, Flow, Habits, IdentitySource, Revocation
 from oauthbroker.providers.quirks import Quirks
 
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -93,6 +93,7 @@ class Preset(Quirks):
     params: dict[str, Param] = Field(default_factory=dict)
     endpoints: PresetEndpoints = PresetEndpoints()
     auth_method: AuthMethod = "client_secret_basic"
+    assertion_audience: AssertionAudience = "issuer"
     flows: list[Flow] = Field(default=["authorizationCode"])
     pkce: Literal["supported", "ignored", "unknown"] = "unknown"
     refresh_tokens: Literal["none", "keep", "rotate", "unknown"] = "unknown"

@@ -31,6 +31,7 @@ _METHODS = {
     "private_key_jwt": "a signed assertion (private_key_jwt)",
     "none": "its id alone (none)",
 }
+_AUDIENCES = {"issuer": "the issuer", "tokenEndpoint": "the token endpoint", "endpoint": "the endpoint that is asked"}
 _REFRESH = {
     "none": "there are none: when a token is over, the person has to agree again",
     "keep": "stay the same when they are used",
@@ -182,6 +183,7 @@ _WORDS: dict[str, Callable[[str, Any], tuple[str, str]]] = {
     "endpoints": lambda name, value: (_ENDPOINTS[name], value),
     "flows": _said("flows", "{}"),
     "authMethod": _one_of("the client shows", _METHODS),
+    "assertionAudience": _one_of("a signed assertion", _AUDIENCES, "names {} as its audience"),
     "pkce": _one_of("PKCE", _PKCE),
     "identity": _identity,
     "refreshTokens": _one_of("refresh tokens", _REFRESH),

@@ -3,6 +3,7 @@ an endpoint which lies cannot use, and what the token is for (RFC 8707) in every
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,15 +14,15 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
-from oauthbroker.apps import AuthMethod, Client, OAuthApp
+from oauthbroker.apps import AssertionAudience, AuthMethod, Client, Endpoints, OAuthApp
 from oauthbroker.errors import Code
 from oauthbroker.metrics import Metric
-from oauthbroker.results import Failed, Ready
+from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.secret import Secret
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.canary import off_the_record
 from oauthbroker.testing.provider import FOREVER
-from tests.house import ALICE, House, running, user_app
+from tests.house import ALICE, House, device_app, endpoints_of, running, user_app
 from tests.story.test_callback import assert_says
 
 RESOURCES = ("https://api.example/a", "https://api.example/b")
@@ -131,8 +132,10 @@ def key(kid: str) -> ECKey:
     return ECKey.generate_key("P-256", {"kid": kid}, private=True)
 
 
-def signing(idp: IdentityProvider, canaries: Canaries, known: list[ECKey], used: list[ECKey]) -> OAuthApp:
-    app = user_app(idp)
+def signing(
+    idp: IdentityProvider, canaries: Canaries, known: list[ECKey], used: list[ECKey], app: OAuthApp | None = None
+) -> OAuthApp:
+    app = user_app(idp) if app is None else app
     public: tuple[Mapping[str, Any], ...] = tuple(each.as_dict(private=False) for each in known)
     idp.change(app.client.client_id, auth_method="private_key_jwt", public_keys=public)
     texts = [json.dumps(each.as_dict(private=True)) for each in used]
@@ -192,6 +195,105 @@ async def test_a_token_endpoint_that_lies_cannot_use_what_it_is_sent(
             answer = await thief.post(identity_provider.url("/token"), data=form)
     assert (401, "invalid_client") == (answer.status_code, answer.json()["error"])
     assert "aud must be the issuer" in identity_provider.refusals("client_credentials")[-1].why
+
+
+AUDIENCES: list[AssertionAudience] = ["issuer", "tokenEndpoint", "endpoint"]
+
+
+def naming(
+    idp: IdentityProvider, canaries: Canaries, ours: AssertionAudience, theirs: AssertionAudience, base: OAuthApp
+) -> OAuthApp:
+    """An app whose assertions name `ours`, at a provider that takes `theirs` alone."""
+    pair = key("k")
+    app = signing(idp, canaries, [pair], [pair], base)
+    idp.change(app.client.client_id, assertion_audience=theirs)
+    return replace(app, client=replace(app.client, assertion_audience=ours))
+
+
+def audiences(idp: IdentityProvider) -> dict[str, set[str]]:
+    """Whom the assertions named, by the endpoint they were sent to."""
+    found: dict[str, set[str]] = {}
+    for seen in idp.requests:
+        if "client_assertion" in seen.form:
+            payload = _text(seen.form["client_assertion"]).split(".")[1]
+            claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+            found.setdefault(seen.endpoint, set()).add(claims["aud"].removeprefix(idp.issuer))
+    return found
+
+
+@pytest.mark.parametrize("audience", AUDIENCES)
+@pytest.mark.parametrize("learned", [False, True])
+async def test_assertions_name_the_audience_that_the_app_says_in_every_request(
+    identity_provider: IdentityProvider,
+    canaries: Canaries,
+    test_clock: TestClock,
+    audience: AssertionAudience,
+    learned: bool,
+) -> None:
+    """Pushed request, exchange, refresh, revocation; with endpoints that were written and with discovered ones."""
+    identity_provider.par = "required"
+    said = endpoints_of(identity_provider)
+    written = replace(said, pushed_authorization_url=identity_provider.url("/par"))
+    base = user_app(identity_provider, endpoints=Endpoints(issuer=said.issuer) if learned else written)
+    app = naming(identity_provider, canaries, audience, audience, base)
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        await house.connected()
+        test_clock.advance(3600)
+        ready = await house.ask()
+        assert isinstance(ready, Ready)
+        await house.broker.revoke("mail", subject=ALICE)
+        assert not identity_provider.is_alive(ready.access_token)
+    places = {"par", "token", "revoke"}
+    named = {place: {"issuer": "", "tokenEndpoint": "/token", "endpoint": f"/{place}"}[audience] for place in places}
+    assert {place: {path} for place, path in named.items()} == audiences(identity_provider)
+
+
+@pytest.mark.parametrize("audience", AUDIENCES)
+async def test_a_device_codes_requests_name_that_audience_too(
+    identity_provider: IdentityProvider, canaries: Canaries, audience: AssertionAudience
+) -> None:
+    app = naming(identity_provider, canaries, audience, audience, device_app(identity_provider))
+    async with running(identity_provider, [app]) as house:
+        assert isinstance(await house.ask("tv"), AuthorizationRequired)
+    expected = {"issuer": "", "tokenEndpoint": "/token", "endpoint": "/device_authorization"}[audience]
+    assert {expected} == audiences(identity_provider)["device"]
+
+
+@pytest.mark.parametrize(
+    "ours, advice",
+    [
+        ("issuer", "the client's assertion names as its audience the issuer; see client.assertionAudience"),
+        ("tokenEndpoint", "the client's assertion names as its audience the token endpoint;"),
+    ],
+)
+async def test_a_provider_that_wants_another_audience_is_told_from_one_that_does_not_know_the_client(
+    identity_provider: IdentityProvider, canaries: Canaries, ours: AssertionAudience, advice: str
+) -> None:
+    app = naming(
+        identity_provider, canaries, ours, "endpoint" if ours == "issuer" else "issuer", user_app(identity_provider)
+    )
+    async with running(identity_provider, [app]) as house:
+        assert_says(await house.connect(await house.ask_link()), Code.APP_MISCONFIGURED)
+        assert advice in house.log.getvalue()
+
+
+@pytest.mark.parametrize("status", [400, 401])
+async def test_a_refusal_of_the_assertion_at_a_refresh_is_still_about_the_client(
+    identity_provider: IdentityProvider, canaries: Canaries, test_clock: TestClock, status: int
+) -> None:
+    """Everybody's renewals pause, and the log says why."""
+    app = naming(identity_provider, canaries, "issuer", "issuer", user_app(identity_provider))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        await house.connected()
+        test_clock.advance(3600)
+        identity_provider.script.refresh.answer(status, {"error": "invalid_client"}, times=FOREVER)
+        for _ in range(5):
+            assert isinstance(await house.ask(), Failed)
+            test_clock.advance(120)
+        said = [json.loads(line) for line in house.log.getvalue().splitlines()]
+        paused = [line["note"] for line in said if line.get("event") == "renewals pause"]
+        assert paused
+        assert paused[0].startswith("invalid_client; the client's assertion names")
 
 
 def _text(secret: str | Secret) -> str:

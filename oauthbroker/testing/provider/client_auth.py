@@ -48,7 +48,7 @@ def authenticate(state: State, request: Request, form: dict[str, str]) -> Client
         raise RefusedError("invalid_request", "more than one way of client authentication")
     method = next((name for name, is_used in used.items() if is_used), "none")
     if method == "private_key_jwt":
-        return _by_assertion(state, form)
+        return _by_assertion(state, request, form)
     client = state.client(basic[0] if basic else form.get("client_id", ""))
     if method != client.auth_method:
         raise _not_you(f"registered for {client.auth_method}, came with {method}")
@@ -106,8 +106,9 @@ def _basic(request: Request) -> tuple[str, str] | None:
     return unquote_plus(name), unquote_plus(password)
 
 
-def _by_assertion(state: State, form: dict[str, str]) -> Client:
-    """RFC 7523 with the audience rule of the Security BCP's update: the issuer, as one string."""
+def _by_assertion(state: State, request: Request, form: dict[str, str]) -> Client:
+    """RFC 7523 with the audience rule of the Security BCP's update: the issuer, as one string; or the one address that
+    the client is registered with."""
     if form.get("client_assertion_type") != _ASSERTION_TYPE:
         raise RefusedError("invalid_request", "client_assertion_type is missing or wrong")
     claims, client = _verified_assertion(state, form["client_assertion"])
@@ -115,8 +116,9 @@ def _by_assertion(state: State, form: dict[str, str]) -> Client:
     expires, serial = claims.get("exp"), claims.get("jti")
     if claims.get("sub") != client.client_id or claims.get("iss") != client.client_id:
         raise _not_you("iss and sub must be the client")
-    if claims.get("aud") != state.base_url:
-        raise _not_you("aud must be the issuer and nothing else")
+    wanted = {"issuer": "", "tokenEndpoint": "/token", "endpoint": request.path}[client.assertion_audience]
+    if claims.get("aud") != state.base_url + wanted:
+        raise _not_you(f"aud must be the {client.assertion_audience} and nothing else")
     if not isinstance(expires, int | float) or not now < expires <= now + 600:
         raise _not_you("exp is missing, past or too far away")
     if not isinstance(serial, str) or serial in state.assertions_seen:

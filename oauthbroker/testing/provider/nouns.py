@@ -68,8 +68,9 @@ class Client:
     whole family. Without `rotate_refresh` no refresh token comes back, or with `repeat_refresh` the same one.
     `revoke_reach` says what one revocation kills: `only` that token; `token`: that token, and all of its family if
     it is a refresh token (RFC 7009 section 2.1); `family`: always all of its family; `grant`: every grant the same
-    person gave this client. `public_keys` (JWKs) verify `private_key_jwt` assertions. `device_interval` and
-    `device_lifetime` are seconds (RFC 8628 section 3.2).
+    person gave this client. `public_keys` (JWKs) verify `private_key_jwt` assertions, and
+    `assertion_audience` is the only audience that one may name. `device_interval` and `device_lifetime` are seconds
+    (RFC 8628 section 3.2).
     """
 
     client_id: str
@@ -86,6 +87,7 @@ class Client:
     revoke_reach: Literal["only", "token", "family", "grant"] = "token"
     id_token_alg: Literal["RS256", "ES256"] = "RS256"
     public_keys: tuple[dict[str, str], ...] = field(default=(), repr=False)
+    assertion_audience: Literal["issuer", "tokenEndpoint", "endpoint"] = "issuer"
     more_secrets: tuple[Secret, ...] = ()
     refresh_lifetime: float | None = None
     repeat_refresh: bool = False

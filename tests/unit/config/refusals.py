@@ -65,7 +65,7 @@ HEADERS = [
 ]
 SHAPES = [
     app("an unknown field", "spec.scops", "the nearest known name is scopes", ("  scopes: [read", f"  @@scops: [{CANARY}]\n  scopes: [read")),
-    app("an unknown field like nothing known", "spec.client.?", "known here: assertionType, authMethod, clientId, clientSecret", ("{value: an-id}", f"{{value: an-id}}\n    @@{CANARY}: 1")),
+    app("an unknown field like nothing known", "spec.client.?", "known here: assertionAudience, assertionType, authMethod, clientId, clientSecret", ("{value: an-id}", f"{{value: an-id}}\n    @@{CANARY}: 1")),
     app("an octal client id", "spec.client.clientId", "YAML versions disagree", ("{value: an-id}", "@@0123")),
     app("an octal client id in a source", "spec.client.clientId.value", "YAML versions disagree", ("{value: an-id}", "{value: @@0123}")),
     app("a number as a client id", "spec.client.clientId.value", "not text", ("{value: an-id}", "{value: @@7070707}")),
@@ -107,6 +107,8 @@ CLIENTS = [
     app("no client secret", "spec.client.clientSecret", "missing", ("    clientSecret: " + SECRET + "\n", ""), ("  client:\n", "  @@client:\n")),
     app("a secret of a public client", "spec.client.clientSecret", "beside authMethod: none", ("    clientSecret: ", "    authMethod: none\n    @@clientSecret: ")),
     app("a kind of assertion where none is made", "spec.client.assertionType", "no assertion is made", ("clientSecret: ", "@@assertionType: JWT\n    clientSecret: ")),
+    app("an assertion's audience where none is made", "spec.client.assertionAudience", "no assertion is made", ("clientSecret: ", "@@assertionAudience: issuer\n    clientSecret: ")),
+    app("an assertion's audience that does not exist", "spec.client.assertionAudience", "not one of the words", ("clientSecret: ", f"assertionAudience: @@{CANARY}\n    clientSecret: ")),
     app("a kind of assertion that does not exist", "spec.client.assertionType", "not one of the words", ("clientSecret: ", f"assertionType: @@{CANARY}\n    clientSecret: ")),
     app("a secret and a list of them", "spec.client.clientSecrets", "both clientSecret and clientSecrets", (SECRET, SECRET + "\n    @@clientSecrets: [" + SECRET + "]")),
     app("an empty list of secrets", "spec.client.clientSecrets", "an empty list", ("clientSecret: " + SECRET, "clientSecrets: @@[]")),

@@ -105,6 +105,24 @@ def test_what_it_says_itself_is_no_doubt(old: str, new: str, gone: set[str], tmp
     assert ALL - gone == doubts_of(tmp_path, edited(BARE, (old, new)))
 
 
+@pytest.mark.parametrize(
+    "said, doubted",
+    [
+        ("", False),
+        ("authMethod: private_key_jwt, ", True),
+        ("authMethod: private_key_jwt, assertionAudience: endpoint, ", False),
+    ],
+)
+def test_an_assertions_audience_is_a_doubt_of_a_client_that_signs_and_does_not_say_it(
+    said: str, doubted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    facts = ACME.model_dump(by_alias=True, exclude_unset=True) | {"assertionAudience": "tokenEndpoint"}
+    facts["evidence"] = {**facts["evidence"], "assertionAudience": "unverified (x)"}
+    monkeypatch.setattr(merging, "presets", lambda: {"acme": Preset.model_validate(facts)})
+    found = doubts_of(tmp_path, edited(BARE, ("{clientId:", f"{{{said}clientId:")))
+    assert doubted is ("assertionAudience" in found)
+
+
 def test_a_team_relies_on_the_teams_account(tmp_path: Path):
     shared = edited(BARE, ("subjectMode: user", "subjectMode: global\n  owner: {authorizers: anyone}"))
     found = doubts_of(tmp_path, shared)

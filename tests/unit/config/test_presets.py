@@ -138,6 +138,27 @@ def test_what_the_app_writes_wins_over_the_preset(tmp_path: Any):
     assert IdentityRule("tokenResponse", "acme:user:{user.id}") == app.owner.user_identity
 
 
+@pytest.mark.parametrize(
+    "provider, params, audience",
+    [
+        ("microsoft", "{tenant: acme.example}", "tokenEndpoint"),  # it has no one issuer
+        ("okta", "{domain: acme.okta.com}", "endpoint"),
+        ("auth0", "{domain: acme.eu.auth0.com}", "issuer"),
+        ("keycloak", "{server: id.acme.example, realm: acme}", "issuer"),
+    ],
+)
+def test_a_client_that_signs_names_the_audience_that_its_provider_documents(
+    provider: str, params: str, audience: str, tmp_path: Any
+):
+    signing = ("    clientSecret:", "    authMethod: private_key_jwt\n    clientSecret:")
+    app = preset_app(tmp_path, provider, ("  flow:", f"  params: {params}\n  flow:"), signing)
+    assert audience == app.client.assertion_audience
+    said = ("    clientSecret:", "    authMethod: private_key_jwt\n    assertionAudience: issuer\n    clientSecret:")
+    if app.endpoints.issuer:
+        app = preset_app(tmp_path, provider, ("  flow:", f"  params: {params}\n  flow:"), said)
+        assert "issuer" == app.client.assertion_audience
+
+
 def test_google_knows_a_person_by_sub_and_a_domain_by_hd(tmp_path: Any):
     person = preset_app(tmp_path, "google")
     shared = app_of(

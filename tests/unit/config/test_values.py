@@ -112,6 +112,15 @@ def test_the_kind_of_an_assertion_may_be_the_new_one(tmp_path: Any):
     assert "client-authentication+jwt" == bundle.apps["acme"].client.assertion_type
 
 
+def test_the_audience_of_an_assertion_may_be_the_token_endpoint_and_then_needs_no_issuer(tmp_path: Any):
+    said = "private_key_jwt\n    assertionAudience: tokenEndpoint"
+    elsewhere = edited(SIGNING, ("private_key_jwt", said))
+    bundle = resolve(load(write(tmp_path / "b", app=elsewhere)), {"ACME_SECRET": private_key()}, NEVER_SET)
+    assert "tokenEndpoint" == bundle.apps["acme"].client.assertion_audience
+    bare = edited(elsewhere, ("    issuer: https://acme.example\n", ""))
+    assert "" == load(write(tmp_path / "c", app=bare)).apps["acme"].app.endpoints.issuer
+
+
 @pytest.mark.case("95")
 @pytest.mark.parametrize(
     "material",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_plus
@@ -14,13 +15,19 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
+from oauthbroker.apps import AssertionAudience, OAuthApp
 from oauthbroker.client_key import signing_key
 from oauthbroker.errors import Code
 from oauthbroker.protocol.client_auth import ASSERTION_TYPE, authenticated_post
+from oauthbroker.protocol.device import device_response, device_token_response
 from oauthbroker.protocol.messages import Request, reveal
+from oauthbroker.protocol.par import par_response
+from oauthbroker.protocol.refresh import refresh_response
+from oauthbroker.protocol.revoke import revoke_response
+from oauthbroker.protocol.token import token_response
 from oauthbroker.secret import Secret
 from oauthbroker.testing.clock import TestClock
-from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, code_of, with_client
+from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, answer, code_of, refusal, with_client
 
 EC = ECKey.generate_key("P-256")
 RSA = RSAKey.generate_key(2048)
@@ -122,10 +129,48 @@ def test_an_assertion_says_what_it_is_as_the_app_wants_it(said):
     assert "JWT" == APP.client.assertion_type
 
 
-def test_an_assertion_needs_an_issuer():
-    app = with_client(auth_method="private_key_jwt", client_secret=jwk(EC))
-    app = dataclasses.replace(app, endpoints=dataclasses.replace(app.endpoints, issuer=""))
-    assert Code.APP_MISCONFIGURED == code_of(lambda: posted(app))
+@pytest.mark.parametrize(
+    "audience, expected",
+    [("issuer", ISSUER), ("tokenEndpoint", f"{ISSUER}/token"), ("endpoint", f"{ISSUER}/revoke")],
+)
+def test_an_assertion_has_the_one_audience_that_the_app_says(audience: AssertionAudience, expected: str):
+    app = with_client(auth_method="private_key_jwt", client_secret=jwk(EC), assertion_audience=audience)
+    form = form_of(posted(app, url=f"{ISSUER}/revoke"))
+    assert expected == jwt.decode(form["client_assertion"], EC, algorithms=["ES256"]).claims["aud"]
+
+
+@pytest.mark.parametrize("audience, slot", [("issuer", "issuer"), ("tokenEndpoint", "token_url")])
+def test_an_assertion_needs_its_audience_and_nothing_else(audience: AssertionAudience, slot: str):
+    app = with_client(auth_method="private_key_jwt", client_secret=jwk(EC), assertion_audience=audience)
+    without = dataclasses.replace(app, endpoints=dataclasses.replace(app.endpoints, **{slot: ""}))
+    assert Code.APP_MISCONFIGURED == code_of(lambda: posted(without))
+    other = {"issuer": "token_url", "token_url": "issuer"}[slot]
+    without = dataclasses.replace(app, endpoints=dataclasses.replace(app.endpoints, **{other: ""}))
+    assert "client_assertion" in form_of(posted(without))
+
+
+REFUSED = answer({"error": "invalid_client", "error_description": CANARY}, 401)
+JUDGES: dict[str, Callable[[OAuthApp], object]] = {
+    "code": lambda app: token_response(app, REFUSED),
+    "refresh": lambda app: refresh_response(app, REFUSED),
+    "push": lambda app: par_response(app, REFUSED),
+    "device": lambda app: device_response(app, REFUSED, lambda _: None),
+    "poll": lambda app: device_token_response(app, REFUSED),
+    "revoke": lambda app: revoke_response(app, REFUSED),
+}
+
+
+@pytest.mark.parametrize("judge", JUDGES.values(), ids=JUDGES)
+def test_every_endpoints_refusal_of_the_client_speaks_of_the_assertions_audience(judge: Callable[[OAuthApp], object]):
+    """Where one was sent; a client with a secret is told that it is not known, and no more."""
+    signing = with_client(auth_method="private_key_jwt", client_secret=jwk(EC), assertion_audience="tokenEndpoint")
+    refused = refusal(lambda: judge(signing))
+    assert Code.APP_MISCONFIGURED is refused.code
+    advice = (
+        "invalid_client; the client's assertion names as its audience the token endpoint; see client.assertionAudience"
+    )
+    assert refused.note.endswith(advice)
+    assert refusal(lambda: judge(APP)).note.endswith("invalid_client")
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_whatever_stands_beside_it_a_rotated_refresh_token_is_kept_as_a_spare(va
 def test_a_device_code_a_pushed_request_and_a_revocation_are_taken_or_refused(answer: Answer):
     url = partial(check_url, plain_http_loopback=False)
     check(lambda: device_response(APP, answer, url), TOKEN)
-    check(lambda: par_response(answer), {*PROVIDER, Code.APP_MISCONFIGURED})
+    check(lambda: par_response(APP, answer), {*PROVIDER, Code.APP_MISCONFIGURED})
     for way in (Revocation(), Revocation(ok_field="ok", error_field="authed_user", dead_statuses=(404,))):
         app = with_habits()
         object.__setattr__(app, "revocation", way)

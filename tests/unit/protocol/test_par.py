@@ -88,7 +88,7 @@ def test_without_the_endpoint_nothing_is_pushed() -> None:
 @pytest.mark.parametrize("uri", [URN, "https://id.example/requests/7?x=1#y", "a:b", "urn:" + "x" * 1000])
 @pytest.mark.parametrize("lifetime", [1, 60, 10**9])
 def test_an_answer_that_is_believed(status: int, uri: str, lifetime: int) -> None:
-    found = par_response(answer({"request_uri": uri, "expires_in": lifetime, "more": 1}, status))
+    found = par_response(APP, answer({"request_uri": uri, "expires_in": lifetime, "more": 1}, status))
     assert (uri, lifetime) == (found.request_uri.reveal(), found.lifetime_seconds)
     assert "PushedRequest(...)" == repr(found)
 
@@ -120,7 +120,7 @@ GOOD = {"request_uri": URN, "expires_in": 60}
     ids=str,
 )
 def test_an_answer_that_is_none(body: Any) -> None:
-    assert Code.APP_MISCONFIGURED is code_of(lambda: par_response(answer(body, 201)))
+    assert Code.APP_MISCONFIGURED is code_of(lambda: par_response(APP, answer(body, 201)))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_an_answer_that_is_none(body: Any) -> None:
     ],
 )
 def test_a_refusal_is_told_in_our_words(status: int, body: Any, code: Code, note: str) -> None:
-    error = refusal(lambda: par_response(answer(body, status, retry_after=7)))
+    error = refusal(lambda: par_response(APP, answer(body, status, retry_after=7)))
     assert code is error.code
     assert note in (error.note or "")
     waits = status in {429, 500, 503}
@@ -149,12 +149,12 @@ def test_a_refusal_is_told_in_our_words(status: int, body: Any, code: Code, note
 
 
 def test_a_label_that_is_not_json_is_not_read() -> None:
-    assert Code.APP_MISCONFIGURED is code_of(lambda: par_response(answer(GOOD, 201, "text/html")))
+    assert Code.APP_MISCONFIGURED is code_of(lambda: par_response(APP, answer(GOOD, 201, "text/html")))
 
 
 @given(st.binary(max_size=60))
 def test_junk_never_gets_through(body: bytes) -> None:
-    refusal(lambda: par_response(answer(body, 201)))
+    refusal(lambda: par_response(APP, answer(body, 201)))
 
 
 def test_the_browser_carries_the_number_and_who_asks_and_nothing_else() -> None:
