@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.config import load
 from oauthbroker.settings import Settings
 from tests.dockerfile import Replay, Stage, Step, parse, shared_python
 
@@ -62,10 +63,25 @@ def test_the_build_sees_only_what_it_copies(stages):
     assert copied == {line[1:] for line in lines if line.startswith("!")}
 
 
-def test_the_port_is_the_default_one(stages):
+def test_the_port_that_is_told_is_the_default_one(stages):
+    """The health check names none: it asks at the port of the configuration."""
     port = str(Settings().listen_port)
     assert [port] == [step.text for step in steps(stages[-1], "EXPOSE")]
-    assert all(port in step.text for step in steps(stages[-1], "HEALTHCHECK"))
+    assert not any(port in step.text for step in steps(stages[-1], "HEALTHCHECK"))
+
+
+def test_the_readmes_broker_takes_the_place_of_the_examples(tmp_path, monkeypatch):
+    """Mounted at /srv/oauthbroker: the folder `config/` with this one file replaced is a bundle that is taken."""
+    section = (REPOSITORY / "README.md").read_text("utf-8").partition("\n## In a container\n")[2].partition("\n## ")[0]
+    [block] = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    assert block.startswith("# config/broker.yaml\n")
+    shutil.copytree(REPOSITORY / "config", tmp_path / "config")
+    assert (tmp_path / "config/broker.yaml").exists()
+    (tmp_path / "config/broker.yaml").write_text(block, "utf-8")
+    settings = load(tmp_path / "config").settings
+    kept = (settings.store_root, settings.key_file)
+    assert ("/srv/oauthbroker/store", "/srv/oauthbroker/keys/broker.kek") == kept
+    assert ("0.0.0.0", Settings().listen_port) == (settings.listen_host, settings.listen_port)
 
 
 @pytest.fixture
@@ -171,7 +187,6 @@ spec:
         return {str(path): (path.lstat().st_size, path.lstat().st_mode, path.lstat().st_mtime_ns) for path in paths}
 
     def _open(self, words: list[str]) -> subprocess.Popen[bytes]:
-        words = [word.replace(str(Settings().listen_port), str(self.port)) for word in words]
         program = shutil.which(words[0], path=self.image.env["PATH"])
         assert program, words[0]
         with self.log.open("ab") as log:

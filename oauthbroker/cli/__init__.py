@@ -32,6 +32,7 @@ COMMANDS = {
     "init": "Make the key and the keyring of a new store.",
     "check": "Check a configuration and list what it configures.",
     "doctor": "Check keys, store, disk, clock, providers and grants, and say what to do.",
+    "health": "Ask the running broker whether it is well.",
     "secrets": "Client secrets in the sealed store: set, list, remove.",
     "serve": "Serve the pages and the API until told to stop.",
     "api-keys": "Keys for the API: create, list, rotate, remove.",

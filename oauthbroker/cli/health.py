@@ -1,0 +1,53 @@
+"""`oauthbroker health`: does the broker of this configuration answer on this machine? For the probe of a container."""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+
+import typer
+
+from oauthbroker.cli.answers import answer
+from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+
+ANSWER_SECONDS = 4.0
+MOST_BYTES = 64 * 1024
+EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (compared, never listened on)
+SILENT = 1
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("health")
+def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Ask the running broker whether it is well.
+
+    It is asked at the address where this configuration has it listen. Prints what `/healthz` answers: `ok`, or `red`
+    with the codes of what an operator must mend. Both have exit status 0, because a restart mends neither. Exit
+    status 1: no broker answered.
+    """
+    from oauthbroker.config import load
+
+    settings = load(config).settings
+    said = _ask(settings.listen_host.strip("[]"), settings.listen_port)
+    if as_json:
+        answer(said if said is not None else {"status": "silent"})
+    elif said is not None:
+        typer.echo(" ".join([str(said["status"]), *map(str, said.get("problems", []))]))
+    if said is None:
+        typer.echo(f"No broker answers on port {settings.listen_port}. Start it with `oauthbroker serve`.", err=True)
+        raise typer.Exit(SILENT)
+
+
+def _ask(host: str, port: int) -> dict[str, Any] | None:
+    connection = HTTPConnection(EVERY_ADDRESS.get(host, host), port, timeout=ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/healthz")
+        response = connection.getresponse()
+        said = json.loads(response.read(MOST_BYTES))
+    except (OSError, HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+    return said if response.status == 200 and isinstance(said, dict) and "status" in said else None
