@@ -1,18 +1,21 @@
 """Scrubber: takes tokens that this process handed out back out of text, before it becomes part of a transcript.
 
 A net under the tightrope, not the rope: it knows a token as it was handed out, with `/` escaped as JSON may have it, or
-percent-encoded. It does not know one that was cut, wrapped, split over two texts, encoded otherwise, handed out by
-another process, before a restart, or very long ago. Turn tokens and API keys it knows by their form, whosever they are.
+percent-encoded as URLs and forms commonly are. It does not know one that was cut, wrapped, split over two texts,
+encoded otherwise, handed out by another process, before a restart, or very long ago. It knows every turn token and API
+key by its form.
 
-Texts are as long and as strange as tools like: the work grows with the text, not with how many tokens are known.
+Texts are as long and as strange as tools like, and tokens are what providers like: the work for one character of text
+has a bound that no token changes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections import OrderedDict
+from bisect import bisect_left
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -21,21 +24,65 @@ from oauthbroker.secret import Secret
 STARS = "***"
 MOST_TOKENS = 10_000
 _TAIL = 12  # characters; what is shorter turns up by chance and is not remembered
+_LONG = 32  # characters that tell a long token from others, at each of its ends
+_SHORT = 0  # in place of the end of a token that is shorter
+_MOST_LENGTHS = 4  # that are tried one by one at one place of a text
 _RUNS = re.compile(rf"[^\s\"'<>]{{{_TAIL},}}")
-_Mark = tuple[int, int, bytes]  # of one spelling of a token: its tail, its length, its digest
 _OURS = re.compile(r"\boab[tk]\.[A-Za-z0-9_-]{22}(?:\.[A-Za-z0-9_-]+)+")
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")  # spelt the same everywhere
+_KEPT = ("", "/", "!*'()", ";,/?:@&=+$!*'()#")  # by strict encoders, `quote`, encodeURIComponent, encodeURI
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Hashes of one spelling of a token: its first and its last 12 characters, its last 32, and its look."""
+
+    head: int
+    tail: int
+    end: int
+    length: int
+    look: int
+
+
+@dataclass(slots=True)
+class _Alike:
+    """The spellings that end alike: how many of each look, by length, the longest first where there are few lengths.
+    None of them is longer than `longest`."""
+
+    lengths: dict[int, Counter[int]] = field(default_factory=dict)
+    longest: int = 0
+
+    def add(self, mark: _Mark) -> None:
+        looks = self.lengths.get(mark.length)
+        if looks is None:
+            looks = self.lengths[mark.length] = Counter()
+            self._order()
+        looks[mark.look] += 1
+        self.longest = max(self.longest, mark.length)
+
+    def remove(self, mark: _Mark) -> None:
+        _take_one(self.lengths[mark.length], mark.look)
+        if not self.lengths[mark.length]:
+            del self.lengths[mark.length]
+            self._order()
+
+    def _order(self) -> None:
+        if 1 < len(self.lengths) <= _MOST_LENGTHS:
+            self.lengths = dict(sorted(self.lengths.items(), reverse=True))
 
 
 class Scrubber:
-    """Remembers the last `most` tokens, by digests alone.
+    """Remembers the last `most` tokens, by hashes alone, which are keyed anew in each process.
 
-    What a token ends in finds it: tokens of one issuer begin alike (a JWT's header), and end in what is random.
+    The end of a token finds it: tokens of one issuer begin alike (a JWT's header), and end in what is random. Where
+    many end alike all the same and differ in length, everything goes from the first place on where a token may begin.
     """
 
     def __init__(self, most: int = MOST_TOKENS) -> None:
         self._most = most
         self._known: OrderedDict[int, tuple[_Mark, ...]] = OrderedDict()
-        self._ends: dict[int, dict[int, dict[bytes, int]]] = {}  # tail -> length -> digest -> how many are spelt so
+        self._ends: dict[int, dict[int, _Alike]] = {}  # the last 12 characters -> the last 32 -> who ends so
+        self._heads: Counter[int] = Counter()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -44,18 +91,19 @@ class Scrubber:
         return f"Scrubber({len(self)} tokens)"
 
     def remember(self, token: Secret) -> None:
-        """Somebody is being given this."""
+        """Adds a token that is being handed out."""
         text = token.reveal()
         if len(text) < _TAIL:
             return
-        name = hash(text)  # keyed anew in each process; a text keeps it, and a token call is short
+        name = hash(text)  # a text keeps it, and a token call is short
         if name in self._known:
             self._known.move_to_end(name)
             return
         self._known[name] = marks = tuple(_mark(each) for each in _spellings(text))
-        for tail, length, digest in marks:
-            there = self._ends.setdefault(tail, {}).setdefault(length, {})
-            there[digest] = there.get(digest, 0) + 1
+        for mark in marks:
+            alike = self._ends.setdefault(mark.tail, {}).setdefault(mark.end, _Alike())
+            alike.add(mark)
+            self._heads[mark.head] += 1
         if len(self._known) > self._most:
             self._forget(self._known.popitem(last=False)[1])
 
@@ -74,50 +122,104 @@ class Scrubber:
             return [self.json(each) for each in value]
         return value
 
-    def _run(self, run: str) -> str:
-        found: list[tuple[int, int]] = []
-        ends = [end for end in range(_TAIL, len(run) + 1) if hash(run[end - _TAIL : end]) in self._ends]
-        for end in ends:
-            start = end - self._length_before(run, end)
-            if start == end:
+    def _run(self, text: str) -> str:
+        """The same for a piece of text without spaces and quotes."""
+        known, found = self._ends, list[tuple[int, int]]()
+        heads: _Heads | None = None
+        for end in range(_TAIL, len(text) + 1):
+            alike_ends = known.get(hash(text[end - _TAIL : end]))
+            if alike_ends is None:
+                continue
+            if heads is None:
+                heads = _Heads(text, self._heads)
+            start = _start(text, end, alike_ends, heads)
+            if start is None:
                 continue
             while found and start < found[-1][1]:  # they overlap, and neither leaves a piece of itself
                 start = min(start, found.pop()[0])
             found.append((start, end))
         kept, place = list[str](), 0
         for start, end in found:
-            kept += [run[place:start], STARS]
+            kept += [text[place:start], STARS]
             place = end
-        return "".join([*kept, run[place:]])
-
-    def _length_before(self, run: str, end: int) -> int:
-        """How long the longest token is that ends there; 0 for none. One slice for each length there may be."""
-        lengths = self._ends[hash(run[end - _TAIL : end])]
-        fitting = (length for length in lengths if length <= end)
-        return max((length for length in fitting if _digest(run[end - length : end]) in lengths[length]), default=0)
+        return "".join([*kept, text[place:]])
 
     def _forget(self, marks: tuple[_Mark, ...]) -> None:
-        for tail, length, digest in marks:
-            lengths = self._ends[tail]
-            there = lengths[length]
-            there[digest] -= 1
-            if not there[digest]:
-                del there[digest]
-            if not there:
-                del lengths[length]
-            if not lengths:
-                del self._ends[tail]
+        for mark in marks:
+            _take_one(self._heads, mark.head)
+            alike_ends = self._ends[mark.tail]
+            alike = alike_ends[mark.end]
+            alike.remove(mark)
+            if not alike.lengths:
+                del alike_ends[mark.end]
+            if not alike_ends:
+                del self._ends[mark.tail]
+
+
+class _Heads:
+    """Where in a text something stands that a known token begins with: `at` each place, and in their order."""
+
+    __slots__ = ("at", "places")
+
+    def __init__(self, text: str, known: Counter[int]) -> None:
+        places = range(len(text) - _TAIL + 1)
+        self.places = [start for start in places if hash(text[start : start + _TAIL]) in known]
+        self.at = bytearray(len(text))
+        for start in self.places:
+            self.at[start] = 1
+
+
+def _start(text: str, end: int, alike_ends: dict[int, _Alike], heads: _Heads) -> int | None:
+    """Where the longest token begins that ends there; None for none."""
+    short = alike_ends.get(_SHORT)
+    start: int | None = None
+    if end >= _LONG and (short is None or len(alike_ends) > 1):
+        long = alike_ends.get(hash(text[end - _LONG : end]))
+        start = _start_of(text, end, long, _LONG, heads) if long is not None else None
+    return start if start is not None or short is None else _start_of(text, end, short, _TAIL, heads)
+
+
+def _start_of(text: str, end: int, alike: _Alike, shortest: int, heads: _Heads) -> int | None:
+    if len(alike.lengths) > _MOST_LENGTHS:
+        at = bisect_left(heads.places, end - alike.longest)
+        return heads.places[at] if at < len(heads.places) and heads.places[at] <= end - shortest else None
+    for length, looks in alike.lengths.items():
+        start = end - length
+        if start >= 0 and heads.at[start] and _look(text, start, end) in looks:
+            return start
+    return None
 
 
 def _mark(text: str) -> _Mark:
-    return hash(text[-_TAIL:]), len(text), _digest(text)
+    length = len(text)
+    end = _SHORT if length < _LONG else hash(text[-_LONG:])
+    return _Mark(hash(text[:_TAIL]), hash(text[-_TAIL:]), end, length, _look(text, 0, length))
 
 
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+def _look(text: str, start: int, end: int) -> int:
+    """What tells a token from others of its length: a long one's two ends, else all of it."""
+    if end - start <= 2 * _LONG:
+        return hash(text[start:end])
+    return hash(text[start : start + _LONG] + text[end - _LONG : end])
+
+
+def _take_one(counts: Counter[int], name: int) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
 
 
 def _spellings(text: str) -> Iterator[str]:
-    encoded = quote(text, safe="", errors="replace")
-    lower = re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)
-    yield from dict.fromkeys((text, text.replace("/", "\\/"), encoded, lower))
+    if _PLAIN.fullmatch(text):
+        yield text
+        return
+    encoded = [quote(text, safe=kept, errors="replace") for kept in _KEPT]
+    encoded.append(quote(text, safe="*", errors="replace").replace("~", "%7E"))  # a form's
+    lower = [_in_small_letters(each) for each in dict.fromkeys(encoded)]
+    yield from dict.fromkeys((text, text.replace("/", "\\/"), *encoded, *lower))
+
+
+def _in_small_letters(encoded: str) -> str:
+    """`%2f` for `%2F`, and nothing else."""
+    first, *others = encoded.split("%")
+    return "".join([first, *(f"%{each[:2].lower()}{each[2:]}" for each in others)])
