@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from oauthbroker.audit import ApiKeyChanged, AuditWriter
@@ -63,22 +63,24 @@ class ApiKeys:
         made = await self.create(name, roles, lives_seconds=lives_seconds or _lifetime(there))
         for key in there:
             if key.expires_at is None or key.expires_at > end:
-                await self.shelf.change(key.locator, lambda old: replace(old, expires_at=end))
+                await self.shelf.bury(key.locator, end)
+                await self.shelf.change(key.locator, lambda old: old.ended(end))
                 self.audit.write(ApiKeyChanged(key.id, name, "expiring"), now)
         return made
 
     async def remove(self, key_id: str) -> bool:
         """False when there was none."""
         locator = key_id.removeprefix("key-")
-        key = await self.shelf.get(locator)
-        if key is None or not await self.shelf.remove(locator):
+        key, now = await self.shelf.get(locator), self.clock.now()
+        if key is None or not await self.shelf.end(locator, now):
             return False
-        self.audit.write(ApiKeyChanged(key.id, key.name, "removed"), self.clock.now())
+        self.audit.write(ApiKeyChanged(key.id, key.name, "removed"), now)
         return True
 
     async def list(self) -> list[ApiKey]:
-        """Expired ones too, until they are removed; oldest first."""
-        return sorted([key async for key in self.shelf.all()], key=lambda key: (key.name, key.created_at))
+        """Expired ones too, until they are removed, and one that was put back after its end; oldest first."""
+        found = [await self.shelf.get(key.locator) async for key in self.shelf.all()]
+        return sorted((key for key in found if key is not None), key=lambda key: (key.name, key.created_at))
 
     async def check(self, text: str) -> ApiKey:
         """Raises `unauthenticated` for whatever is no living key, all alike."""

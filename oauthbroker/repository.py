@@ -7,7 +7,7 @@ change together; plain reads take no lock.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TypeVar
 
@@ -17,10 +17,15 @@ from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
 from oauthbroker.secret import Secret
 from oauthbroker.shelf import Shelf, Shelved
 from oauthbroker.store.port import Conflict, Entry, Key, Room, Store
+from oauthbroker.tombstones import KIND as TOMBSTONES
+from oauthbroker.tombstones import Tombstones
 
 __all__ = ["Conflict", "Due", "Held", "Repository", "Room"]
 
-KINDS = ("grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses")
+KINDS = (
+    "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses",
+    TOMBSTONES,
+)  # fmt: skip
 LEASES = ("pair", "flight", "queue")
 PAIR_WAIT_SECONDS = 20.0
 ANSWER_BYTES = 64 * 1024
@@ -38,11 +43,12 @@ def _log_damage(place: str, code: Code) -> None:
 
 
 class Repository:
-    """Typed access to the store. Every method may raise `BrokerError` with a store code."""
+    """Typed access to the store, which keeps `kinds`. Every method may raise `BrokerError` with a store code."""
 
-    def __init__(self, store: Store, on_damage: Damage = _log_damage) -> None:
+    def __init__(self, store: Store, on_damage: Damage = _log_damage, kinds: Collection[str] = KINDS) -> None:
         self._store = store
         self._on_damage = on_damage
+        self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
         self._cache = GrantCache()
 
     def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
@@ -285,7 +291,7 @@ class Repository:
     # what lies under a locator of its own
 
     def shelf(self, kind: str, read: Callable[[bytes], S]) -> Shelf[S]:
-        return Shelf(self._store, kind, read, self._on_damage)
+        return Shelf(self._store, kind, read, self._on_damage, self.tombstones)
 
     async def probe(self) -> None:
         """Reads, and takes room and gives it back: raises what either comes to. Nothing is written."""

@@ -6,10 +6,13 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from datetime import datetime
+from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.store.port import Conflict, Entry, Key, Store
+from oauthbroker.tombstones import Tombstones
 
 CACHED = 10_000
 CACHED_BYTES = 16 * 1024 * 1024  # as they are stored; opened, JSON takes up to eight times as much
@@ -22,6 +25,18 @@ class Shelved(Protocol):
     def locator(self) -> str: ...
 
     def to_plaintext(self) -> bytes: ...
+
+
+@runtime_checkable
+class Ending(Protocol):
+    """A record that may be ended before its time."""
+
+    @property
+    def expires_at(self) -> datetime | None: ...
+
+    def ended(self, at: datetime) -> Self:
+        """The same record, over at `at` or before."""
+        ...
 
 
 R = TypeVar("R", bound=Shelved)
@@ -38,13 +53,17 @@ class _Cached(Generic[R]):
 
 
 class Shelf(Generic[R]):
-    """`read` makes a record of its plaintext. Every method may raise `BrokerError` with a store code."""
+    """`read` makes a record of its plaintext. `tombstones` is None for a store without a folder for them. Every method
+    may raise `BrokerError` with a store code."""
 
-    def __init__(self, store: Store, kind: str, read: Callable[[bytes], R], on_damage: Damage) -> None:
+    def __init__(
+        self, store: Store, kind: str, read: Callable[[bytes], R], on_damage: Damage, tombstones: Tombstones | None
+    ) -> None:
         self._store = store
         self._kind = kind
         self._read = read
         self._on_damage = on_damage
+        self._tombstones = tombstones
         self._cache: OrderedDict[str, _Cached[R]] = OrderedDict()
         self._cached_bytes = 0
 
@@ -53,8 +72,8 @@ class Shelf(Generic[R]):
         return self._store.mac(label, *parts)
 
     async def get(self, locator: str) -> R | None:
-        """The newest version. One stat for a record that was read before and has not changed since, whoever might
-        have changed it. What cannot be read is reported, and is not there."""
+        """The newest version; one that was put back after its end is over. One stat for a record that was read before
+        and has not changed since, whoever might have changed it. What cannot be read is reported, and is not there."""
         found = self._cache.get(locator)
         if found is not None and self._store.unchanged(found.version):
             self._cache.move_to_end(locator)
@@ -62,7 +81,7 @@ class Shelf(Generic[R]):
         self._forget(locator)
         try:
             entry = await self._store.get(self._store.key(self._kind, locator))
-            return None if entry is None else self._remember(self._open(entry), entry)
+            return None if entry is None else self._remember(await self._judged(entry), entry)
         except BrokerError as error:
             if error.retryable:
                 raise
@@ -79,7 +98,7 @@ class Shelf(Generic[R]):
         meanwhile; the new record. None, and nothing is written, when there is no record or `change` gives None."""
         for _ in range(16):
             entry = await self._store.get(self._store.key(self._kind, locator))
-            record = change(self._open(entry)) if entry is not None else None
+            record = change(await self._judged(entry)) if entry is not None else None
             if entry is None or record is None:
                 return None
             with suppress(Conflict):
@@ -88,8 +107,25 @@ class Shelf(Generic[R]):
                 )
         raise BrokerError(Code.STORE_LOCKED)
 
+    async def end(self, locator: str, now: datetime) -> bool:
+        """Removes a record that would have lived on. False when there was none (any more)."""
+        await self.bury(locator, now)
+        return await self.remove(locator)
+
+    async def bury(self, locator: str, at: datetime) -> None:
+        """Lets no copy of this record count from `at` on, for as long as any might. Before the record itself is changed
+        or removed, which is what other processes notice."""
+        entry = await self._store.get(self._store.key(self._kind, locator))
+        if entry is None or self._tombstones is None:
+            return
+        until: datetime | None = None
+        with suppress(BrokerError):
+            record = self._open(entry)
+            until = record.expires_at if isinstance(record, Ending) else None
+        await self._tombstones.bury(entry.key, Tombstone(self._kind, at, until))
+
     async def remove(self, locator: str) -> bool:
-        """False when there was none (any more)."""
+        """For a record that is over by itself. False when there was none (any more)."""
         try:
             for _ in range(16):
                 entry = await self._store.get(self._store.key(self._kind, locator))
@@ -103,8 +139,8 @@ class Shelf(Generic[R]):
         raise BrokerError(Code.STORE_LOCKED)
 
     async def all(self) -> AsyncIterator[R]:
-        """Every readable record, in no order; a damaged one never hides the others. Whoever looks through to the end
-        has what is not there any more forgotten here, too."""
+        """Every readable record as it lies there, in no order; a damaged one never hides the others. Only `get` judges
+        by tombstones. A full iteration also evicts entries whose record is gone."""
         there = set[str]()
         async for entry in self._store.scan(self._kind):
             try:
@@ -119,6 +155,14 @@ class Shelf(Generic[R]):
 
     def _key(self, record: R) -> Key:
         return self._store.key(self._kind, record.locator)
+
+    async def _judged(self, entry: Entry) -> R:
+        """The record, over by its tombstone where there is one."""
+        record = self._open(entry)
+        if self._tombstones is None or not isinstance(record, Ending):
+            return record
+        tombstone = await self._tombstones.of(entry.key)
+        return record if tombstone is None else record.ended(tombstone.ends_at)
 
     def _open(self, entry: Entry) -> R:
         record: R | None = None

@@ -134,12 +134,12 @@ class Turns:
 
     async def end(self, turn_id: str) -> bool:
         """From now on no token of the turn is any good. False when it was over."""
-        locator = turn_id.removeprefix("turn-")
-        if not LOCATOR.fullmatch(locator) or not await self.shelf.remove(locator):
+        locator, now = turn_id.removeprefix("turn-"), self.clock.now()
+        if not LOCATOR.fullmatch(locator) or not await self.shelf.end(locator, now):
             return False
         self._known.forget_turns([locator])
         self._busy.clear()  # few, and found again at once: nobody's tokens are looked through
-        self.audit.write(TurnEnded(f"turn-{locator}"), self.clock.now())
+        self.audit.write(TurnEnded(f"turn-{locator}"), now)
         return True
 
     async def admit(self, token: str) -> Guest:
@@ -151,7 +151,7 @@ class Turns:
         if known is None or record is None or known.bundle is not self.bundle():
             self._known.forget(digest)
             known, record = await self._judged(token)
-        if known.expires_at <= self.clock.now():
+        if min(known.expires_at, record.expires_at) <= self.clock.now():
             self._known.forget(digest)
             raise BrokerError(Code.TURN_ENDED)
         self._known.keep(digest, known)

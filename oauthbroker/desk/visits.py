@@ -123,7 +123,7 @@ class Visits:
 
     async def end(self, visit: Visit) -> None:
         """From now on no cookie speaks for it, in any process."""
-        await self.shelf.remove(visit.locator)
+        await self.shelf.end(visit.locator, self.clock.now())
 
     async def sweep(self) -> int:
         """Removes what is over, and counts what is left; how many went. Looks once in a while, however often it is

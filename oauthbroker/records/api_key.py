@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -39,6 +39,9 @@ class ApiKey:
 
     def alive_at(self, now: datetime) -> bool:
         return self.expires_at is None or now < self.expires_at
+
+    def ended(self, at: datetime) -> ApiKey:
+        return replace(self, expires_at=at if self.expires_at is None else min(at, self.expires_at))
 
     def to_json(self) -> dict[str, Any]:
         """For lists; without the hash."""

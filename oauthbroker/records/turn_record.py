@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,9 @@ class TurnRecord:
 
     def __repr__(self) -> str:
         return f"TurnRecord({self.id[:12]}...)"
+
+    def ended(self, at: datetime) -> TurnRecord:
+        return replace(self, expires_at=min(at, self.expires_at))
 
     def to_plaintext(self) -> bytes:
         spec: dict[str, Any] = {

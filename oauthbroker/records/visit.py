@@ -53,6 +53,9 @@ class Visit:
     def is_open_for(self, cookie: str, now: datetime) -> bool:
         return _matches(self.cookie_hash, cookie) and now < self.expires_at
 
+    def ended(self, at: datetime) -> Visit:
+        return replace(self, expires_at=min(at, self.expires_at))
+
     def opened(self, cookie: str, until: datetime) -> Visit:
         """Somebody has come: the ticket is used up."""
         return replace(self, ticket_hash=None, cookie_hash=hash_of(cookie), expires_at=until)

@@ -128,7 +128,8 @@ def build(given: Given, *, whole: bool = True, read: Read | None = None, place: 
         audit_trail=rooms.trail,
     )
     sharing = Sharing(place, rooms.metrics, faces.gauges.of_process)
-    return House(broker, rooms.relay, rooms.upkeep, flows, rooms.means.transport, rooms.outbox, sharing, log)
+    means = rooms.means
+    return House(broker, rooms.relay, rooms.upkeep, flows, means.transport, rooms.outbox, sharing, repository, log)
 
 
 async def _as_given(given: Source) -> Bundle:

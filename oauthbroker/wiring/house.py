@@ -14,6 +14,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.errors import BrokerError
 from oauthbroker.metrics_folder import Sharing
 from oauthbroker.protocol.transport import Transport
+from oauthbroker.repository import Repository
 from oauthbroker.resume import Bell, Relay
 from oauthbroker.upkeep import Upkeep
 from oauthbroker.wiring.flows import Flows
@@ -32,6 +33,7 @@ class House:
     transport: Transport
     bell: Bell
     sharing: Sharing
+    repository: Repository
     log: FilteringBoundLogger
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -75,8 +77,13 @@ class House:
             "relay": self.relay.once,
             "turns": self.broker.turns.sweep,
             "visits and uses": self.broker.people.tend,
+            "tombstones": self._sweep_tombstones,
         }.items():
             await self._try(task, work)
+
+    async def _sweep_tombstones(self) -> None:
+        if self.repository.tombstones is not None:
+            await self.repository.tombstones.sweep(self.broker.clock)
 
     async def _try(self, task: str, work: Callable[[], Awaitable[object]]) -> None:
         """Whatever goes wrong in one round, the next one comes: a relay that died would leave agents asleep."""

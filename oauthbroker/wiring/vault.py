@@ -54,6 +54,6 @@ def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[FileS
     if opened is None:
         return None
     store, kinds = opened
-    repository = Repository(store, report)
+    repository = Repository(store, report, kinds)
     keys = api_keys(repository, clock, AuditList())
     return store, Inspection(repository, keys, kinds, clock, settings.limits, damaged)

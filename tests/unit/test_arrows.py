@@ -61,6 +61,7 @@ FLOORS = {
         "kin",
         "shelf",
         "snapshot",
+        "tombstones",
     },
     "flows": {"flows"},
     "manager": {
@@ -108,7 +109,15 @@ FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 ORDER = list(FLOORS)
 HIDDEN = {"repository", "flows", "protocol"}  # what rooms and edges reach only through the manager
 MAY_REACH_HIDDEN = {"wiring"}
-MAY_STORE = {"repository", "held", "shelf", "wiring", "cli", "store"}  # cli: init and keys make and unlock a store
+MAY_STORE = {
+    "repository",
+    "held",
+    "shelf",
+    "tombstones",
+    "wiring",
+    "cli",
+    "store",
+}  # cli: init and keys make and unlock a store
 MAY_TESTING = {"cli", "testing"}  # cli: the demo's provider
 SHARED_BY_FLOWS = {"oauthbroker.flows.finish", "oauthbroker.flows.exchange"}
 

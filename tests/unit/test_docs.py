@@ -28,6 +28,7 @@ from oauthbroker.metrics import Gauge, Metric, Timing
 from oauthbroker.providers import presets
 from oauthbroker.records import Attempt, Claim, EventType, Renewal, Retired
 from oauthbroker.records.renewal import Ended, Intent
+from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.records.use import Use
 from oauthbroker.records.visit import Visit
 from oauthbroker.repository import KINDS, LEASES
@@ -385,7 +386,8 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     full = kit.grant(renewal=renewal, retired=remembered, tell_after=now, token_binding="x")
     parked = kit.session(presses=1, parked=kit.parked(), claim=Claim("me", now, confirmed=True))
     visit, use = Visit("l", "admin", now, now, (("user", "u"),)), Use.first("g", "planner", None, now)
-    records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()), visit, use)
+    tombstone = Tombstone("turns", now, now)
+    records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()), visit, use, tombstone)
     prose = re.sub(r"```.*?```", "", text("store/README.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
     printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5

@@ -1,0 +1,281 @@
+"""Ended turns, removed keys and visits that are over: a copy of their record that is put back does not count."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.api_keys import ApiKeys
+from oauthbroker.apps import Bundle
+from oauthbroker.audit import AuditList
+from oauthbroker.desk.visits import VISIT_SECONDS, Visits
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records.api_key import ApiKey
+from oauthbroker.records.tombstone import Tombstone
+from oauthbroker.records.turn_record import TurnRecord
+from oauthbroker.records.visit import Visit
+from oauthbroker.repository import KINDS, Repository
+from oauthbroker.settings import Settings
+from oauthbroker.store.file import FileStore
+from oauthbroker.testing import TestClock
+from oauthbroker.testing.stores import open_file_store
+from oauthbroker.tombstones import SWEEP_SECONDS
+from oauthbroker.turns import Turns
+from tests.nouns import turn_with
+
+ALICE = turn_with(user="acme:user:alice")
+
+
+@dataclass
+class Worker:
+    """One process of a store, with caches of its own."""
+
+    store: FileStore
+    repository: Repository
+    turns: Turns
+    keys: ApiKeys
+    visits: Visits
+
+    @classmethod
+    def on(cls, folder: Path, clock: TestClock, kinds: tuple[str, ...] = KINDS) -> Worker:
+        store = open_file_store(folder, clock=clock, kinds=kinds)
+        repository, audit, bundle = Repository(store, kinds=kinds), AuditList(), Bundle(Settings(), {})
+        return cls(
+            store,
+            repository,
+            Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: bundle, clock, audit),
+            ApiKeys(repository.shelf("apikeys", ApiKey.from_plaintext), clock, audit),
+            Visits(repository.shelf("visits", Visit.from_plaintext), clock),
+        )
+
+    async def sweep(self, clock: TestClock) -> int:
+        assert self.repository.tombstones is not None
+        return await self.repository.tombstones.sweep(clock)
+
+
+@dataclass
+class Right:
+    """Something that is good until it is ended: whether it is good in a worker, and how it ends."""
+
+    kind: str
+    is_good: Callable[[Worker], Awaitable[bool]]
+    end: Callable[[Worker], Awaitable[object]]
+
+
+def refusing(ask: Callable[[Worker], Awaitable[object]]) -> Callable[[Worker], Awaitable[bool]]:
+    async def is_good(worker: Worker) -> bool:
+        try:
+            return bool(await ask(worker))
+        except BrokerError as error:
+            if error.code not in {Code.TURN_ENDED, Code.UNAUTHENTICATED}:
+                raise
+            return False
+
+    return is_good
+
+
+async def a_turn(worker: Worker, _: TestClock) -> Right:
+    begun = await worker.turns.begin(ALICE, ttl_seconds=900)
+    text = begun.token.reveal()
+    return Right("turns", refusing(lambda w: w.turns.admit(text)), lambda w: w.turns.end(begun.turn_id))
+
+
+async def a_removed_key(worker: Worker, _: TestClock) -> Right:
+    key, text = await worker.keys.create("runtime", ["runtime"])
+    return Right("apikeys", refusing(lambda w: w.keys.check(text.reveal())), lambda w: w.keys.remove(key.id))
+
+
+async def a_rotated_key(worker: Worker, clock: TestClock) -> Right:
+    _, text = await worker.keys.create("runtime", ["runtime"])
+
+    async def rotate(by: Worker) -> None:
+        await by.keys.rotate("runtime", overlap_seconds=60)
+        clock.advance(60)
+
+    return Right("apikeys", refusing(lambda w: w.keys.check(text.reveal())), rotate)
+
+
+async def a_visit(worker: Worker, _: TestClock) -> Right:
+    arrival = await worker.visits.enter("operator", "key-1")
+    cookie = arrival.cookie.reveal()
+    return Right("visits", lambda w: _is(w.visits.admit(cookie, "admin")), lambda w: w.visits.end(arrival.visit))
+
+
+async def _is(found: Awaitable[Visit | None]) -> bool:
+    return await found is not None
+
+
+RIGHTS = pytest.mark.parametrize("right", [a_turn, a_removed_key, a_rotated_key, a_visit])
+Making = Callable[[Worker, TestClock], Awaitable[Right]]
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+def copied(folder: Path, kind: str) -> Path:
+    """A copy of all records of a kind, as a backup or an attacker takes it."""
+    copy = folder / f"copy-of-{kind}"
+    shutil.copytree(folder / "store" / "data" / kind, copy)
+    return copy
+
+
+def put_back(folder: Path, kind: str) -> None:
+    """What is gone or has changed is again as it was when it was copied. Nothing else is touched."""
+    there = folder / "store" / "data" / kind
+    for each in (folder / f"copy-of-{kind}").iterdir():
+        fresh = there / f"{each.name}.new"
+        shutil.copy2(each, fresh)
+        fresh.replace(there / each.name)
+
+
+@pytest.mark.case("68", "79")
+@RIGHTS
+async def test_a_record_that_is_put_back_after_its_end_is_no_good_in_any_process(
+    tmp_path: Path, clock: TestClock, right: Making
+) -> None:
+    ours, other = Worker.on(tmp_path, clock), Worker.on(tmp_path, clock)
+    given = await right(ours, clock)
+    assert [True, True] == [await given.is_good(ours), await given.is_good(other)]
+    copied(tmp_path, given.kind)
+    await given.end(ours)
+    put_back(tmp_path, given.kind)
+    for worker in (ours, other, Worker.on(tmp_path, clock)):
+        assert not await given.is_good(worker)
+        assert not await given.is_good(worker), "the second look comes from what is cached"
+
+
+@pytest.mark.case("68")
+@RIGHTS
+async def test_an_end_that_was_cut_off_before_the_record_went_is_an_end(
+    tmp_path: Path, clock: TestClock, right: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Worker.on(tmp_path, clock)
+    given = await right(ours, clock)
+    copied(tmp_path, given.kind)
+
+    async def full(*_: object, **__: object) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    with monkeypatch.context() as patch:
+        for shelf in (ours.turns.shelf, ours.keys.shelf, ours.visits.shelf):
+            patch.setattr(shelf, "remove", full)
+            patch.setattr(shelf, "change", full)
+        with pytest.raises(BrokerError):
+            await given.end(ours)
+    clock.advance(60)
+    assert not await given.is_good(Worker.on(tmp_path, clock))
+
+
+@pytest.mark.case("68")
+async def test_a_removed_key_that_is_put_back_is_listed_as_expired_and_can_be_removed_again(
+    tmp_path: Path, clock: TestClock
+) -> None:
+    worker = Worker.on(tmp_path, clock)
+    key, _ = await worker.keys.create("runtime", ["runtime"])
+    copied(tmp_path, "apikeys")
+    assert await worker.keys.remove(key.id)
+    assert [] == await worker.keys.list()
+    put_back(tmp_path, "apikeys")
+    [back] = await worker.keys.list()
+    assert (key.id, False) == (back.id, back.alive_at(clock.now()))
+    assert await worker.keys.remove(key.id)
+    assert [] == await worker.keys.list()
+
+
+@pytest.mark.case("68")
+async def test_a_tombstone_goes_when_its_record_would_have_ended_by_itself(tmp_path: Path, clock: TestClock) -> None:
+    worker = Worker.on(tmp_path, clock)
+    turn, visit = await a_turn(worker, clock), await a_visit(worker, clock)
+    lasting, rotated = await a_removed_key(worker, clock), await a_rotated_key(worker, clock)
+    for each in (turn, visit, lasting):
+        copied(tmp_path, each.kind)
+        await each.end(worker)
+    await rotated.end(worker)
+    assert 0 == await worker.sweep(clock)
+    clock.advance(840)
+    assert 1 == await worker.sweep(clock), "the turn's, 900 seconds after it began"
+    clock.advance(VISIT_SECONDS)
+    assert 1 == await worker.sweep(clock)
+    clock.advance(10 * 365 * 24 * 3600)
+    assert 0 == await worker.sweep(clock), "a key without an end would work for ever"
+    for each in (turn, visit, lasting):
+        put_back(tmp_path, each.kind)
+        assert not await each.is_good(Worker.on(tmp_path, clock))
+    clock.advance(1)
+    assert 0 == await worker.sweep(clock), f"nobody looks twice within {SWEEP_SECONDS} seconds"
+
+
+@pytest.mark.case("66", "67")
+@RIGHTS
+async def test_a_tombstone_that_cannot_be_read_ends_its_record_all_the_same(
+    tmp_path: Path, clock: TestClock, right: Making
+) -> None:
+    ours = Worker.on(tmp_path, clock)
+    given = await right(ours, clock)
+    copied(tmp_path, given.kind)
+    await given.end(ours)
+    put_back(tmp_path, given.kind)
+    for file in (tmp_path / "store" / "data" / "tombstones").iterdir():
+        file.write_bytes(file.read_bytes()[:-1] + b"\x00\x01")
+    assert not await given.is_good(Worker.on(tmp_path, clock))
+    clock.advance(10 * 365 * 24 * 3600)
+    assert 0 == await ours.sweep(clock), "and nobody takes it away"
+
+
+@pytest.mark.case("66")
+async def test_a_damaged_tombstone_does_not_keep_a_turn_from_being_ended(tmp_path: Path, clock: TestClock) -> None:
+    """Whoever can write into the folder might plant one before."""
+    ours, other = Worker.on(tmp_path, clock), Worker.on(tmp_path, clock)
+    given = await a_turn(ours, clock)
+    assert await given.is_good(other)
+    [record] = (tmp_path / "store" / "data" / "turns").iterdir()
+    planted = tmp_path / "store" / "data" / "tombstones" / record.name
+    planted.touch(mode=0o600)
+    planted.write_bytes(b"OAB1" + bytes(500))
+    assert await given.end(ours)
+    assert [False, False] == [await given.is_good(ours), await given.is_good(other)]
+    clock.advance(900)
+    assert 1 == await ours.sweep(clock), "it was replaced by a good one"
+
+
+async def test_a_record_that_is_over_by_itself_leaves_no_tombstone(tmp_path: Path, clock: TestClock) -> None:
+    worker = Worker.on(tmp_path, clock)
+    await worker.turns.begin(ALICE, ttl_seconds=60)
+    clock.advance(61)
+    assert 1 == await worker.turns.sweep()
+    assert not await worker.turns.end("turn-" + "A" * 22), "nor does the end of a turn that never was"
+    assert 0 == await worker.store.count("tombstones")
+
+
+async def test_keys_of_a_store_that_has_no_folder_for_tombstones_can_be_listed(
+    tmp_path: Path, clock: TestClock
+) -> None:
+    """An older broker made it, and `doctor` only looks."""
+    key, _ = await Worker.on(tmp_path, clock).keys.create("runtime", ["runtime"])
+    older = Worker.on(tmp_path, clock, tuple(kind for kind in KINDS if kind != "tombstones"))
+    assert [key.id] == [each.id for each in await older.keys.list()]
+
+
+TIMES = st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)).map(lambda at: at.replace(microsecond=0, tzinfo=UTC))  # noqa: DTZ001
+STONES = st.builds(Tombstone, st.just("turns"), TIMES, st.none() | TIMES)
+
+
+@given(one=STONES, other=STONES, at=TIMES)
+def test_two_tombstones_of_one_record_end_it_as_soon_and_stay_as_long_as_either(
+    one: Tombstone, other: Tombstone, at: datetime
+) -> None:
+    both = one.and_also(other)
+    assert both == other.and_also(one)
+    assert both.ends_at == min(one.ends_at, other.ends_at)
+    assert both.is_over(at) == (one.is_over(at) and other.is_over(at))
+    assert one == Tombstone.from_plaintext(one.to_plaintext())
+    assert not Tombstone("turns", at, at + timedelta(seconds=1)).is_over(at)
