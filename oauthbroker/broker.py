@@ -35,7 +35,7 @@ from oauthbroker.scrubber import Scrubber
 from oauthbroker.secret import Secret
 from oauthbroker.token_call import Caller
 from oauthbroker.token_request import app_name as name_of
-from oauthbroker.turn import Turn
+from oauthbroker.turn import TurnLike, given_turn, locale_of
 from oauthbroker.turns import Guest, Turns
 from oauthbroker.web.app import Web
 
@@ -78,13 +78,16 @@ class Broker:
         """The configuration in use."""
         return self.in_use.bundle
 
-    def oauth(self, turn: Turn, tool: str | None = None, *, private_links: bool = False) -> OAuthContext:
-        """`ctx.oauth` for one turn. `tool` is `Tool/name` or `Tool/name:export` and narrows to what it declared;
-        without it, it is the runtime's own view of all apps. `private_links`: no answer holds a link, because the
-        runtime delivers those of `links`."""
-        declared = None if tool is None else self.bundle.tools.get(tool, ())
+    def oauth(self, turn: TurnLike, tool: str | None = None, *, private_links: bool = False) -> OAuthContext:
+        """`ctx.oauth` for one turn, or for the JSON of one. `tool` is `Tool/name` or `Tool/name:export` and narrows to
+        what it declared; without it, it is the runtime's own view of all apps. `private_links`: no answer holds a link,
+        because the runtime delivers those of `links`."""
+        declared = None
+        if tool is not None:
+            declared = self.bundle.tools.get(tool, ()) if isinstance(tool, str) else ()
+        turn = given_turn(turn)
         caller = Caller(turn, tool, declared, private_links=private_links)
-        return OAuthContext(self.manager, caller, turn.locale_or(self.bundle.settings.locale), self.loop)
+        return OAuthContext(self.manager, caller, locale_of(turn, self.bundle.settings.locale), self.loop)
 
     def oauth_for(self, guest: Guest) -> OAuthContext:
         """`ctx.oauth` for whoever holds a turn token, as `turns.admit` found it."""
@@ -106,12 +109,12 @@ class Broker:
         meshes. `scrubber.json` does the same to data."""
         return self.scrubber.text(text)
 
-    async def pending(self, turn: Turn, links: Links = "inline") -> dict[str, Any] | None:
+    async def pending(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
         """The `auth.pending` block of a turn, or None when nothing waits for a person. `apart`: without the links,
-        which `links` has."""
+        which `links` has. None too for what is no turn, whose token calls say so. Raises store codes."""
         return await self.waiting.block(turn, links)
 
-    async def links(self, turn: Turn) -> list[dict[str, Any]]:
+    async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
         """The links that wait for a person, and for whom: to be sent privately, never into the conversation."""
         return await self.waiting.links(turn)
 
@@ -124,7 +127,7 @@ class Broker:
         connection ended. Raises `stateUnknown` (unknown, used, late), `ownerBindingFailed` (somebody else)."""
         return await self.confirming.confirm(handle, subject)
 
-    async def relay_code(self, turn: Turn, code: str, *, apps: Collection[str] | None = None) -> SessionOutcome:
+    async def relay_code(self, turn: TurnLike, code: str, *, apps: Collection[str] | None = None) -> SessionOutcome:
         """The person sent the code of `owner.binding: channelCode` in the turn's conversation; how the connection
         ended. `apps`: only these may be meant, None for all. Raises `stateUnknown`.
 

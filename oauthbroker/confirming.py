@@ -10,7 +10,7 @@ from oauthbroker.flows.parking import HANDLE, Parking
 from oauthbroker.protocol.callback import LOCATOR_LENGTH
 from oauthbroker.results import SessionOutcome
 from oauthbroker.subject import resolve_subject
-from oauthbroker.turn import Turn
+from oauthbroker.turn import TurnLike, whole_turn
 
 
 class Confirming:
@@ -35,12 +35,13 @@ class Confirming:
             raise BrokerError(Code.REQUEST_INVALID, note="handle and subject are texts")
         return await self._parking.confirm(handle, subject)
 
-    async def relay(self, turn: Turn, code: str, apps: Collection[str] | None) -> SessionOutcome:
+    async def relay(self, turn: TurnLike, code: str, apps: Collection[str] | None) -> SessionOutcome:
         """`code` was said in `turn`. It is looked for among what waits for one of the turn's own subjects, in the
         turn's own conversation, of `apps` only (None: of all).
 
-        Raises `stateUnknown` for a code that is none of those, and store codes.
+        Raises `stateUnknown` for a code that is none of those, `requestInvalid` for what is no turn, and store codes.
         """
+        turn = whole_turn(turn)
         pairs = []
         for app in list(self._apps.values()):
             if app.owner.vouching != "channelCode" or (apps is not None and app.name not in apps):

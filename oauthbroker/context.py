@@ -12,7 +12,7 @@ from oauthbroker.manager import OAuthManager
 from oauthbroker.results import Failed, TokenResult
 from oauthbroker.secret import Secret
 from oauthbroker.token_call import Caller
-from oauthbroker.token_request import app_name, parse_request
+from oauthbroker.token_request import app_name, concealed, parse_request
 
 SYNC_SECONDS = 60.0
 
@@ -69,9 +69,9 @@ class OAuthContext:
         """The provider's API answered 401 to this token: a newer one if there is or can be one, else as above."""
         try:
             name = app_name(app)
+            token = concealed(access_token)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
-        token = access_token if isinstance(access_token, Secret) else Secret(str(access_token))
         return await self._manager.report_rejected(self._caller, name, token, scopes)
 
     @property

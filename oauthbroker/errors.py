@@ -49,4 +49,18 @@ class BrokerError(Exception):
 
 def known_locale(word: object) -> Locale | None:
     """Return the locale of that name, None for any other word."""
-    return next((locale for locale in LOCALES if locale == word), None)
+    return next((locale for locale in LOCALES if isinstance(word, str) and locale == word), None)
+
+
+def place_of(fault: BaseException, *, below: str = "") -> str:
+    """`module.function:line` of the innermost frame of ours, else of the innermost one at all: what a log may say of an
+    exception whose text may hold anything. `below` is the module of a fence, which is no place of a fault."""
+    place, ours, traceback = "?", False, fault.__traceback__
+    while traceback is not None:
+        module = traceback.tb_frame.f_globals.get("__name__", "?")
+        own = module.startswith("oauthbroker.") and module != below
+        if own or not ours:
+            place = f"{module}.{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}"
+        ours = ours or own
+        traceback = traceback.tb_next
+    return place

@@ -10,10 +10,11 @@ from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, TokenRejected
 from oauthbroker.clock import Clock
 from oauthbroker.decision import Ask, Decision, Refuse, Renew, Use, decide, is_early, settle
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.errors import BrokerError, Code, place_of
 from oauthbroker.flows.connect import Connect
 from oauthbroker.flows.opening import Opening, Wish
 from oauthbroker.flows.refresh import Refresh
+from oauthbroker.keeper import Tell
 from oauthbroker.metrics import Metric, Metrics, Timing
 from oauthbroker.records import AuthSession, Grant, grant_id
 from oauthbroker.repository import Conflict, Repository
@@ -23,7 +24,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
 from oauthbroker.token_call import Caller, Calls, TokenCall
 from oauthbroker.tracing import Span, is_traced, span
-from oauthbroker.turn import checked_target
+from oauthbroker.turn import checked_target, locale_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class OAuthManager:
     """Answers from a grant when it can, renews it when it has to, opens a session when it must; never raises.
 
     `in_use` hears of every grant that a token was issued from, if its app renews ahead; `used` of each, by its id, with
-    agent, tool and time.
+    agent, tool and time. `tell` writes the log.
     """
 
     calls: Calls
@@ -46,6 +47,7 @@ class OAuthManager:
     settings: Settings
     used: Callable[[str, str, str | None, datetime], None]
     handed_out: Callable[[Secret], None]
+    tell: Tell
 
     async def get_access_token(
         self,
@@ -61,6 +63,8 @@ class OAuthManager:
 
         async def work() -> TokenResult:
             call = self.calls.judge(caller, app_name, scopes, min_ttl_seconds)
+            if not isinstance(switch_account, bool):
+                raise BrokerError(Code.REQUEST_INVALID, note="switchAccount")
             if switch_account and not caller.speaks_for_person:
                 raise BrokerError(Code.NOT_ALLOWED, note="a tool asked to switch accounts")
             return await self._answer(caller, replace(call, switch_account=True) if switch_account else call)
@@ -105,10 +109,13 @@ class OAuthManager:
             refused = error
         except Conflict:
             refused = BrokerError(Code.STORE_LOCKED)
+        except Exception as fault:  # noqa: BLE001  (a tool is answered whatever it is; its text may hold anything)
+            self.tell("a token call failed", error=type(fault).__name__, place=place_of(fault))
+            refused = BrokerError(Code.BROKER_UNREACHABLE)
         return self._failed(caller, refused)
 
     def _failed(self, caller: Caller, refused: BrokerError) -> Failed:
-        failed = Failed.from_error(refused, caller.turn.locale_or(self.settings.locale))
+        failed = Failed.from_error(refused, locale_of(caller.turn, self.settings.locale))
         self.metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed
 

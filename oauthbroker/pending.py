@@ -16,7 +16,7 @@ from oauthbroker.results import invitation, invitation_apart
 from oauthbroker.resume import locator_of
 from oauthbroker.settings import Settings
 from oauthbroker.subject import resolve_subject
-from oauthbroker.turn import Turn
+from oauthbroker.turn import TurnLike, given_turn, locale_of, whole_turn
 
 Links = Literal["inline", "apart"]
 
@@ -38,7 +38,7 @@ class Pending:
         self._settings = settings
         self._clock = clock
 
-    async def block(self, turn: Turn, links: Links = "inline") -> dict[str, Any] | None:
+    async def block(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
         """The block for one turn, or None when nothing waits.
 
         Only sessions of this turn's own resume target, and only for subjects that this very turn carries. The link is
@@ -46,16 +46,21 @@ class Pending:
         code: `links` has them, to be delivered where only the person reads them.
         """
         item = _item if links == "inline" else _item_apart
-        locale = turn.locale_or(self._settings.locale)
+        locale = locale_of(given_turn(turn), self._settings.locale)
         items = [item(app, session, self._settings, locale) for app, session in await self._waiting(turn)]
         return {"type": "auth.pending", "items": items} if items else None
 
-    async def links(self, turn: Turn) -> list[dict[str, Any]]:
+    async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
         """The links of the same sessions, and whom each is for: for private delivery, never for a transcript."""
         return [_link(session, self._settings) for _, session in await self._waiting(turn)]
 
-    async def _waiting(self, turn: Turn) -> list[tuple[OAuthApp, AuthSession]]:
+    async def _waiting(self, turn: TurnLike) -> list[tuple[OAuthApp, AuthSession]]:
+        """Nothing for what is no turn: its token calls say so."""
         found: list[tuple[OAuthApp, AuthSession]] = []
+        try:
+            turn = whole_turn(turn)
+        except BrokerError:
+            return found
         for app in list(self._apps.values()):  # they may be reloaded meanwhile
             try:
                 subject = resolve_subject(app, turn)

@@ -14,7 +14,7 @@ from oauthbroker.records import Grant
 from oauthbroker.scope import ScopeNeed, resolve_scopes
 from oauthbroker.secret import Secret
 from oauthbroker.subject import resolve_subject
-from oauthbroker.turn import Turn
+from oauthbroker.turn import Turn, whole_turn
 
 MAX_MIN_TTL = 10 * 365 * 24 * 3600
 MOST_REMEMBERED = 64  # calls of one caller
@@ -44,7 +44,7 @@ class Caller:
     @property
     def instance(self) -> str:
         """Whose conversation it is, for the audit log."""
-        return str(self.turn.instance_key)
+        return self.turn.instance_key
 
     def scopes_for(self, app: str) -> tuple[str, ...] | None:
         """The scopes the tool declared for the app, None for all of them. Raises `appForbidden`."""
@@ -64,8 +64,10 @@ class Caller:
     def remembered(self, words: Words, app: OAuthApp | None) -> TokenCall | None:
         """What the same words came to before, unless the configuration or the turn's subject are others since."""
         call = self._calls.get(words)
+        if call is None or call.app is not app:
+            return None
         auth = self.turn.auth
-        if call is None or call.app is not app or auth is None or auth.subjects.get(app.subject_mode) != call.subject:
+        if auth is None or auth.subjects.get(app.subject_mode) != call.subject:
             return None
         return call
 
@@ -101,17 +103,24 @@ class Calls:
 
     def judge(self, caller: Caller, app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> TokenCall:
         """What is refused before anything is looked up is refused here: `oauthAppNotFound`, `appForbidden`,
-        `scopeNotAllowed`, `subjectUnavailable`, `requestInvalid`."""
-        app, words = self.apps.get(app_name), _words(app_name, scopes, ttl)
-        if words is None:
-            return self._judge(caller, app, scopes, ttl)
-        call = caller.remembered(words, app)
+        `scopeNotAllowed`, `subjectUnavailable`, `requestInvalid`; the last also for arguments whose own code raises."""
+        try:
+            app, words = self.apps.get(app_name), _words(app_name, scopes, ttl)
+            call = caller.remembered(words, app) if words is not None else None
+            if call is None:
+                call = self._judge(caller, app, scopes, ttl)
+                if words is not None:
+                    caller.remember(words, call)
+        except BrokerError:
+            raise
+        except Exception:  # noqa: BLE001  (only the caller's arguments are touched here)
+            call = None
         if call is None:
-            call = self._judge(caller, app, scopes, ttl)
-            caller.remember(words, call)
+            raise BrokerError(Code.REQUEST_INVALID, note="arguments")
         return call
 
     def _judge(self, caller: Caller, app: OAuthApp | None, scopes: Sequence[str] | None, ttl: int | None) -> TokenCall:
+        whole_turn(caller.turn)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
         declared = caller.scopes_for(app.name)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.secret import Secret
 
 REQUEST_FIELDS = frozenset({"oauthAppRef", "scopes", "minTtlSeconds"})
 REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
@@ -16,12 +18,13 @@ def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None
 
     Raises `requestInvalid` for any other field: above all nobody can name a subject.
     """
-    if not isinstance(request, Mapping) or not request.keys() <= REQUEST_FIELDS or "oauthAppRef" not in request:
+    said = _members(request)
+    if not said.keys() <= REQUEST_FIELDS or "oauthAppRef" not in said:
         raise BrokerError(Code.REQUEST_INVALID)
-    scopes = request.get("scopes")
+    scopes = said.get("scopes")
     if scopes is not None and not isinstance(scopes, (list, tuple)):
         raise BrokerError(Code.REQUEST_INVALID, note="scopes")
-    return app_name(request["oauthAppRef"]), scopes, request.get("minTtlSeconds")
+    return app_name(said["oauthAppRef"]), scopes, said.get("minTtlSeconds")
 
 
 def app_name(ref: str | Mapping[str, str]) -> str:
@@ -30,8 +33,28 @@ def app_name(ref: str | Mapping[str, str]) -> str:
     if isinstance(ref, str):
         first, slash, rest = ref.partition("/")
         kind, name = (first, rest) if slash else (kind, ref)
-    elif isinstance(ref, Mapping) and ref.keys() <= REF_FIELDS:
-        kind, name = ref.get("kind", kind), ref.get("name", "")
-    if kind != "OAuthApp" or not isinstance(name, str) or not name:
+    elif isinstance(ref, Mapping):
+        said = _members(ref)
+        kind, name = (said.get("kind", kind), said.get("name", "")) if said.keys() <= REF_FIELDS else (kind, "")
+    if not isinstance(kind, str) or kind != "OAuthApp" or not isinstance(name, str) or not name:
         raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
     return name
+
+
+def concealed(token: object) -> Secret:
+    """A token that a tool sends back. Raises `requestInvalid` for what is no text."""
+    if isinstance(token, Secret):
+        return token
+    if not isinstance(token, str):
+        raise BrokerError(Code.REQUEST_INVALID, note="accessToken")
+    return Secret(token)
+
+
+def _members(given: object) -> dict[Any, Any]:
+    """A copy of a mapping. Raises `requestInvalid` for what is none, and for one whose own code raises."""
+    said = None
+    with suppress(Exception):
+        said = dict(given) if isinstance(given, Mapping) else None
+    if said is None:
+        raise BrokerError(Code.REQUEST_INVALID)
+    return said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,7 +29,11 @@ class TurnAuth:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> TurnAuth:
-        return cls(actor=dict(data.get("actor", {})), subjects=dict(data.get("subjects", {})))
+        """The `auth` of specification 12.5.5: `{actor?, subjects?}`. Raises `requestInvalid` for anything else."""
+        said = _members(data, "auth", optional={"actor", "subjects"})
+        subjects = _members(said.get("subjects", {}), "subjects", optional={"global", "user"})
+        given = {mode: subject for mode, subject in subjects.items() if subject is not None}
+        return cls(_texts(said.get("actor", {}), "actor"), _texts(given, "subjects"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,14 @@ class ResumeTarget:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> ResumeTarget:
-        swarm = data["swarmRef"]
+        """As it was kept, or as a broker sends it: members that are not known are passed over."""
+        swarm, auth = data["swarmRef"], data.get("auth", {})
         return cls(
             agent_name=data["agentName"],
             instance_key=data["instanceKey"],
             swarm_ref=f"{swarm['kind']}/{swarm['name']}",
             origin=data.get("origin", {}),
-            auth=TurnAuth.from_json(data.get("auth", {})),
+            auth=TurnAuth(dict(auth.get("actor", {})), dict(auth.get("subjects", {}))),
             locale=known_locale(data.get("locale")),
         )
 
@@ -81,6 +86,9 @@ class ResumeTarget:
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One event being worked on by one agent instance. `auth` is handed on unchanged when agents hand over.
+
+    `auth` and `swarm_ref` may be the specification's JSON. Arguments of another type are kept and judged by the calls
+    that are made in the turn: they answer `requestInvalid`.
 
     `locale` is the language of the person in this conversation, `en` or `ko`. None: the broker's.
     """
@@ -93,8 +101,29 @@ class Turn:
     locale: Locale | None = None
 
     def __post_init__(self) -> None:
-        if self.swarm_ref.count("/") != 1:
+        if isinstance(self.auth, Mapping):
+            object.__setattr__(self, "auth", _read(TurnAuth.from_json, self.auth))
+        if isinstance(self.swarm_ref, Mapping):
+            object.__setattr__(self, "swarm_ref", _read(_swarm_ref, self.swarm_ref))
+        if isinstance(self.swarm_ref, str) and self.swarm_ref.count("/") != 1:
             raise ValueError("swarm_ref is written Kind/name")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Turn:
+        """The `resume` block of specification 12.5.5, whose `swarmRef`, `origin` and `auth` may be left out, and
+        `locale`. Raises `requestInvalid` for anything else."""
+        said = _members(data, "turn", {"agentName", "instanceKey"}, {"swarmRef", "origin", "auth", "locale"})
+        auth = said.get("auth")
+        return whole_turn(
+            cls(
+                said["agentName"],
+                said["instanceKey"],
+                _swarm_ref(said.get("swarmRef", "Swarm/default")),
+                said.get("origin", {}),
+                None if auth is None else TurnAuth.from_json(auth),
+                said.get("locale"),
+            )
+        )
 
     @property
     def resume_target(self) -> ResumeTarget:
@@ -106,6 +135,78 @@ class Turn:
         return known_locale(self.locale) or default
 
 
+TurnLike = Turn | Mapping[str, Json]
+
+
+def whole_turn(given: object) -> Turn:
+    """The turn that a call is made in: a Turn, or the JSON of one. Raises `requestInvalid` for anything else."""
+    turn = given_turn(given)
+    if not isinstance(turn, Turn) or not _is_whole(turn):
+        raise _refused("turn")
+    return turn
+
+
+def given_turn(given: Any) -> Turn:
+    """The Turn of a JSON; what is none stays as it is, for the calls to refuse."""
+    turn: Turn = given
+    if not isinstance(given, Turn) and isinstance(given, Mapping):
+        turn = _read(Turn.from_json, given)
+    return turn
+
+
+def locale_of(given: object, default: Locale) -> Locale:
+    """Return the language to answer in, whatever was given as a turn."""
+    return given.locale_or(default) if isinstance(given, Turn) else default
+
+
+def _is_whole(turn: Turn) -> bool:
+    words: tuple[object, ...] = (turn.agent_name, turn.instance_key, turn.swarm_ref)
+    auth: object = TurnAuth() if turn.auth is None else turn.auth
+    if not all(isinstance(word, str) and word for word in words) or not isinstance(auth, TurnAuth):
+        return False
+    if turn.locale is not None and known_locale(turn.locale) is None:
+        return False
+    return all(isinstance(each, Mapping) for each in (turn.origin, auth.actor, auth.subjects))
+
+
+def _read(read: Callable[[Any], Any], given: object) -> Any:
+    """What `read` makes of it. What it refuses stays as it was given, for the call to refuse; so does a mapping whose
+    own code raises."""
+    try:
+        return read(given)
+    except Exception:  # noqa: BLE001  (anything may be given)
+        return given
+
+
+def _members(
+    data: object, name: str, needed: Collection[str] = (), optional: Collection[str] = ()
+) -> Mapping[str, Json]:
+    if not isinstance(data, Mapping) or not set(needed) <= data.keys() <= {*needed, *optional}:
+        raise _refused(name)
+    return data
+
+
+def _texts(data: object, name: str) -> dict[str, str]:
+    if not isinstance(data, Mapping) or not all(isinstance(text, str) for pair in data.items() for text in pair):
+        raise _refused(name)
+    return dict(data)
+
+
+def _swarm_ref(ref: object) -> str:
+    """`"Kind/name"`, also of `{kind, name, apiVersion?}`."""
+    if isinstance(ref, Mapping):
+        named = _texts(_members(ref, "swarmRef", {"kind", "name"}, {"apiVersion"}), "swarmRef")
+        ref = f"{named['kind']}/{named['name']}"
+    kind, slash, name = ref.partition("/") if isinstance(ref, str) else ("", "", "")
+    if not kind or not slash or not name or "/" in name:
+        raise _refused("swarmRef")
+    return f"{kind}/{name}"
+
+
+def _refused(name: str) -> BrokerError:
+    return BrokerError(Code.REQUEST_INVALID, note=name)
+
+
 def checked_target(target: ResumeTarget) -> ResumeTarget:
     """Where the event goes, as a session keeps it. Raises `requestInvalid` for what is not words and JSON of a sane
     size: nobody could be resumed there."""
@@ -113,7 +214,7 @@ def checked_target(target: ResumeTarget) -> ResumeTarget:
     try:
         kept = json.dumps(target.to_json(), ensure_ascii=False, allow_nan=False)
         size = len(kept.encode())
-    except (TypeError, ValueError, RecursionError):  # half an emoji of a message that was cut is a ValueError too
+    except Exception:  # noqa: BLE001  (half an emoji of a cut message; an object whose own code raises)
         kept, size = "", MAX_TARGET_BYTES + 1
     spoken = target.locale is None or known_locale(target.locale) is not None
     if size > MAX_TARGET_BYTES or not spoken or not all(isinstance(word, str) and word for word in words):

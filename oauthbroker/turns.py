@@ -22,7 +22,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.shelf import Shelf
 from oauthbroker.subject import is_subject
 from oauthbroker.token_call import Caller
-from oauthbroker.turn import Turn, checked_target
+from oauthbroker.turn import Turn, TurnLike, checked_target, whole_turn
 from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, is_tool, narrow
 
 MAX_TOOLS = 200
@@ -97,7 +97,7 @@ class Turns:
 
     async def begin(
         self,
-        turn: Turn,
+        turn: TurnLike,
         *,
         tools: Tools | None = None,
         ttl_seconds: int | None = None,
@@ -281,9 +281,9 @@ def _fewer(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[
     return tuple(scope for scope in one if scope in other)
 
 
-def _checked_turn(turn: Turn) -> Turn:
+def _checked_turn(turn: TurnLike) -> Turn:
     """The turn as it is kept. Raises `requestInvalid`."""
-    target = checked_target(turn.resume_target)
+    target = checked_target(whole_turn(turn).resume_target)
     subjects, actor = target.auth.subjects, target.auth.actor
     if not subjects.keys() <= {"global", "user"} or not all(
         isinstance(each, str) and is_subject(each) for each in subjects.values()

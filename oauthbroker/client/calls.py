@@ -61,11 +61,11 @@ def token(
     """Repeatable: the second time finds the token or the session that the first one made."""
     body: dict[str, Any] = {"oauthAppRef": _ref(app)}
     if scopes is not None:
-        body["scopes"] = list(scopes)
+        body["scopes"] = _scopes(scopes)
     if min_ttl_seconds is not None:
         body["minTtlSeconds"] = min_ttl_seconds
-    if switch_account:
-        body["switchAccount"] = True
+    if switch_account is not False:
+        body["switchAccount"] = switch_account
     return Call("POST", "/v1/tokens", _result, body)
 
 
@@ -73,7 +73,7 @@ def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> Ca
     """Repeatable: a token that was reported is renewed once."""
     body: dict[str, Any] = {"oauthAppRef": _ref(app), "accessToken": access_token}
     if scopes is not None:
-        body["scopes"] = list(scopes)
+        body["scopes"] = _scopes(scopes)
     return Call("POST", "/v1/tokens/rejected", _result, body)
 
 
@@ -260,6 +260,13 @@ def _list_of(reply: Reply, name: str) -> list[dict[str, Any]]:
 
 def _ref(app: str) -> dict[str, str]:
     return {"kind": "OAuthApp", "name": app}
+
+
+def _scopes(scopes: object) -> list[Any]:
+    """Raises `scopeNotAllowed` for what is no collection of scopes, as the broker itself does."""
+    if not isinstance(scopes, (list, tuple, set, frozenset)):
+        raise BrokerError(Code.SCOPE_NOT_ALLOWED)
+    return list(scopes)
 
 
 def _auths(auths: Sequence[ToolAuth] | None) -> list[dict[str, Any]] | None:

@@ -16,7 +16,7 @@ from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.errors import BrokerError, Locale, known_locale
 from oauthbroker.results import Failed, SessionOutcome, TokenResult
 from oauthbroker.secret import Secret
-from oauthbroker.token_request import app_name, parse_request
+from oauthbroker.token_request import app_name, concealed, parse_request
 from oauthbroker.turn_token import AllowedApps, narrow
 
 T = TypeVar("T")
@@ -102,9 +102,8 @@ class OAuth(OnWire):
         self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
     ) -> TokenResult:
         """The provider's API answered 401 to this token: a newer one if there is or can be one, else as above."""
-        token = access_token if isinstance(access_token, Secret) else Secret(str(access_token))
         try:
-            return await self._send(calls.rejected(app_name(app), token, scopes))
+            return await self._send(calls.rejected(app_name(app), concealed(access_token), scopes))
         except BrokerError as error:
             return self._failed(error)
 

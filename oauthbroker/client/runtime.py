@@ -19,7 +19,7 @@ from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.records import AgentEvent
 from oauthbroker.results import SessionOutcome
 from oauthbroker.secret import Secret
-from oauthbroker.turn import Turn
+from oauthbroker.turn import TurnLike, whole_turn
 from oauthbroker.turn_token import narrow
 
 T = TypeVar("T")
@@ -136,13 +136,14 @@ class Runtime(OnWire):
 
     async def begin(
         self,
-        turn: Turn,
+        turn: TurnLike,
         *,
         tools: calls.Tools | Collection[str] = (),
         ttl_seconds: int | None = None,
         private_links: bool = False,
     ) -> RunningTurn:
         """Begins a turn; `end` it. `tools` get tokens of their own: names, or a mapping name -> what it may ask for."""
+        turn = whole_turn(turn)
         call = calls.begin_turn(turn, tools, ttl_seconds, private_links=private_links)
         return RunningTurn(self._wire, await self._send(call), known_locale(turn.locale))
 
@@ -161,7 +162,7 @@ class Runtime(OnWire):
     @asynccontextmanager
     async def turn(
         self,
-        turn: Turn,
+        turn: TurnLike,
         *,
         tools: calls.Tools | Collection[str] = (),
         ttl_seconds: int | None = None,

@@ -16,7 +16,7 @@ from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.records import AgentEvent
 from oauthbroker.results import SessionOutcome, TokenResult
 from oauthbroker.secret import Secret
-from oauthbroker.turn import Turn
+from oauthbroker.turn import TurnLike
 from oauthbroker.turn_token import AllowedApps
 
 
@@ -204,7 +204,7 @@ class SyncRuntime:
 
     def begin(
         self,
-        turn: Turn,
+        turn: TurnLike,
         *,
         tools: calls.Tools | Collection[str] = (),
         ttl_seconds: int | None = None,
@@ -221,7 +221,7 @@ class SyncRuntime:
     @contextmanager
     def turn(
         self,
-        turn: Turn,
+        turn: TurnLike,
         *,
         tools: calls.Tools | Collection[str] = (),
         ttl_seconds: int | None = None,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable
-from types import TracebackType
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -15,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.errors import BrokerError, Code, Locale, place_of
 from oauthbroker.web.access_log import request_id
 from oauthbroker.web.deadline import set_deadline
 from oauthbroker.web.forwarded import HEARSAY, Proxies
@@ -116,7 +115,10 @@ class Guard:
             if limit.expired():
                 return self._too_late(scope, exchange)
             self.log.error(
-                "fault", exception=type(exc).__qualname__, place=_place(exc.__traceback__), request_id=request_id(scope)
+                "fault",
+                exception=type(exc).__qualname__,
+                place=place_of(exc, below=__name__),
+                request_id=request_id(scope),
             )
             return bare_answer(500, Request(scope), self.locale)
         return None
@@ -200,17 +202,3 @@ def _is_too_long(query: bytes) -> bool:
     if len(query) <= TARGET_LIMIT:
         return False
     return len(query) > REFUSAL_LIMIT or b"&error=" not in b"&" + query
-
-
-def _place(traceback: TracebackType | None) -> str:
-    """`module.function:line` of the innermost frame of ours below this gate, else of the innermost one at all."""
-    place = "?"
-    ours = False
-    while traceback is not None:
-        module = traceback.tb_frame.f_globals.get("__name__", "?")
-        own = module.startswith("oauthbroker.") and module != __name__
-        if own or not ours:
-            place = f"{module}.{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}"
-        ours = ours or own
-        traceback = traceback.tb_next
-    return place

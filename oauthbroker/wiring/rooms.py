@@ -110,6 +110,7 @@ class Rooms:
             manager=OAuthManager(
                 Calls(apps, settings.limits.default_min_ttl_seconds), repository, flows.opening, flows.connect,
                 flows.refresh, upkeep.in_use, clock, audit, metrics, settings, people.uses.note, scrubber.remember,
+                log.error,
             ),
             consent=Consent(
                 apps, flows.connect, flows.callback, flows.logins, flows.parking, means.discovery, clock,

@@ -69,8 +69,9 @@ export class Wire {
   async send(call: Call, ...statuses: number[]): Promise<Reply> {
     const deadline = Date.now() + this.#timeoutMs + (call.patienceMs ?? 0);
     const repeatable = call.repeatable ?? true;
+    const body = written(call.body);
     for (let tried = 0; ; tried += 1) {
-      const got = await this.#try(call, deadline - Date.now());
+      const got = await this.#try(call, body, deadline - Date.now());
       const again = "lost" in got ? repeatable || !got.sent : got.status === 429 || (repeatable && PASSING.has(got.status));
       const pause = again ? PAUSES_MS[tried] : undefined;
       const asked = "lost" in got ? 0 : (got.retryAfterSeconds ?? 0) * 1000;
@@ -85,7 +86,7 @@ export class Wire {
     }
   }
 
-  async #try(call: Call, leftMs: number): Promise<Reply | { lost: BrokerError; sent: boolean }> {
+  async #try(call: Call, body: string | undefined, leftMs: number): Promise<Reply | { lost: BrokerError; sent: boolean }> {
     call.signal?.throwIfAborted();
     const late = AbortSignal.timeout(Math.max(leftMs, 0));
     const signal = call.signal === undefined ? late : AbortSignal.any([late, call.signal]);
@@ -93,9 +94,8 @@ export class Wire {
     try {
       const headers: Record<string, string> = { accept: "application/json", "accept-language": call.locale ?? this.locale ?? "*" };
       if (call.bearer !== undefined) headers["authorization"] = `Bearer ${call.bearer}`;
-      if (call.body !== undefined) headers["content-type"] = "application/json";
-      const body = call.body === undefined ? {} : { body: JSON.stringify(call.body) };
-      const init: RequestInit = { method: call.method, headers, redirect: "manual", signal, ...body };
+      if (body !== undefined) headers["content-type"] = "application/json";
+      const init: RequestInit = { method: call.method, headers, redirect: "manual", signal, ...(body === undefined ? {} : { body }) };
       return await replyOf(await this.#fetch(this.#base + call.path, init));
     } catch (error) {
       call.signal?.throwIfAborted();
@@ -103,6 +103,15 @@ export class Wire {
       sent = !NOT_SENT.has(systemCodeOf(error));
     }
     return { lost: new BrokerError("brokerUnreachable"), sent };
+  }
+}
+
+/** Throws `requestInvalid` for what JSON cannot say: a cycle, a bigint, an object whose own code throws. */
+function written(body: unknown): string | undefined {
+  try {
+    return JSON.stringify(body);
+  } catch {
+    throw new BrokerError("requestInvalid");
   }
 }
 

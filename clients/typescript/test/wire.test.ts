@@ -58,6 +58,20 @@ for (const [why, [answer, code]] of Object.entries(final)) {
     }));
 }
 
+const cycle: Record<string, unknown> = {};
+cycle["self"] = cycle;
+for (const [why, odd] of Object.entries({ "a cycle": cycle, "a bigint": 5n, "a getter that throws": { get name(): string { throw new Error("theirs"); } } })) {
+  test(`what JSON cannot say is refused unsent and not tried again: ${why}`, () =>
+    withFake([], async (fake) => {
+      const oauth = createOAuth({ baseUrl: fake.url, turnToken: TURN_TOKEN });
+      for (const answer of [await oauth.getAccessToken(odd as never), await oauth.reportRejected({ ...APP, accessToken: odd as never })]) {
+        assert(answer.status === "error");
+        assert.deepEqual([answer.error.code, answer.error.retryable], ["requestInvalid", false]);
+      }
+      assert.equal(fake.asked.length, 0);
+    }));
+}
+
 function endless(response: Parameters<Answer>[0]): void {
   response.writeHead(200, { "content-type": "application/json" });
   const pour = (): void => {
