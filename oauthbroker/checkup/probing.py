@@ -1,4 +1,4 @@
-"""Whether providers answer: each app's addresses are asked once, without a secret, and without following anybody.
+"""Whether providers answer: the addresses that apps use are asked once each, without a secret. No redirect is followed.
 
 Any HTTP answer will do, because it takes a name, a route, TLS and a server. What an issuer publishes of itself is
 held against what the app relies on.
@@ -16,9 +16,10 @@ from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.checkup.findings import Finding, Light
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError
-from oauthbroker.protocol.discovery import relies_on_discovery
+from oauthbroker.protocol.client_auth import AUDIENCES
+from oauthbroker.protocol.discovery import endpoints_used, relies_on_discovery, uses_issuer
 from oauthbroker.protocol.messages import Answer, Request
-from oauthbroker.protocol.metadata import Metadata, metadata_addresses, metadata_response
+from oauthbroker.protocol.metadata import Metadata, WrongIssuer, metadata_addresses, metadata_response
 from oauthbroker.protocol.signing_keys import keys_response
 from oauthbroker.protocol.transport import Transport, TransportFailed
 from oauthbroker.reach import Reach
@@ -94,7 +95,7 @@ class Probe:
 
     async def _provider(self, app: OAuthApp) -> list[Finding]:
         learned, found = await self._issuer(app)
-        addresses = _addresses(app.endpoints, learned)
+        addresses = _addresses(app, learned)
         answers = await asyncio.gather(*map(self._ask, addresses.values()))
         asked = dict(zip(addresses, answers, strict=True))
         troubles = {it.trouble: [name for name in asked if asked[name].trouble == it.trouble] for it in asked.values()}
@@ -103,52 +104,50 @@ class Probe:
         keys = asked.get("key set")
         if keys is not None and keys.answer is not None and (flaw := _flaw_of_keys(keys.answer)):
             found.append(Finding("providers", "failure", f"Its key set is of no use: {flaw}.", _COMPARE, app.name))
-        if found:
-            return found
-        hosts = sorted({urlsplit(url).netloc for url in addresses.values()})
-        return [
-            Finding(
-                "providers",
-                "ok",
-                f"{', '.join(hosts) or 'nothing to ask'}: {len(asked)} addresses answer.",
-                "",
-                app.name,
-            )
-        ]
+        if not found:
+            hosts = sorted({urlsplit(url).netloc for url in addresses.values()})
+            text = f"{', '.join(hosts) or 'nothing to ask'}: {len(asked)} addresses answer."
+            found.append(Finding("providers", "ok", text, "", app.name))
+        return [*found, *_of_assertion(app)]
 
     async def _issuer(self, app: OAuthApp) -> tuple[Endpoints, list[Finding]]:
-        """What the issuer publishes, and what is wrong with that. An app that has all it needs is only warned."""
-        if not app.endpoints.issuer:
+        """What the app learns of what its issuer publishes, and what is wrong with that. An app that has all it needs
+        learns nothing, and is only warned."""
+        if not uses_issuer(app):
             return Endpoints(), []
-        metadata, why = await self._metadata(app)
-        relies = relies_on_discovery(app)
+        metadata, why, issuer = await self._metadata(app)
+        relies, used = relies_on_discovery(app), endpoints_used(app)
         if metadata is None:
             text = f"What its issuer publishes cannot be used: {why}."
             light: Light = "failure" if relies else "warning"
-            return Endpoints(), [Finding("providers", light, text, "Check endpoints.issuer.", app.name)]
+            todo = f"If that is your provider, write endpoints.issuer: {issuer}" if issuer else _CHECK
+            return Endpoints(), [Finding("providers", light, text, todo, app.name)]
         found = []
         if app.has_callback and not metadata.s256:
             text = "Its issuer does not list PKCE with S256."
             found.append(Finding("providers", "failure" if relies else "warning", text, "Ask the provider.", app.name))
-        for slot in COMPARED:
+        for slot in (slot for slot in COMPARED if slot in used):
             ours, theirs = getattr(app.endpoints, slot), getattr(metadata.endpoints, slot)
             if ours and theirs and ours != theirs:
                 text = f"Its issuer publishes another {SLOTS[slot]} address than the one in use."
                 found.append(Finding("providers", "warning", text, _COMPARE, app.name))
-        return metadata.endpoints, found
+        return metadata.endpoints if relies else Endpoints(), found
 
-    async def _metadata(self, app: OAuthApp) -> tuple[Metadata | None, str]:
-        """The OpenID Connect address first, then RFC 8414's, as a broker does."""
-        why = ""
+    async def _metadata(self, app: OAuthApp) -> tuple[Metadata | None, str, str]:
+        """The document, else why it is of no use, and the issuer that it names instead. The OpenID Connect address
+        first, then RFC 8414's, as a broker does."""
+        why = found = ""
         for url in metadata_addresses(app.endpoints.issuer):
             asked = await self._ask(url)
             if asked.answer is None:
-                return None, asked.trouble
+                return None, asked.trouble, ""
             try:
-                return metadata_response(app.endpoints.issuer, app.habits.issuer_template, asked.answer), ""
+                return metadata_response(app.endpoints.issuer, app.habits.issuer_template, asked.answer), "", ""
+            except WrongIssuer as error:
+                found, why = error.found, f"{error.note}: {error.found}" if error.found else error.note
             except BrokerError as error:
-                why = error.note or error.code.value
-        return None, why
+                why = why or error.note or error.code.value
+        return None, why, found
 
     async def _ask(self, url: str) -> Asked:
         url = url.partition("?")[0]
@@ -175,20 +174,30 @@ class Probe:
         return Asked(answer, answer.status)
 
 
+_CHECK = "Check endpoints.issuer."
 _COMPARE = "Compare the app's endpoints with the provider's page."
 
 
-def _addresses(ours: Endpoints, learned: Endpoints) -> dict[str, str]:
+def _addresses(app: OAuthApp, learned: Endpoints) -> dict[str, str]:
     """What the app would ask, by what it is; one with a placeholder in it is asked at its host's root."""
-    found = {}
-    for slot, name in SLOTS.items():
-        url = getattr(ours, slot) or getattr(learned, slot)
+    found, used = {}, endpoints_used(app)
+    for slot, name in ((slot, name) for slot, name in SLOTS.items() if slot in used):
+        url = getattr(app.endpoints, slot) or getattr(learned, slot)
         if "{" in url:
             parts = urlsplit(url)
             url = f"{parts.scheme}://{parts.netloc}/"
         if url:
             found[name] = url
     return found
+
+
+def _of_assertion(app: OAuthApp) -> list[Finding]:
+    """Whom a signed assertion is for: a provider that wants another audience says no more than `invalid_client`."""
+    if app.client.auth_method != "private_key_jwt":
+        return []
+    text = f"Its client signs assertions for {AUDIENCES[app.client.assertion_audience]}. A provider that answers "
+    text += "invalid_client may want another client.assertionAudience."
+    return [Finding("providers", "ok", text, "", app.name)]
 
 
 def _silent(app: OAuthApp, names: list[str], trouble: str) -> Finding:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.apps import BrokerLogin, OAuthApp
 from oauthbroker.audit import AuditWriter, AuthorizationRequested
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
 from oauthbroker.protocol.authorize import new_attempt
+from oauthbroker.protocol.way_out import WayOut
 from oauthbroker.quota import OpenSessions
 from oauthbroker.records import Attempt, AuthSession, Device, Grant, grant_id
 from oauthbroker.repository import Held, Repository
@@ -21,6 +23,8 @@ from oauthbroker.scope import union_in_app_order
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Limits
 from oauthbroker.turn import ResumeTarget
+
+LOOK_SECONDS = 3.0  # how long a tool waits for a provider's metadata before it gets its link anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +52,58 @@ class Devices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Opens sessions, one for every wish that nobody waits for yet."""
+    """Opens sessions, one for every wish that nobody waits for yet. `login` is the broker's own login in use; `tell`
+    writes the log."""
 
     repository: Repository
     finish: Finish
     quota: OpenSessions
     devices: Devices
+    way_out: WayOut
+    login: Callable[[], BrokerLogin | None]
     clock: Clock
     audit: AuditWriter
     limits: Limits
+    tell: Callable[..., None]
+    _told: dict[str, str] = field(default_factory=dict)
 
     async def open(self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]) -> AuthSession | None:
         """The session to send a person to: the pending one of the same wish while more than half its life is left,
         else a new one. None when a grant arrived meanwhile: decide again.
 
-        Raises `rateLimited`, store codes, and in the device code flow what its request raises.
+        Raises `rateLimited`, store codes, `appMisconfigured` where the link would lead to an error page, and in the
+        device code flow what its request raises.
         """
+        if app.has_callback:
+            await self._check_way_out(app)
         found = self._reusable(app, wish, await self.repository.waiting(app.name, wish.subject))
         if found is not None:
             return found
         if app.flow == "deviceCode":
             return await self._open_device(app, wish, still_needed)
         return await self._open_checked(app, wish, still_needed, None)
+
+    async def _check_way_out(self, app: OAuthApp) -> None:
+        """Raise `appMisconfigured` where nobody can be sent off, to the provider or to the login before it. A provider
+        that does not answer now is no reason to give no link: it may answer when the person follows it."""
+        login = self.login() if app.owner.vouching == "brokerLogin" else None
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                for client in (app, login.app) if login is not None else (app,):
+                    await self.way_out.check(client)
+        except TimeoutError:
+            return
+        except BrokerError as error:
+            refused = error
+        else:
+            self._told.pop(app.name, None)
+            return
+        if refused.code is not Code.APP_MISCONFIGURED:
+            return
+        if self._told.get(app.name) != refused.note:
+            self._told[app.name] = refused.note
+            self.tell("no links for now", app=app.name, code=refused.code.value, note=refused.note)
+        raise refused
 
     async def _open_device(
         self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]

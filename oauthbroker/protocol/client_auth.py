@@ -20,11 +20,12 @@ _ASSERTION_SECONDS = 60
 CLIENT_PROOF = frozenset({"client_secret", "client_assertion", "client_assertion_type"})
 """The parameters that prove who asks: no app's own parameter may have one of these names."""
 _ADVICE = "; the client's assertion names as its audience "
-_AUDIENCES: Mapping[AssertionAudience, str] = {
+AUDIENCES: Mapping[AssertionAudience, str] = {
     "issuer": "the issuer",
     "tokenEndpoint": "the token endpoint",
     "endpoint": "the endpoint that is asked",
 }
+"""In words: whom an assertion is for."""
 
 
 def authenticated_post(
@@ -69,7 +70,7 @@ def refusal_note(app: OAuthApp, word: str) -> str:
     audience is the usual cause."""
     if app.client.auth_method != "private_key_jwt":
         return word
-    return f"{word}{_ADVICE}{_AUDIENCES[app.client.assertion_audience]}; see client.assertionAudience"
+    return f"{word}{_ADVICE}{AUDIENCES[app.client.assertion_audience]}; see client.assertionAudience"
 
 
 def refused_word(note: str) -> str:
@@ -81,7 +82,7 @@ def _audience(app: OAuthApp, endpoints: Endpoints, url: str) -> str:
     wanted = app.client.assertion_audience
     found = {"issuer": endpoints.issuer, "tokenEndpoint": endpoints.token_url, "endpoint": url}[wanted]
     if not found:
-        raise BrokerError(Code.APP_MISCONFIGURED, note=f"private_key_jwt needs {_AUDIENCES[wanted]}")
+        raise BrokerError(Code.APP_MISCONFIGURED, note=f"private_key_jwt needs {AUDIENCES[wanted]}")
     return found
 
 

@@ -10,7 +10,7 @@ from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.messages import Answer, Kind, Request
-from oauthbroker.protocol.metadata import Metadata, metadata_addresses, metadata_response
+from oauthbroker.protocol.metadata import Metadata, WrongIssuer, metadata_addresses, metadata_response
 from oauthbroker.protocol.remembered import Remembered
 from oauthbroker.protocol.signing_keys import keys_response
 from oauthbroker.protocol.transport import Transport
@@ -94,7 +94,8 @@ class Discovery:
         return metadata
 
     async def _fetch_metadata(self, app: OAuthApp) -> Metadata:
-        """The OpenID Connect address first, then RFC 8414's. The first answer that holds wins."""
+        """Ask the OpenID Connect address first, then RFC 8414's. The first answer that holds wins; of two refusals a
+        wrong issuer says more than an address without a document."""
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
         refused = BrokerError(Code.APP_MISCONFIGURED, note="no metadata at the issuer")
         for url in metadata_addresses(issuer):
@@ -102,8 +103,8 @@ class Discovery:
                 metadata = metadata_response(issuer, template, await self._get(url, app, "metadata"))
                 self._check_addresses(metadata.endpoints)
             except BrokerError as exc:
-                refused = exc
-                if refused.code is not Code.APP_MISCONFIGURED:
+                refused = refused if isinstance(refused, WrongIssuer) else exc
+                if exc.code is not Code.APP_MISCONFIGURED:
                     break
             else:
                 return metadata
@@ -124,16 +125,38 @@ class Discovery:
 
 def relies_on_discovery(app: OAuthApp) -> bool:
     """Whether the app names an issuer and left out an endpoint that it cannot do without."""
-    has = app.endpoints
+    return bool(app.endpoints.issuer) and not all(getattr(app.endpoints, slot) for slot in _needed(app))
+
+
+def endpoints_used(app: OAuthApp) -> frozenset[str]:
+    """Return the slots of `Endpoints` that the app may ever ask, or send a browser to."""
+    used = set(_needed(app))
+    if app.revocation.kind != "none":
+        used.add("revoke_url")
+    if app.flow != "clientCredentials":
+        used.add("refresh_url")
+    if app.has_callback and app.pushed_authorization != "never":
+        used.add("pushed_authorization_url")
+    return frozenset(used)
+
+
+def uses_issuer(app: OAuthApp) -> bool:
+    """Whether anything depends on the app's issuer: a person's flow, discovery, or whom an assertion is for."""
+    client = app.client
+    signs = client.auth_method == "private_key_jwt" and client.assertion_audience == "issuer"
+    return bool(app.endpoints.issuer) and (app.flow != "clientCredentials" or relies_on_discovery(app) or signs)
+
+
+def _needed(app: OAuthApp) -> set[str]:
+    """Return the slots without which the app does not work."""
     sources = {rule.source for rule in (app.owner.global_identity, app.owner.user_identity) if rule is not None}
     asks = app.flow != "clientCredentials"  # a client that asks for itself gets no ID token
-    verifies = asks and ("idToken" in sources or "openid" in {*app.scopes, *app.habits.always_scopes})
-    lacks = (
-        not has.token_url
-        or (app.flow == "authorizationCode" and not has.authorization_url)
-        or (app.flow == "deviceCode" and not has.device_authorization_url)
-        or (verifies and not has.jwks_url)
-        or ("userInfo" in sources and not has.user_info_url)
-        or (app.pushed_authorization == "required" and not has.pushed_authorization_url)
-    )
-    return bool(has.issuer) and lacks
+    wanted = {
+        "token_url": True,
+        "authorization_url": app.flow == "authorizationCode",
+        "device_authorization_url": app.flow == "deviceCode",
+        "jwks_url": asks and ("idToken" in sources or "openid" in {*app.scopes, *app.habits.always_scopes}),
+        "user_info_url": "userInfo" in sources,
+        "pushed_authorization_url": app.pushed_authorization == "required",
+    }
+    return {slot for slot, is_needed in wanted.items() if is_needed}

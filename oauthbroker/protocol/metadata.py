@@ -26,6 +26,17 @@ _NAMES = {
 }
 
 
+_ISSUER = re.compile(r"https?://[\x21-\x7e]{1,300}")
+
+
+class WrongIssuer(BrokerError):
+    """The document names another issuer. `found` is that one, for an operator; empty if it is no address."""
+
+    def __init__(self, said: Json) -> None:
+        super().__init__(Code.APP_MISCONFIGURED, note="the metadata names another issuer")
+        self.found = said if isinstance(said, str) and _ISSUER.fullmatch(said) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Metadata:
     """What we use of it. `issuer_promised`: every authorization response carries `iss` (RFC 9207 section 3).
@@ -54,15 +65,15 @@ def metadata_addresses(issuer: str) -> tuple[str, str]:
 def metadata_response(issuer: str, issuer_template: str, answer: Answer) -> Metadata:
     """Judges the document: (1) there is one (2) it names this very issuer (3) its endpoints are texts.
 
-    Raises `appMisconfigured`; `providerUnreachable` or `providerRateLimited` when asking again may help. Whether
-    an address may be used is the transport's word.
+    Raises `appMisconfigured`, for (2) as `WrongIssuer`; `providerUnreachable` or `providerRateLimited` when asking
+    again may help. Whether an address may be used is the transport's word.
     """
     refuse_if_busy(answer)
     if answer.status != 200:  # (1)
         raise _refused("no metadata at the issuer")
     document = decode_object(answer.body, Code.APP_MISCONFIGURED)
     if not _is_issuer(document.get("issuer"), issuer, issuer_template):  # (2)
-        raise _refused("the metadata names another issuer")
+        raise WrongIssuer(document.get("issuer"))
     found = {slot: _address(document, name) for slot, name in _NAMES.items()}  # (3)
     methods = document.get("code_challenge_methods_supported")
     s256 = not isinstance(methods, list) or "S256" in methods

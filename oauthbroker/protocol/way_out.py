@@ -25,6 +25,14 @@ class WayOut:
     discovery: Discovery
     clock: Clock
 
+    async def check(self, app: OAuthApp) -> None:
+        """Raise `appMisconfigured` where no browser could be sent off, as far as the provider's metadata tells; and
+        what asking for that raises."""
+        endpoints = await self.discovery.endpoints(app)
+        if not endpoints.authorization_url:
+            raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no authorization endpoint")
+        await self._check_push(app, endpoints)
+
     async def pushes(self, app: OAuthApp) -> bool:
         """Whether building one costs the provider a request. Raises as `Discovery.endpoints` does."""
         return _pushes(app, await self.discovery.endpoints(app))
@@ -50,9 +58,14 @@ class WayOut:
                 app, lambda known: par_request(known, endpoints, **asked, clock=self.clock), kind="push"
             )
             return Secret(pushed_url(app, endpoints, par_response(app, answer)))
-        if app.pushed_authorization != "never" and await self.discovery.push_required(app):
-            raise BrokerError(Code.APP_MISCONFIGURED, note="requests must be pushed, and there is nowhere to")
+        await self._check_push(app, endpoints)
         return Secret(authorization_url(app, endpoints, **asked))
+
+    async def _check_push(self, app: OAuthApp, endpoints: Endpoints) -> None:
+        if app.pushed_authorization == "never" or _pushes(app, endpoints):
+            return
+        if await self.discovery.push_required(app):
+            raise BrokerError(Code.APP_MISCONFIGURED, note="requests must be pushed, and there is nowhere to")
 
 
 class _Asked(TypedDict):

@@ -121,7 +121,7 @@ class Flows:
 
         redeemer, fetch = Redeemer(asker, means.owners, clock), Fetch(repository, asker, discovery, clock)
         return cls(
-            opening=Opening(repository, finish, quota, devices, clock, audit, limits),
+            opening=Opening(repository, finish, quota, devices, way_out, login, clock, audit, limits, tell),
             connect=Connect(repository, way_out, discovery, finish, quota, clock, audit),
             callback=Callback(repository, discovery, finish, exchange, quota.ended, login, clock),
             exchange=exchange,

@@ -83,11 +83,20 @@ async def test_where_it_is_not_wanted_or_not_offered_the_url_says_it_all(
         await house.connected()
 
 
-async def test_a_requirement_that_nobody_can_meet_is_the_operators(identity_provider: IdentityProvider) -> None:
-    """Required, and the provider's own document knows no such endpoint: said before anybody is sent off."""
+async def test_a_requirement_that_nobody_can_meet_is_the_operators(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """Required, and the provider's own document knows no such endpoint: the tool is told, and a person whose link was
+    made while nobody could read that document."""
     identity_provider.par = "off"
-    async with running(identity_provider, [learning(identity_provider, "required")]) as house:
+    identity_provider.script.discovery.answer(503)
+    app = learning(identity_provider, "required")
+    async with running(identity_provider, [app], clock=test_clock) as house:
         asked = await house.ask_link()
+        test_clock.advance(31)
+        refused = await house.ask(scopes=["read"])
+        assert isinstance(refused, Failed)
+        assert Code.APP_MISCONFIGURED is refused.code
         assert_says(await press(house, asked), Code.APP_MISCONFIGURED)
         assert (await house.session(asked)).open
         assert 0 == identity_provider.count("authorize")
