@@ -297,7 +297,8 @@ class ConnectorAuth:
 class Bundle:
     """Everything a configuration says. Keys are resource names.
 
-    `tools` keys are `Tool/name`, `Tool/name:export` or, for a connector with an app, `Connector/name`.
+    `tools` keys are `Tool/name`, `Tool/name:export`, `Extension/name`, `Connection/name` or, for a connector with an
+    app, `Connector/name`.
     """
 
     settings: Settings

@@ -79,9 +79,10 @@ class Broker:
         return self.in_use.bundle
 
     def oauth(self, turn: TurnLike, tool: str | None = None, *, private_links: bool = False) -> OAuthContext:
-        """`ctx.oauth` for one turn, or for the JSON of one. `tool` is `Tool/name` or `Tool/name:export` and narrows to
-        what it declared; without it, it is the runtime's own view of all apps. `private_links`: no answer holds a link,
-        because the runtime delivers those of `links`."""
+        """`ctx.oauth` for one turn, or for the JSON of one. `tool` is `Tool/name` or `Tool/name:export`,
+        `Extension/name`, `Connection/name` or `Connector/name`, and narrows to what that resource declared; without it,
+        it is the runtime's own view of all apps. `private_links`: no answer holds a link, because the runtime delivers
+        those of `links`."""
         declared = None
         if tool is not None:
             declared = self.bundle.tools.get(tool, ()) if isinstance(tool, str) else ()

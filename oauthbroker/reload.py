@@ -94,7 +94,7 @@ def _check_settings(before: Settings, after: Settings, config: Source) -> None:
     """Raises ConfigRefused, a problem for every setting that takes a restart."""
     problems, place = Problems(), Place(str(config) if isinstance(config, str | Path) else "")
     for each in dataclasses.fields(Settings):
-        if getattr(before, each.name) != getattr(after, each.name):
+        if each.compare and getattr(before, each.name) != getattr(after, each.name):
             what = "cannot change while the broker runs"
             problems.add(place, WRITTEN_AS[each.name], what, "restart it, or take the change back")
     problems.raise_if_any()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 
@@ -68,13 +68,16 @@ class ApiSocket:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `kind: Broker` says, resolved. `api_port` 0: the API has no TCP listener of its own."""
+    """What `kind: Broker` says, resolved. `api_port` 0: the API has no TCP listener of its own. `bundle_root`: the
+    folder that the configuration was read from, empty for a single file; it may change while a broker runs.
+    """
 
     public_base_url: str = "http://127.0.0.1:8420"
     listen_host: str = "127.0.0.1"
     listen_port: int = 8420
     store_root: str = "store"
     key_file: str = ""
+    bundle_root: str = field(default="", compare=False)
     locale: Literal["en", "ko"] = "en"
     limits: Limits = Limits()
     weaken: frozenset[str] = frozenset()

@@ -104,9 +104,9 @@ class Turns:
         private_links: bool = False,
         noted: Callable[[str], None] | None = None,
     ) -> Begun:
-        """Tokens for a turn, and for each of `tools` (`Tool/name` -> what it may ask for, None: what the bundle
-        declares). They end with the turn, and at the latest after `ttl_seconds` (limits.turnSeconds). `noted` hears
-        the turn's id before it is kept.
+        """Tokens for a turn, and for each of `tools`: a name as `Broker.oauth` takes it -> what it may ask for, None
+        for what the bundle declares. They end with the turn, and at the latest after `ttl_seconds`
+        (limits.turnSeconds). `noted` hears the turn's id before it is kept.
 
         Raises `requestInvalid` for a turn that cannot be kept and for a tool that nobody declares, `oauthAppNotFound`
         and `scopeNotAllowed` for a tool that is given what there is not.

@@ -180,7 +180,7 @@ def _word(value: object) -> str:
 
 def _check_type(name: str | None) -> None:
     """A misspelt type would look like a log in which nothing happened. Raises Refused."""
-    from oauthbroker.config.shape import nearest
+    from oauthbroker.config.spelling import nearest
 
     known = entry_types()
     if name is None or name in known:

@@ -6,7 +6,7 @@ Exit status: 0 fine (perhaps with warnings), 2 refused. Problems and warnings go
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +22,10 @@ from oauthbroker.cli.text import counted
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load
 from oauthbroker.config.loading import AppDraft, LoginDraft
 from oauthbroker.config.problems import Problems
+from oauthbroker.config.skipped import LeftAlone
 
 REFUSED = 2
+MOST_SKIPPED = 20
 
 app = typer.Typer(add_completion=False)
 
@@ -32,11 +34,13 @@ app = typer.Typer(add_completion=False)
 def check_command(
     path: Annotated[Path, typer.Argument(help="A YAML file, or a folder of them.")] = Path("config"),
     as_json: AsJson = False,
-    strict: Annotated[bool, typer.Option("--strict", help="A variable that is not set is a problem too.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Warnings are problems too, such as a variable that is not set.")
+    ] = False,
 ) -> None:
     """Check a configuration and list what it configures."""
     loaded, problems = _load(path)
-    warnings = _unset(loaded, os.environ) if loaded else []
+    warnings = [*_unset(loaded, os.environ), *loaded.idle_refs] if loaded else []
     if strict:
         problems, warnings = [*problems, *warnings], []
     if as_json:
@@ -83,8 +87,20 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: 
     needed = sorted({source.described for source in loaded.sources} - {""})
     if needed:
         console.print(Text("\n  ".join(["\nRead at start:", *needed]) + "\n"), soft_wrap=True)
+    _tell_left_alone(console, loaded.left_alone)
     apps, callers = counted(len(loaded.apps), "app"), counted(len(loaded.tools), "caller")
     console.print(Text(f"{path} is fine: {apps}, {callers}."), soft_wrap=True)
+
+
+def _tell_left_alone(console: Console, skipped: Sequence[LeftAlone]) -> None:
+    if not skipped:
+        return
+    console.print(Text("Left alone, for other programs to read:"))
+    for each in skipped[:MOST_SKIPPED]:
+        console.print(Text(f"  {each.kind}/{each.name}  {each.api_version}  {each.place}"), soft_wrap=True)
+    if len(skipped) > MOST_SKIPPED:
+        console.print(Text(f"  and {len(skipped) - MOST_SKIPPED} more, all listed with --json"))
+    console.print()
 
 
 def _describe(draft: AppDraft) -> Text:
@@ -146,6 +162,7 @@ def _as_json(loaded: Loaded | None, problems: list[Problem], warnings: list[Prob
         answer["login"] = _login_json(loaded.login)
         answer["callers"] = _callers_json(loaded)
         answer["needs"] = sorted({source.described for source in loaded.sources} - {""})
+        answer["leftAlone"] = [each.to_json() for each in loaded.left_alone]
         answer["weaken"] = sorted(loaded.settings.weaken)
     return answer
 

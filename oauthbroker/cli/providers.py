@@ -11,7 +11,7 @@ from oauthbroker.cli.options import AsJson
 from oauthbroker.cli.refusals import Refused
 from oauthbroker.cli.text import counted, shown, table
 from oauthbroker.cli.words import preset_names
-from oauthbroker.config.shape import nearest
+from oauthbroker.config.spelling import nearest
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.skeleton import app_yaml
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts

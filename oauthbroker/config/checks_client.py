@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from oauthbroker.config import urls
 from oauthbroker.config.client_spec import ClientSpec
 from oauthbroker.config.merge import Merged, params_in, provider_options
-from oauthbroker.config.shape import nearest
+from oauthbroker.config.spelling import nearest
 from oauthbroker.providers import presets
 from oauthbroker.reach import Reach
 

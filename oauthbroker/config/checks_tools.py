@@ -1,4 +1,4 @@
-"""Tools and connectors: which app each may ask tokens of, and with which of its scopes."""
+"""Tools, extensions, connections and connectors: which app each may ask tokens of, and with which of its scopes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Final
 from oauthbroker.apps import ToolAuth
 from oauthbroker.config.fields import ObjectRef
 from oauthbroker.config.problems import Keys
-from oauthbroker.config.resources import ConnectorSpec, ExportSpec, OAuthAppSpec, ToolSpec
-from oauthbroker.config.shape import Written, nearest
+from oauthbroker.config.resources import ConnectorSpec, ExportSpec, OAuthAppSpec, PartSpec, ToolSpec
+from oauthbroker.config.shape import Written
+from oauthbroker.config.spelling import nearest
 from oauthbroker.config.values import Source, source_of
 
 Apps = Mapping[str, Written[OAuthAppSpec]]
@@ -43,6 +44,14 @@ def tool_auths(tool: Written[ToolSpec], apps: Apps) -> Iterator[tuple[str, ToolA
         narrowed = _narrowed(tool, index, export, declared)
         if narrowed is not None and export.name:
             yield f"Tool/{tool.name}:{export.name}", narrowed
+
+
+def part_auth(part: Written[PartSpec], apps: Apps) -> Iterator[tuple[str, ToolAuth]]:
+    """(`Extension/name` or `Connection/name`, what it may ask for), after reporting what does not fit."""
+    if part.spec.auth is not None:
+        declared = _declared(part, ("auth",), part.spec.auth.oauth_app_ref, part.spec.auth.scopes, apps)
+        if declared is not None:
+            yield f"{part.kind}/{part.name}", declared
 
 
 def _narrowed(tool: Written[ToolSpec], index: int, export: ExportSpec, declared: ToolAuth | None) -> ToolAuth | None:

@@ -21,16 +21,17 @@ from oauthbroker.config.checks_client import (
 )
 from oauthbroker.config.checks_flow import check_flow, check_pushing
 from oauthbroker.config.checks_owner import check_binding, check_identity
-from oauthbroker.config.checks_tools import SECRET_ADVICE, ConnectorDraft, connector_draft, tool_auths
+from oauthbroker.config.checks_tools import SECRET_ADVICE, ConnectorDraft, connector_draft, part_auth, tool_auths
 from oauthbroker.config.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.doubts import doubts, is_unusual
 from oauthbroker.config.files import read_bundle
 from oauthbroker.config.login import check_login, login_of
 from oauthbroker.config.merge import Merged, merge
-from oauthbroker.config.problems import Keys, Place, Problems
-from oauthbroker.config.resources import OAuthAppSpec
-from oauthbroker.config.settings import check_broker, settings_of
+from oauthbroker.config.problems import Keys, Place, Problem, Problems
+from oauthbroker.config.resources import PARTS, OAuthAppSpec
+from oauthbroker.config.settings import check_broker, check_store_place, settings_of
 from oauthbroker.config.shape import Written, written
+from oauthbroker.config.skipped import LeftAlone, idle_refs, left_alone
 from oauthbroker.config.values import SecretKey, Source, source_of
 from oauthbroker.config.yaml_reader import Document
 from oauthbroker.reach import Reach
@@ -62,7 +63,10 @@ class LoginDraft:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A bundle without a flaw of its own. What it needs from outside is read by `resolve`."""
+    """A bundle without a flaw of its own. What it needs from outside is read by `resolve`.
+
+    `left_alone` are the resources of other programs, `idle_refs` the references to apps that have no effect.
+    """
 
     settings: Settings
     keys_place: Place
@@ -70,6 +74,8 @@ class Loaded:
     tools: Mapping[str, tuple[ToolAuth, ...]]
     connectors: Mapping[str, ConnectorDraft]
     login: LoginDraft | None = None
+    left_alone: tuple[LeftAlone, ...] = ()
+    idle_refs: tuple[Problem, ...] = ()
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -101,12 +107,14 @@ def load(path: Path | str) -> Loaded:
     for another in brokers[1:]:
         another.problems.add(another.document.value_at(("kind",)), "kind", "a second Broker", "keep one")
     settings = settings_of(broker, bundle)
+    check_store_place(broker, settings, problems)
     if broker is not None:
         check_broker(broker, settings)
     login = _login(broker, settings)
     drafts = _apps(_of(resources, "OAuthApp"), broker, settings)
     apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
     tools = {name: (auth,) for tool in _of(resources, "Tool") for name, auth in tool_auths(tool, apps)}
+    tools |= {name: (auth,) for kind in PARTS for part in _of(resources, kind) for name, auth in part_auth(part, apps)}
     plain = broker is not None and broker.spec.allow_plain_secrets is not None
     connectors = {
         it.name: draft
@@ -116,7 +124,8 @@ def load(path: Path | str) -> Loaded:
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
     keys_place = broker.place("keys", "file") if broker else Place(str(bundle))
-    return Loaded(settings, keys_place, drafts, tools, connectors, login)
+    skipped, idle = tuple(left_alone(documents)), tuple(idle_refs(documents))
+    return Loaded(settings, keys_place, drafts, tools, connectors, login, skipped, idle)
 
 
 def load_settings(path: Path | str) -> Settings:
@@ -128,10 +137,12 @@ def load_settings(path: Path | str) -> Settings:
     documents = read_bundle(bundle, rest)
     if not documents:
         rest.raise_if_any()
-    brokers = [it for it in documents if isinstance(it.data, dict) and it.data.get("kind") == "Broker"]
+    ours = [it for it in documents if isinstance(it.data, dict) and not it.foreign]
+    brokers = [it for it in ours if it.data.get("kind") == "Broker"]
     resources = [it for document in brokers if (it := written(document, problems)) is not None]
     broker: Written[BrokerSpec] | None = next(iter(_of(resources, "Broker")), None)
     settings = settings_of(broker, bundle)
+    check_store_place(broker, settings, problems)
     if broker is not None:
         check_broker(broker, settings)
     problems.raise_if_any()
@@ -143,9 +154,11 @@ def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
 
 
 def _check_names(documents: list[Document], problems: Problems) -> None:
-    """(kind, name) is an identity, also among the resources that somebody else reads."""
+    """Refuse a second resource of the same kind and name; those of other programs may have namespaces."""
     first: dict[tuple[str, str], Place] = {}
     for document in documents:
+        if document.foreign:
+            continue
         data = document.data if isinstance(document.data, dict) else {}
         metadata = data.get("metadata")
         kind, name = data.get("kind"), metadata.get("name") if isinstance(metadata, dict) else None

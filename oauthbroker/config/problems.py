@@ -78,11 +78,14 @@ class Problems:
     unread: bool = False
 
     def add(self, place: Place, path: str, what: str, todo: str, code: Code = Code.CONFIG_INVALID) -> None:
-        problem = Problem(place.file, place.line, place.column, path, what, todo, code)
+        self.take(Problem(place.file, place.line, place.column, path, what, todo, code))
+
+    def take(self, problem: Problem) -> None:
+        """Add a problem that was found before. Raises ConfigRefused when there are too many."""
         self.found.setdefault(problem)
         if len(self.found) >= MAX_PROBLEMS:
             self.found.setdefault(
-                Problem(place.file, 0, 0, "", f"more than {MAX_PROBLEMS} problems", "mend these first")
+                Problem(problem.file, 0, 0, "", f"more than {MAX_PROBLEMS} problems", "mend these first")
             )
             self.raise_if_any()
 

@@ -9,7 +9,7 @@ from oauthbroker.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
 from oauthbroker.client_key import signing_key
 from oauthbroker.config.loading import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.problems import Problems
-from oauthbroker.config.settings import KEY_FILE_ENV, key_under_store, with_key_file
+from oauthbroker.config.settings import KEY_FILE_ENV, key_flaw, with_key_file
 from oauthbroker.config.values import SecretKey, Source
 from oauthbroker.errors import BrokerError
 from oauthbroker.secret import Secret
@@ -36,9 +36,8 @@ def resolve(
         connectors[name] = ConnectorAuth(draft.auth, token)
     login = _login(loaded.login, env, secrets, problems) if loaded.login is not None and only is None else None
     key_file = with_key_file(loaded.settings, env)
-    if key_under_store(key_file, loaded.settings.store_root):
-        todo = f"let {KEY_FILE_ENV} or keys.file name a file outside store.root"
-        problems.add(loaded.keys_place, "", "the key would lie in the store that it opens", todo)
+    if flaw := key_flaw(key_file, loaded.settings):
+        problems.add(loaded.keys_place, "", flaw[0], f"let {KEY_FILE_ENV} or keys.file name {flaw[1]}")
     problems.raise_if_any()
     return Bundle(dataclasses.replace(loaded.settings, key_file=key_file), apps, loaded.tools, connectors, login)
 

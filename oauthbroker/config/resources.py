@@ -104,6 +104,12 @@ class ToolSpec(Tolerant):
     exports: Annotated[list[ExportSpec], Field(max_length=1000)] | None = None
 
 
+class PartSpec(Tolerant):
+    """An Extension or a Connection: it asks for tokens as a tool does."""
+
+    auth: ToolAuthSpec | None = None
+
+
 class ConnectorAuthSpec(Strict):
     """`oauthAppRef` or `staticToken`, never both."""
 
@@ -129,17 +135,14 @@ class Header(Strict):
     spec: dict[str, Any] | None = None
 
 
+PARTS: Final = ("Extension", "Connection")  # of the runtime, read for their `auth`
 SPECS: Final[dict[str, type[Strict]]] = {
     "OAuthApp": OAuthAppSpec,
     "Broker": BrokerSpec,
     "Tool": ToolSpec,
     "Connector": ConnectorSpec,
+    **dict.fromkeys(PARTS, PartSpec),
 }
-# Resources of a runtime that may share the bundle. They are somebody else's to read.
-FOREIGN: Final = frozenset(
-    {"Agent", "Connection", "Extension", "ExtensionHandler", "Manifest", "MCPServer", "Model", "Package", "Policy",
-     "Prompt", "ResourceType", "Swarm"}
-)  # fmt: skip
 
 
 def _words(model: type[BaseModel]) -> Iterator[str]:

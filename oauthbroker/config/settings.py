@@ -14,6 +14,7 @@ import platformdirs
 from oauthbroker.config import urls
 from oauthbroker.config.broker_spec import ApiSpec, BrokerSpec
 from oauthbroker.config.checks_client import base_url_flaw
+from oauthbroker.config.problems import Place, Problems
 from oauthbroker.config.shape import Written
 from oauthbroker.settings import ApiSocket, Limits, Settings, SocketCaller
 
@@ -41,6 +42,7 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
         if root
         else _absolute(Path(_absolute(Path.cwd(), str(bundle))).parent, "store"),
         key_file=_absolute(folder, key_file) if key_file else "",
+        bundle_root=str(bundle.absolute()) if bundle.is_dir() else "",
         locale=spec.locale or _DEFAULT.locale,
         limits=Limits(**said),
         weaken=frozenset(weaken),
@@ -88,12 +90,34 @@ def is_local(settings: Settings) -> bool:
     return urls.is_loopback(settings.listen_host) and _public_is_loopback(settings)
 
 
-def key_under_store(key_file: str, store_root: str) -> bool:
-    """The key that opens the store would lie in it, links followed."""
-    if "\x00" in key_file + store_root:
+def key_flaw(key_file: str, settings: Settings) -> tuple[str, str] | None:
+    """What is wrong with the place of the key, links followed, and what to do; None when nothing is."""
+    if _is_below(key_file, settings.store_root):
+        return "the key would lie in the store that it opens", "a file outside store.root"
+    if _is_below(key_file, settings.bundle_root):
+        return "the key would lie in the bundle, which is copied for every changeset", "a file outside the bundle"
+    return None
+
+
+def check_store_place(broker: Written[BrokerSpec] | None, settings: Settings, problems: Problems) -> None:
+    """Refuse a store inside the bundle: every changeset would carry a copy of it."""
+    root = broker.spec.store.root if broker is not None and broker.spec.store is not None else None
+    if root is not None and not root.strip():
+        return  # refused as no path
+    if _is_below(settings.store_root, settings.bundle_root):
+        place = broker.place("store", "root") if broker is not None else Place(settings.bundle_root)
+        what = "the store would lie in the bundle, which is copied for every changeset"
+        problems.add(
+            place, "spec.store.root" if root is not None else "", what, "name a folder outside the bundle as store.root"
+        )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Whether it lies in the folder, or is the folder, links followed."""
+    if not path or not folder or "\x00" in path + folder:
         return False
-    store = os.path.realpath(store_root)
-    return os.path.commonpath([os.path.realpath(key_file), store]) == store
+    real = os.path.realpath(folder)
+    return os.path.commonpath([os.path.realpath(path), real]) == real
 
 
 def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
@@ -111,9 +135,8 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
         if value is not None and (not value.strip() or "\x00" in value):
             broker.refuse(path, "not a path", "write a path, or leave it out")
     _check_doors(broker, settings)
-    if settings.key_file and key_under_store(settings.key_file, settings.store_root):
-        what = "the key would lie in the store that it opens"
-        broker.refuse(("keys", "file"), what, "name a file outside store.root, or leave it out")
+    if flaw := key_flaw(settings.key_file, settings):
+        broker.refuse(("keys", "file"), flaw[0], f"name {flaw[1]}, or leave it out")
     _check_weakenings(broker, settings)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from oauthbroker.config.fields import Strict
+from oauthbroker.config.fields import Strict, Tolerant
 from oauthbroker.config.problems import Keys, Place, Problems, dotted
-from oauthbroker.config.resources import FOREIGN, SPECS, Header, masked, models_in
+from oauthbroker.config.resources import SPECS, Header, masked, models_in
+from oauthbroker.config.spelling import is_slip_of_field, nearest
 from oauthbroker.config.yaml_reader import AMBIGUOUS, UNREADABLE, Document
 from oauthbroker.errors import Code
 
@@ -90,14 +90,10 @@ class Written(Generic[S]):
         return self.document.value_at((*self.base, *path))
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`, perhaps you mean ...` if some known name is close, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return close[0] if close else ""
-
-
 def written(document: Document, problems: Problems) -> Written[Any] | None:
-    """The resource a document holds; None if it is somebody else's kind or cannot be told."""
+    """Return the resource a document holds; None if another program reads it or it cannot be told."""
+    if document.foreign:
+        return None
     if not isinstance(document.data, dict):
         if document.data is not UNREADABLE:
             problems.add(document.value_at(()), "", "not a resource", "write apiVersion, kind, metadata and spec")
@@ -110,7 +106,23 @@ def written(document: Document, problems: Problems) -> Written[Any] | None:
         return None
     _require_header(header, gone, document, problems)
     body, lost = validate(spec, document.data["spec"] if header.spec is not None else {}, ("spec",), document, problems)
+    if header.spec is not None and issubclass(spec, Tolerant):
+        _check_slips(spec, document.data["spec"], document, problems)
     return Written(kind or "", name or "", body, document, problems, frozenset(gone | lost))
+
+
+def _check_slips(model: type[Strict], spec: dict[str, Any], document: Document, problems: Problems) -> None:
+    """Refuse a typo of a field that we read among the fields of other programs, which are ignored."""
+    exports = spec.get("exports")
+    places: list[tuple[Keys, Any, list[str]]] = [(("spec",), spec, known_names(model, ("",)))]
+    if "exports" in known_names(model, ("",)) and isinstance(exports, list):
+        places += [(("spec", "exports", at), export, ["auth"]) for at, export in enumerate(exports)]
+    for base, found, known in places:
+        for key in found if isinstance(found, dict) else ():
+            meant = next((it for it in known if it not in found and is_slip_of_field(key, it)), None)
+            if meant is not None:
+                path = (*base, key)
+                problems.add(document.key_at(path), dotted(path), "unknown field", f"the nearest known name is {meant}")
 
 
 def _require_header(header: Header, gone: set[Keys], document: Document, problems: Problems) -> None:
@@ -125,18 +137,14 @@ def _require_header(header: Header, gone: set[Keys], document: Document, problem
 
 
 def _unknown_kind(kind: str | None, gone: set[Keys], document: Document, problems: Problems) -> None:
-    if kind in FOREIGN or ("kind",) in gone:
+    if ("kind",) in gone:
         return
     if kind == "Secret":
         what, todo = "secrets are never written in YAML", "use `oauthbroker secrets set` and remove this document"
     elif kind is None:
         what, todo = "missing", f"write one of {', '.join(SPECS)}"
     else:
-        close = nearest(kind, SPECS)
-        what, todo = (
-            "unknown kind",
-            f"the nearest known one is {close}" if close else f"write one of {', '.join(SPECS)}",
-        )
+        what, todo = "unknown kind", f"the nearest known one is {nearest(kind, SPECS) or ', '.join(SPECS)}"
     problems.add(document.value_at(("kind",)), "kind", what, todo)
 
 

@@ -1,7 +1,7 @@
 """YAML text -> plain data that remembers where every value stands.
 
-Strict on purpose: no tags, anchors, aliases, merge keys or duplicate keys, a depth limit, and no value that two
-versions of YAML read differently (`0123`, `yes`, `1:20`, `2026-01-01`): such a scalar is text to nobody until quoted.
+Strict on purpose, for what is ours: no tags, anchors, aliases, merge keys or duplicate keys, a depth limit, and no
+value that two versions of YAML read differently (`0123`, `yes`, `1:20`, `2026-01-01`) before it is quoted.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from typing import Any, Final
 
 import yaml
 
-from oauthbroker.config.problems import Keys, Place, Problems, dotted
+from oauthbroker.config.foreign import is_foreign
+from oauthbroker.config.problems import MAX_PROBLEMS, Keys, Place, Problem, Problems, dotted
 from oauthbroker.config.resources import masked
 
 MAX_DEPTH: Final = 32
+_OPENING: Final = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
+_CLOSING: Final = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _OLD = yaml.SafeLoader.yaml_implicit_resolvers
 _NULL, _TRUE, _FALSE = {"", "~", "null", "Null", "NULL"}, {"true", "True", "TRUE"}, {"false", "False", "FALSE"}
@@ -42,13 +45,15 @@ UNREADABLE: Final = Odd.UNREADABLE
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document. `values` and `keys` map a path to its (line, column), counted from 1."""
+    """One YAML document. `values` and `keys` map a path to its (line, column), counted from 1. `foreign`: another
+    program reads it, with all of YAML."""
 
     file: str
     folder: Path
     data: Any = field(repr=False)
     values: dict[Keys, tuple[int, int]] = field(repr=False)
     keys: dict[Keys, tuple[int, int]] = field(repr=False)
+    foreign: bool = False
 
     def value_at(self, path: Keys) -> Place:
         """Where the value stands; for what is missing, the key of the nearest thing around it."""
@@ -60,10 +65,6 @@ class Document:
 
     def key_at(self, path: Keys) -> Place:
         return Place(self.file, *(self.keys.get(path) or self.values.get(path) or (1, 1)))
-
-
-class _Stop(Exception):
-    """Nothing more can be read from this file."""
 
 
 @dataclass(slots=True)
@@ -78,7 +79,11 @@ class _Open:
 
 @dataclass(slots=True)
 class _Builder:
-    """Builds the documents of one file from parse events; no recursion, so depth is ours to limit."""
+    """Builds the documents of one file from parse events; no recursion, so depth is ours to limit.
+
+    What is wrong with a document is kept until its end, when it is known whether it is ours. `below` counts the
+    levels that are open beyond the limit, `texts` are the anchored scalars, by which a foreign resource may be named.
+    """
 
     file: str
     folder: Path
@@ -88,11 +93,22 @@ class _Builder:
     values: dict[Keys, tuple[int, int]] = field(default_factory=dict)
     keys: dict[Keys, tuple[int, int]] = field(default_factory=dict)
     root: Any = None
+    wrong: dict[Problem, None] = field(default_factory=dict)
+    texts: dict[str, Any] = field(default_factory=dict)
+    below: int = 0
 
     def refuse(self, event: Any, what: str, todo: str) -> None:
-        mark = event.start_mark
-        place = Place(self.file, mark.line + 1, mark.column + 1)
-        self.problems.add(place, dotted(masked(self.path())), what, todo)
+        if len(self.wrong) <= MAX_PROBLEMS:
+            line, column = event.start_mark.line + 1, event.start_mark.column + 1
+            self.wrong.setdefault(Problem(self.file, line, column, dotted(masked(self.path())), what, todo))
+
+    def judge(self) -> bool:
+        """Whether the document is foreign, which all of YAML may be in; what is wrong with ours is reported."""
+        foreign = is_foreign(self.root)
+        for problem in () if foreign else self.wrong:
+            self.problems.take(problem)
+        self.wrong = {}
+        return foreign
 
     def path(self) -> Keys:
         """The path of the value that comes next."""
@@ -104,17 +120,23 @@ class _Builder:
         return (*top.path, top.key) if top.key is not None else top.path
 
     def event(self, event: Any) -> None:
+        if self.below:
+            self.below += isinstance(event, _OPENING) - isinstance(event, _CLOSING)
+            return
         match event:
             case yaml.DocumentStartEvent():
-                self.values, self.keys, self.root = {}, {}, None
+                self.values, self.keys, self.root, self.texts = {}, {}, None, {}
             case yaml.DocumentEndEvent():
+                foreign = self.judge()
                 if self.root is not None:
-                    self.documents.append(Document(self.file, self.folder, self.root, self.values, self.keys))
+                    self.documents.append(Document(self.file, self.folder, self.root, self.values, self.keys, foreign))
             case yaml.AliasEvent():
                 self.refuse(event, "YAML aliases are not read", "write the value out here")
-                self.place(event, UNREADABLE)
+                self.place(event, self.texts.get(str(event.anchor), UNREADABLE))
             case yaml.ScalarEvent():
-                self.place(event, UNREADABLE if self.decorated(event) else _scalar(event))
+                value = UNREADABLE if self.decorated(event) else _scalar(event)
+                self.texts[str(event.anchor)] = value
+                self.place(event, value)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 self.open(event)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
@@ -131,7 +153,9 @@ class _Builder:
     def open(self, event: Any) -> None:
         if len(self.stack) >= MAX_DEPTH:
             self.refuse(event, f"nested deeper than {MAX_DEPTH} levels", "flatten it")
-            raise _Stop
+            self.place(event, UNREADABLE)
+            self.below = 1
+            return
         unusable = self.decorated(event)
         container: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
         top = self.stack[-1] if self.stack else None
@@ -141,7 +165,7 @@ class _Builder:
             self.stack.append(_Open(top.path, container))
             return
         path = self.path()
-        self.place(event, UNREADABLE if unusable else container)
+        self.place(event, UNREADABLE if unusable and self.stack else container)
         self.stack.append(_Open(path, container))
 
     def place(self, event: Any, value: Any) -> None:
@@ -183,8 +207,6 @@ def read(text: str, file: str, folder: Path, problems: Problems) -> list[Documen
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.event(event)
-    except _Stop:
-        problems.unread = True
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         trouble = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -192,7 +214,8 @@ def read(text: str, file: str, folder: Path, problems: Problems) -> list[Documen
         trouble = (1, 1)
     if trouble is not None:
         problems.unread = True
-        problems.add(Place(file, *trouble), "", "this is not well-formed YAML", _SYNTAX_ADVICE)
+        if builder.judge() or not builder.below:  # what is too deep was refused already
+            problems.add(Place(file, *trouble), "", "this is not well-formed YAML", _SYNTAX_ADVICE)
     return builder.documents
 
 

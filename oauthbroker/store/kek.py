@@ -7,6 +7,7 @@ import binascii
 import hmac
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -77,45 +78,45 @@ class EnvKek(LocalKek):
 
 
 class FileKek(LocalKek):
-    """A key in a file of its own, 0600, outside the store; also a systemd credential (0400, or 0440 of root)."""
+    """A key in a file of its own, 0600, away from the store; also a systemd credential (0400, or 0440 of root)."""
 
-    __slots__ = ("_fs", "_path", "_store_root")
+    __slots__ = ("_fs", "_outside", "_path")
 
-    def __init__(self, key: bytes, path: Path, store_root: Path | None, fs: Fs) -> None:
+    def __init__(self, key: bytes, path: Path, outside: Sequence[Path], fs: Fs) -> None:
         super().__init__(key)
-        self._path, self._store_root, self._fs = path, store_root, fs
+        self._path, self._outside, self._fs = path, tuple(outside), fs
 
     @classmethod
-    def create(cls, path: Path, *, store_root: Path | None = None, fs: Fs | None = None) -> FileKek:
+    def create(cls, path: Path, *, outside: Sequence[Path] = (), fs: Fs | None = None) -> FileKek:
         """Makes a new key file (0600, in an existing folder). Raises `keyExists` rather than overwrite."""
         fs = fs or Fs()
-        _check_outside(path, store_root)
+        _check_outside(path, outside)
         key = os.urandom(32)
         created = at_border(lambda: _write_key(fs, path, _encode(key)))
         if not created:
             raise BrokerError(Code.KEY_EXISTS)
-        return cls(key, path, store_root, fs)
+        return cls(key, path, outside, fs)
 
     @classmethod
-    def open(cls, path: Path, *, store_root: Path | None = None, fs: Fs | None = None) -> FileKek:
+    def open(cls, path: Path, *, outside: Sequence[Path] = (), fs: Fs | None = None) -> FileKek:
         """Reads a key file. Raises `keyUnknown` where there is none, `keyMismatch` when it holds no key, and
-        `storePermissions` when others can reach it, it is a link, or it lies below `store_root`."""
+        `storePermissions` when others can reach it, it is a link, or it lies below a folder of `outside`."""
         fs = fs or Fs()
-        _check_outside(path, store_root)
+        _check_outside(path, outside)
         text = at_border(lambda: _read_key(fs, path))
         if text is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no key file")
-        return cls(_decode(text), path, store_root, fs)
+        return cls(_decode(text), path, outside, fs)
 
     def health(self) -> None:
         """Whether a restart would find this very key again."""
-        if FileKek.open(self._path, store_root=self._store_root, fs=self._fs).id() != self.id():
+        if FileKek.open(self._path, outside=self._outside, fs=self._fs).id() != self.id():
             raise BrokerError(Code.KEY_MISMATCH, note="the key file was replaced")
 
 
-def _check_outside(path: Path, store_root: Path | None) -> None:
-    if store_root is not None and path.resolve().is_relative_to(store_root.resolve()):
-        raise BrokerError(Code.STORE_PERMISSIONS, note="the key file lies in the store that it should protect")
+def _check_outside(path: Path, folders: Sequence[Path]) -> None:
+    if any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
+        raise BrokerError(Code.STORE_PERMISSIONS, note="the key file lies in the store or in the bundle")
 
 
 def _write_key(fs: Fs, path: Path, text: bytes) -> bool:

@@ -35,5 +35,5 @@ def open_keyring(folder: Path) -> Keyring:
     root, key_file = folder / "store", folder / "test.kek"
     path = root / "data" / "keyring"
     if not path.exists():
-        return Keyring.create(path, FileKek.create(key_file, store_root=root))
-    return Keyring.load(path, FileKek.open(key_file, store_root=root))
+        return Keyring.create(path, FileKek.create(key_file, outside=[root]))
+    return Keyring.load(path, FileKek.open(key_file, outside=[root]))

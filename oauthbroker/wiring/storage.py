@@ -53,12 +53,12 @@ def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
 
     Raises `keyExists` where a keyring is: nothing is ever overwritten.
     """
-    path, root = Path(settings.key_file), Path(settings.store_root)
+    path = Path(settings.key_file)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     is_new = not path.exists()
     if is_new and _keyring_path(settings).exists():
         raise BrokerError(Code.KEY_UNKNOWN, note="the store has a keyring, but its key file is missing")
-    kek = FileKek.create(path, store_root=root) if is_new else FileKek.open(path, store_root=root)
+    kek = (FileKek.create if is_new else FileKek.open)(path, outside=_key_free(settings))
     Keyring.create(_keyring_path(settings), kek, clock=clock)
     return is_new, path
 
@@ -68,11 +68,15 @@ def key_provider(settings: Settings, env: Mapping[str, str], log: FilteringBound
     if env.get(KEY_ENV):
         log.warning("the key comes from the environment, which keeps it readable; use a key file")
         return EnvKek(env[KEY_ENV])
-    root = Path(settings.store_root)
     credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
     if credential is not None and credential.exists():
-        return FileKek.open(credential, store_root=root)
-    return FileKek.open(Path(settings.key_file), store_root=root)
+        return FileKek.open(credential, outside=_key_free(settings))
+    return FileKek.open(Path(settings.key_file), outside=_key_free(settings))
+
+
+def _key_free(settings: Settings) -> tuple[Path, ...]:
+    """The folders that are copied together with what the key protects: no key may lie there."""
+    return tuple(Path(each) for each in (settings.store_root, settings.bundle_root) if each)
 
 
 def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:

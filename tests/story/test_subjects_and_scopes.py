@@ -261,13 +261,17 @@ async def test_a_scope_outside_the_app_is_refused_before_anything_happens(house:
         ("Tool/reader", "files", None, Code.APP_FORBIDDEN),
         ("Tool/reader", "nowhere", None, Code.OAUTH_APP_NOT_FOUND),
         ("Tool/stranger", "mail", None, Code.APP_FORBIDDEN),
+        ("Extension/calendar", "mail", ["write"], Code.SCOPE_NOT_ALLOWED),
+        ("Connection/chat", "mail", ["read"], Code.SCOPE_NOT_ALLOWED),
+        ("Connection/chat", "files", None, Code.APP_FORBIDDEN),
     ],
 )
 async def test_a_tool_gets_no_more_than_it_declared(
     identity_provider: IdentityProvider, test_clock: TestClock, tool: str, app: str, scopes: Any, code: Code
 ) -> None:
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
-    tools = {"Tool/reader": (ToolAuth("mail", ("read",)),)}
+    declared = {"Tool/reader": "read", "Extension/calendar": "read", "Connection/chat": "write"}
+    tools = {name: (ToolAuth("mail", (scope,)),) for name, scope in declared.items()}
     async with running(identity_provider, apps, clock=test_clock, tools=tools) as house:
         await house.connected()
         assert code is code_of(await house.broker.oauth(turn(), tool=tool).get_access_token(app, scopes))

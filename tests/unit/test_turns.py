@@ -34,6 +34,8 @@ TOOLS = {
     "Tool/all": (ToolAuth("mail"), ToolAuth("files"), ToolAuth("team")),
     "Tool/plain": (ToolAuth("plain"),),
     "Tool/quiet": (ToolAuth("mail", ()),),
+    "Extension/calendar": (ToolAuth("files", ("read",)),),
+    "Connection/chat": (ToolAuth("team"),),
 }
 ALICE = turn_with(**{"user": "acme:user:alice", "global": "acme:team:1"})
 
@@ -78,6 +80,9 @@ async def test_a_token_brings_back_its_turn_and_nothing_else(turns: Turns) -> No
     ("tool", "said", "apps", "may"),
     [
         ("Tool/mail", None, None, {"mail": ("read",)}),
+        ("Extension/calendar", None, None, {"files": ("read",)}),
+        ("Extension/calendar", None, {"files": ["write"]}, {}),
+        ("Connection/chat", None, None, {"team": None}),
         ("Tool/all", None, None, {"mail": None, "files": None, "team": None}),
         ("Tool/new", (ToolAuth("files", ("write",)),), None, {"files": ("write",)}),
         ("Tool/mail", (ToolAuth("mail"), ToolAuth("files")), None, {"mail": ("read",)}),

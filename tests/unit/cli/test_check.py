@@ -156,7 +156,7 @@ def test_the_example_is_what_it_checks_by_default(monkeypatch: pytest.MonkeyPatc
 
 
 def test_checking_leaves_nothing_behind(tmp_path: Path):
-    folder = write(tmp_path / "b", app=APP, broker=edited(BROKER, ("  listen:", "  store: {root: here}\n  listen:")))
+    folder = write(tmp_path / "b", app=APP, broker=edited(BROKER, ("  listen:", "  store: {root: ../here}\n  listen:")))
     before = sorted(tmp_path.rglob("*"))
     assert 0 == check(folder).exit_code
     assert before == sorted(tmp_path.rglob("*"))
@@ -178,3 +178,24 @@ def test_the_brokers_own_login_is_described_with_what_to_register(tmp_path: Path
     assert expected == told["login"]
     assert ["spec.login.client.clientSecret"] == [warning["path"] for warning in told["warnings"]]
     assert json.loads(check(write(tmp_path / "none", app=APP), "--json").stdout)["login"] is None
+
+
+def test_what_other_programs_read_is_listed_as_left_alone(tmp_path: Path):
+    pods = [f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}}}\n" for number in range(25)]
+    folder = write(tmp_path / "b", app=APP, other="---\n".join(pods))
+    lines = check(folder).stdout.splitlines()
+    at = lines.index("Left alone, for other programs to read:")
+    assert f"  Pod/p0  v1  {folder}/other.yaml:1:1" == lines[at + 1]
+    assert "  and 5 more, all listed with --json" == lines[at + 21]
+    told = json.loads(check(folder, "--json").stdout)["leftAlone"]
+    assert [f"p{number}" for number in range(25)] == [each["name"] for each in told]
+    assert "Left alone" not in check(write(tmp_path / "c", app=APP)).stdout
+
+
+def test_a_reference_that_nothing_reads_is_a_warning_and_with_strict_a_problem(tmp_path: Path):
+    agent = "apiVersion: goondan.ai/v1\nkind: Agent\nspec: {auth: {oauthAppRef: OAuthApp/acme}}\n"
+    folder = write(tmp_path / "b", app=APP, agent=agent)
+    lenient, strict = check(folder, ACME_SECRET="x"), check(folder, "--strict", ACME_SECRET="x")
+    said = f"{folder}/agent.yaml:3:15 spec.auth.oauthAppRef: an oauthAppRef that nothing reads"
+    assert (0, True) == (lenient.exit_code, f"warning: {said}" in lenient.stderr)
+    assert (2, True) == (strict.exit_code, said in strict.stderr)

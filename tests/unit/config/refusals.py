@@ -53,14 +53,26 @@ def connector(claim: str, path: str, what: str, *changes: Change) -> Refusal:
 
 # fmt: off
 HEADERS = [
-    app("unknown api version", "apiVersion", "not one of the words", ("apiVersion: agents.example.io/v1alpha1", f"apiVersion: @@{CANARY}/v1")),
+    app("unknown api version", "apiVersion", "not one of the words", ("apiVersion: agents.example.io/v1alpha1", f"apiVersion: @@agents.example.io/{CANARY}")),
     app("no api version", "apiVersion", "missing", ("apiVersion: agents.example.io/v1alpha1\n", ""), ("kind: OAuthApp", "@@kind: OAuthApp")),
     app("no name", "metadata.name", "missing", ("metadata: {name: acme}", "@@metadata: {}")),
     app("a name with a slash", "metadata.name", "not a usable name", ("{name: acme}", f"{{name: @@a/{CANARY}}}")),
     app("a name that is a number", "metadata.name", "not text", ("{name: acme}", "{name: @@12}")),
     app("an unknown field of the resource", "spek", "the nearest known name is spec", ("kind: OAuthApp\n", f"kind: OAuthApp\n@@spek: {CANARY}\n")),
+    app("a misspelt api version", "apiVersion", "not one of the words", ("apiVersion: agents.example.io", "apiVersion: @@agents.exmaple.io")),
+    app("an api version of another country", "apiVersion", "not one of the words", ("apiVersion: agents.example.io", "apiVersion: @@agents.example.com")),
+    app("an api version without its group", "apiVersion", "not one of the words", ("apiVersion: agents.example.io/v1alpha1", "apiVersion: @@v1alpha1")),
+    app("an api version without its version", "apiVersion", "not one of the words", ("apiVersion: agents.example.io/v1alpha1", "apiVersion: @@agents.example.io")),
+    app("no kind", "kind", "missing", ("kind: OAuthApp\n", ""), ("apiVersion", "@@apiVersion")),
+    app("a kind in another case", "kind", "the nearest known one is OAuthApp", ("kind: OAuthApp", "kind: @@oauthapp")),
+    app("a kind with a joint", "kind", "the nearest known one is OAuthApp", ("kind: OAuthApp", "kind: @@OAuth-App")),
+    tool("a kind in the plural", "kind", "the nearest known one is Tool", ("kind: Tool", "kind: @@Tools")),
+    tool("a misspelt auth", "spec.auht", "the nearest known name is auth", ("  auth: {oauthAppRef: OAuthApp/acme, scopes: [read, write]}", "  @@auht: {oauthAppRef: OAuthApp/acme}"), ("{name: hit, auth: {scopes: [read]}}", "{name: hit}")),
+    tool("an auth in another case", "spec.Auth", "the nearest known name is auth", ("  auth: {oauthAppRef: OAuthApp/acme, scopes: [read, write]}", "  @@Auth: {oauthAppRef: OAuthApp/acme}"), ("{name: hit, auth: {scopes: [read]}}", "{name: hit}")),
+    tool("a misspelt auth of an export", "spec.exports[0].aut", "the nearest known name is auth", ("{name: hit, auth:", "{name: hit, @@aut:")),
+    tool("misspelt exports", "spec.exprots", "the nearest known name is exports", ("  exports:", "  @@exprots:")),
+    connector("a misspelt auth of a connector", "spec.atuh", "the nearest known name is auth", ("  auth:", "  @@atuh:")),
     app("a misspelt kind", "kind", "the nearest known one is OAuthApp", ("kind: OAuthApp", "kind: @@OAuthAp")),
-    app("a strange kind", "kind", "unknown kind", ("kind: OAuthApp", f"kind: @@{CANARY}")),
     app("a Secret in YAML", "kind", "secrets are never written in YAML", ("kind: OAuthApp", "kind: @@Secret")),
 ]
 SHAPES = [
@@ -328,7 +340,9 @@ BROKERS = [
     broker("plain secrets in production", "spec.allowPlainSecrets", "write 'dev'", ("  listen:", "  allowPlainSecrets: @@production\n  listen:")),
     broker("an empty store path", "spec.store.root", "not a path", ("  listen:", '  store: {root: @@" "}\n  listen:')),
     broker("a path with a NUL", "spec.keys.file", "not a path", ("  listen:", f'  keys: {{file: @@"{CANARY}\\0"}}\n  listen:')),
-    broker("the key in the store", "spec.keys.file", "lie in the store", ("  listen:", f"  store: {{root: data}}\n  keys: {{file: @@data/sub/{CANARY}}}\n  listen:")),
+    broker("the key in the store", "spec.keys.file", "lie in the store", ("  listen:", f"  store: {{root: ../data}}\n  keys: {{file: @@../data/sub/{CANARY}}}\n  listen:")),
+    broker("the key in the bundle", "spec.keys.file", "lie in the bundle", ("  listen:", f"  keys: {{file: @@sub/{CANARY}}}\n  listen:")),
+    broker("the store in the bundle", "spec.store.root", "lie in the bundle", ("  listen:", f"  store: {{root: @@sub/{CANARY}}}\n  listen:")),
 ]
 TOOLS = [
     tool("an unknown app", "spec.auth.oauthAppRef", "the nearest known one is OAuthApp/acme", ("OAuthApp/acme", "@@OAuthApp/acmee")),

@@ -154,9 +154,3 @@ def test_two_brokers_are_one_too_many(tmp_path: Any):
     other = edited(BROKER, ("{name: broker}", "{name: other}"))
     [problem] = refused(write(tmp_path / "b", a=BROKER, b=other)).problems
     assert ("kind", "a second Broker") == (problem.path, problem.what)
-
-
-def test_a_name_that_a_foreign_resource_has_twice_is_refused_too(tmp_path: Any):
-    model = "apiVersion: agents.example.io/v1alpha1\nkind: Model\nmetadata: {name: m}\n"
-    [problem] = refused(write(tmp_path / "b", a=model + "---\n" + model)).problems
-    assert ("metadata.name", 7) == (problem.path, problem.line)

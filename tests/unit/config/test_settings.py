@@ -8,7 +8,7 @@ from typing import Any
 import platformdirs
 import pytest
 
-from oauthbroker.config import ConfigRefused, load, resolve
+from oauthbroker.config import ConfigRefused, load, load_settings, resolve
 from oauthbroker.settings import Limits, Settings
 from tests.unit.config.bundles import APP, BROKER, edited, write
 
@@ -64,9 +64,9 @@ def test_a_loopback_listener_needs_no_public_address(host: str, url: str, tmp_pa
 
 
 def test_written_paths_are_relative_to_their_file_and_become_absolute(tmp_path: Any):
-    found = settings(tmp_path / "c", "  store: {root: ../data/./store}\n  keys: {file: keys/kek}\n")
+    found = settings(tmp_path / "c", "  store: {root: ../data/./store}\n  keys: {file: ../keys/kek}\n")
     assert str(tmp_path / "data" / "store") == found.store_root
-    assert str(tmp_path / "c" / "keys" / "kek") == found.key_file
+    assert str(tmp_path / "keys" / "kek") == found.key_file
 
 
 def test_an_absolute_path_stays(tmp_path: Any):
@@ -75,10 +75,10 @@ def test_an_absolute_path_stays(tmp_path: Any):
 
 def test_the_key_file_is_the_written_one_else_the_environments_else_the_users(tmp_path: Any):
     env = {"OAUTHBROKER_KEY_FILE": str(tmp_path / "from-env.kek")}
-    written = settings(tmp_path / "a", "  keys: {file: mine.kek}\n", env)
+    written = settings(tmp_path / "a", "  keys: {file: ../mine.kek}\n", env)
     from_env = settings(tmp_path / "b", "  locale: en\n", env)
     default = settings(tmp_path / "c", "  locale: en\n")
-    assert str(tmp_path / "a" / "mine.kek") == written.key_file
+    assert str(tmp_path / "mine.kek") == written.key_file
     assert str(tmp_path / "from-env.kek") == from_env.key_file
     assert Path(platformdirs.user_data_dir("oauthbroker"), "keys") == Path(default.key_file).parent
 
@@ -89,19 +89,68 @@ def test_two_stores_have_two_default_keys(tmp_path: Any):
     assert one == settings(tmp_path / "d", "  store: {root: /srv/./one}\n").key_file
 
 
-def test_the_environment_cannot_put_the_key_into_the_store(tmp_path: Any):
-    loaded = load(write(tmp_path / "c", broker=HEAD + "  store: {root: data}\n"))
-    with pytest.raises(ConfigRefused) as caught:
-        resolve(loaded, {"OAUTHBROKER_KEY_FILE": str(tmp_path / "c" / "data" / "kek")}, {})
-    assert "the key would lie in the store that it opens" == caught.value.problems[0].what
+INTO = {
+    "the store": ("store", "store that it opens"),
+    "the bundle": ("c", "bundle, which is copied for every changeset"),
+}
 
 
-def test_a_link_does_not_hide_that_the_key_lies_in_the_store(tmp_path: Any):
-    tmp_path.joinpath("c", "data").mkdir(parents=True)
-    tmp_path.joinpath("c", "elsewhere").symlink_to("data")
+@pytest.mark.parametrize("folder, what", INTO.values(), ids=INTO.keys())
+def test_the_environment_cannot_put_the_key_into(folder: str, what: str, tmp_path: Any):
+    loaded = load(write(tmp_path / "c", broker=HEAD + "  store: {root: ../store}\n"))
     with pytest.raises(ConfigRefused) as caught:
-        load(write(tmp_path / "c", broker=HEAD + "  store: {root: data}\n  keys: {file: elsewhere/kek}\n"))
-    assert "spec.keys.file" == caught.value.problems[0].path
+        resolve(loaded, {"OAUTHBROKER_KEY_FILE": str(tmp_path / folder / "sub" / "kek")}, {})
+    assert f"the key would lie in the {what}" == caught.value.problems[0].what
+
+
+@pytest.mark.parametrize("folder, what", INTO.values(), ids=INTO.keys())
+def test_a_link_does_not_hide_that_the_key_lies_in(folder: str, what: str, tmp_path: Any):
+    (tmp_path / folder).mkdir()
+    tmp_path.joinpath("elsewhere").symlink_to(folder)
+    with pytest.raises(ConfigRefused) as caught:
+        load(write(tmp_path / "c", broker=HEAD + "  store: {root: ../store}\n  keys: {file: ../elsewhere/kek}\n"))
+    assert ("spec.keys.file", f"the key would lie in the {what}") == (
+        caught.value.problems[0].path,
+        caught.value.problems[0].what,
+    )
+
+
+@pytest.mark.parametrize("root", ["store", ".", "deep/er/store", "../linked/store", "../c", "../linked"])
+def test_a_store_inside_the_bundle_is_refused_links_followed(root: str, tmp_path: Any):
+    tmp_path.joinpath("linked").symlink_to("c")
+    folder = write(tmp_path / "c", broker=HEAD + f"  store: {{root: {root}}}\n", app=APP + "  wrong: 1\n")
+    what = "the store would lie in the bundle, which is copied for every changeset"
+    with pytest.raises(ConfigRefused) as caught:
+        load(folder)
+    assert ("spec.store.root", what) in [(it.path, it.what) for it in caught.value.problems]
+    with pytest.raises(ConfigRefused, match=what):
+        load_settings(folder)
+
+
+def test_a_bundle_that_is_reached_by_a_link_is_the_folder_behind_it(tmp_path: Any):
+    write(tmp_path / "c", broker=HEAD + f"  store: {{root: {tmp_path}/c/store}}\n")
+    tmp_path.joinpath("linked").symlink_to("c")
+    with pytest.raises(ConfigRefused, match="the store would lie in the bundle"):
+        load(tmp_path / "linked")
+
+
+def test_a_default_store_that_a_link_puts_into_the_bundle_is_refused_too(tmp_path: Any):
+    folder = write(tmp_path / "c", app=APP)
+    tmp_path.joinpath("store").symlink_to("c")
+    with pytest.raises(ConfigRefused, match="the store would lie in the bundle"):
+        load(folder)
+
+
+@pytest.mark.parametrize("root", ["../store", "../c-store", "..", "../outside"])
+def test_a_store_beside_the_bundle_is_fine_whatever_links_lead_out_of_it(root: str, tmp_path: Any):
+    folder = write(tmp_path / "c", broker=HEAD + f"  store: {{root: {root}}}\n")
+    folder.joinpath("link").symlink_to("../outside")
+    assert str(folder) == load(folder).settings.bundle_root
+
+
+def test_a_bundle_of_a_single_file_has_no_folder_of_its_own(tmp_path: Any):
+    folder = write(tmp_path / "c", broker=HEAD + "  store: {root: store}\n")
+    assert "" == load(folder / "broker.yaml").settings.bundle_root
 
 
 def test_http_to_a_provider_on_this_machine_needs_the_loud_switch_and_keeps_it(tmp_path: Any):

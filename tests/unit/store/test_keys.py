@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kek(tmp_path: Path, root: Path) -> FileKek:
-    return FileKek.create(tmp_path / "broker.kek", store_root=root)
+    return FileKek.create(tmp_path / "broker.kek", outside=[root])
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def mode(path: Path) -> int:
 
 def test_a_key_file_is_ours_alone_and_opens_again(tmp_path, root, kek):
     assert 0o600 == mode(tmp_path / "broker.kek")
-    again = FileKek.open(tmp_path / "broker.kek", store_root=root)
+    again = FileKek.open(tmp_path / "broker.kek", outside=[root])
     assert kek.id() == again.id()
     assert b"secret" == again.unwrap(kek.wrap(b"secret", b"here"), b"here")
     again.health()
@@ -88,11 +88,11 @@ def test_a_key_file_is_never_overwritten(tmp_path, kek):
 def test_a_key_file_below_the_store_is_refused(root):
     (root / "keys").mkdir(parents=True, mode=0o700)
     inside = root / "keys" / "broker.kek"
-    assert Code.STORE_PERMISSIONS == code_of(lambda: FileKek.create(inside, store_root=root))
+    assert Code.STORE_PERMISSIONS == code_of(lambda: FileKek.create(inside, outside=[root]))
     FileKek.create(inside)
-    assert Code.STORE_PERMISSIONS == code_of(lambda: FileKek.open(inside, store_root=root))
+    assert Code.STORE_PERMISSIONS == code_of(lambda: FileKek.open(inside, outside=[root]))
     detour = root.parent / "elsewhere" / ".." / "store" / "keys" / "broker.kek"
-    assert Code.STORE_PERMISSIONS == code_of(lambda: FileKek.open(detour, store_root=root))
+    assert Code.STORE_PERMISSIONS == code_of(lambda: FileKek.open(detour, outside=[root]))
 
 
 def test_a_key_file_reached_through_a_linked_folder_below_the_store_is_refused(tmp_path, root):
@@ -100,7 +100,7 @@ def test_a_key_file_reached_through_a_linked_folder_below_the_store_is_refused(t
     (tmp_path / "outside").symlink_to(root / "keys")
     FileKek.create(root / "keys" / "broker.kek")
     path = tmp_path / "outside" / "broker.kek"
-    assert Code.STORE_PERMISSIONS == code_of(lambda: FileKek.open(path, store_root=root))
+    assert Code.STORE_PERMISSIONS == code_of(lambda: FileKek.open(path, outside=[root]))
 
 
 def no_file(path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_spoilt_key_file_is_refused(tmp_path, root, kek, spoil, code):
     if spoil is SPOILT["somebody else's"][0] and os.geteuid():
         pytest.skip("only root can give a file away")
     spoil(tmp_path / "broker.kek")
-    assert code == code_of(lambda: FileKek.open(tmp_path / "broker.kek", store_root=root))
+    assert code == code_of(lambda: FileKek.open(tmp_path / "broker.kek", outside=[root]))
     assert code == code_of(kek.health)
 
 

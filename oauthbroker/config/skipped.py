@@ -1,0 +1,63 @@
+"""List what a bundle holds that is not read here: resources of other programs, references that have no effect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from oauthbroker.config.fields import API_VERSIONS
+from oauthbroker.config.foreign import app_refs
+from oauthbroker.config.problems import Place, Problem, dotted
+from oauthbroker.config.resources import masked
+from oauthbroker.config.yaml_reader import Document
+
+_WORD: Final = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}")
+_READ_AT: Final = ("spec", "auth", "oauthAppRef")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """A resource of another program. What does not look like a name is a question mark."""
+
+    place: Place
+    kind: str
+    name: str
+    api_version: str
+
+    def to_json(self) -> dict[str, str | int]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "apiVersion": self.api_version,
+            "file": self.place.file,
+            "line": self.place.line,
+        }
+
+
+def left_alone(documents: Iterable[Document]) -> Iterator[LeftAlone]:
+    """The resources that were skipped, in the order of the files."""
+    for document in documents:
+        if document.foreign:
+            data, metadata = document.data, document.data.get("metadata")
+            name = metadata.get("name") if isinstance(metadata, dict) else None
+            place = document.value_at(())
+            yield LeftAlone(place, *map(_shown, (data.get("kind"), name, data.get("apiVersion"))))
+
+
+def idle_refs(documents: Iterable[Document]) -> Iterator[Problem]:
+    """References to an OAuthApp where they have no effect, in resources of our own group: a mistake, or a wish."""
+    for document in documents:
+        data = document.data
+        if not isinstance(data, dict) or data.get("apiVersion") not in API_VERSIONS:
+            continue
+        for path in app_refs(data):
+            if document.foreign or path != _READ_AT:
+                place, dots = document.key_at(path), dotted(masked(path))
+                todo = "write spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector"
+                yield Problem(place.file, place.line, place.column, dots, "an oauthAppRef that nothing reads", todo)
+
+
+def _shown(text: Any) -> str:
+    return text if isinstance(text, str) and _WORD.fullmatch(text) else "?"

@@ -1,0 +1,40 @@
+"""Which known word a written one was meant to be."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_JOINTS = str.maketrans("", "", "-_ ")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known name that is close to `word`, or an empty text."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return close[0] if close else ""
+
+
+def is_slip(word: str, known: str, most: int = 1) -> bool:
+    """Whether `word` is a typo of `known`: another case, other joints, or at most so many letters wrong."""
+    if word == known or abs(len(word) - len(known)) > most + 2:
+        return False
+    return _distance(word.casefold().translate(_JOINTS), known.casefold().translate(_JOINTS)) <= most
+
+
+def is_slip_of_field(word: str, known: str) -> bool:
+    """The same for a field among fields of other programs: a word that holds the known one (`author`) is its own."""
+    return is_slip(word, known) and (known not in word.casefold() or word.casefold() == known)
+
+
+def _distance(one: str, other: str) -> int:
+    """Count the letters that were added, left out or replaced, and the neighbours that were swapped."""
+    before, last = list[int](), list(range(len(other) + 1))
+    for row, letter in enumerate(one, 1):
+        now = [row]
+        for column, wanted in enumerate(other, 1):
+            cost = min(last[column] + 1, now[-1] + 1, last[column - 1] + (letter != wanted))
+            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == wanted:
+                cost = min(cost, before[column - 2] + 1)
+            now.append(cost)
+        before, last = last, now
+    return last[-1]
