@@ -5,11 +5,11 @@ Whoever resolves a second time, after having looked, may be told another address
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from oauthbroker.protocol.lookups import Lookups
 from oauthbroker.reach import Reach
 
 if TYPE_CHECKING:
@@ -22,18 +22,17 @@ class AddressRefused(Exception):
     """The host has no address that we may connect to."""
 
 
-async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, in the order of the system's resolver. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+# The app whose request a connection is for. Set where the request is known, read where only the host is.
+asking: ContextVar[str] = ContextVar("oauthbroker_asking", default="")
 
 
 class Dialer:
     """A network backend of httpcore2 around another one. The address is ours; TLS still goes by the name."""
 
-    def __init__(self, inner: httpcore2.AsyncNetworkBackend, reach: Reach) -> None:
+    def __init__(self, inner: httpcore2.AsyncNetworkBackend, reach: Reach, lookups: Lookups) -> None:
         self._inner = inner
         self._reach = reach
+        self._lookups = lookups
 
     async def connect_tcp(
         self,
@@ -43,10 +42,10 @@ class Dialer:
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Raises `AddressRefused`, or what the inner backend raises for the last address."""
+        """Raises `NoAddress`, `AddressRefused`, or what the inner backend raises for the last address."""
         import httpcore2
 
-        *others, last = await self._addresses(host, port)
+        *others, last = await self._addresses(host)
         for address in others:
             try:
                 return await self._inner.connect_tcp(
@@ -62,16 +61,8 @@ class Dialer:
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
 
-    async def _addresses(self, host: str, port: int) -> list[str]:
-        import httpcore2
-
-        try:
-            found: list[str] | None = await resolve(host, port)
-        except OSError:
-            found = None
-        if not found:
-            raise httpcore2.ConnectError("the name has no address")
-        admitted = [address for address in found if self._reach.admits(address)]
+    async def _addresses(self, host: str) -> list[str]:
+        admitted = [each for each in await self._lookups.addresses(host, asking.get()) if self._reach.admits(each)]
         if not admitted:
             raise AddressRefused
         return admitted

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
-from oauthbroker.protocol.dialing import AddressRefused, Dialer
+from oauthbroker.protocol.dialing import AddressRefused, Dialer, asking
+from oauthbroker.protocol.lookups import Lookups, NoAddress
 from oauthbroker.protocol.messages import Answer, Request, encode_form, encode_json, reveal
 from oauthbroker.protocol.tls import tls_trouble
 from oauthbroker.protocol.watch import Watch
@@ -68,6 +69,7 @@ class Transport:
         self._plain_http = plain_http_loopback
         self._extra_ca_file = extra_ca_file
         self._client: httpx2.AsyncClient | None = None
+        self._lookups = Lookups()
         self._rows: dict[str, asyncio.Semaphore] = {}
         self._closed = False
         for name in _LOGGERS:
@@ -90,7 +92,7 @@ class Transport:
 
     async def _send(self, request: Request, seconds: float, max_bytes: int) -> Answer:
         flight = _Flight()
-        ours = _ours.set(True)
+        ours, app = _ours.set(True), asking.set(request.app)
         try:
             async with asyncio.timeout(seconds), self._row(request.url):
                 return await self._exchange(request, flight, max_bytes)
@@ -100,10 +102,13 @@ class Transport:
             failed = "no answer in time"
         except AddressRefused:
             failed = _INSIDE
+        except NoAddress:
+            failed = "its name has no address, or no name server says so in time"
         except Exception as exc:  # noqa: BLE001 - whatever it is, it may carry a URL, a header or a body
             failed = tls_trouble(exc) or f"the exchange broke off ({type(exc).__name__})"
         finally:
             _ours.reset(ours)
+            asking.reset(app)
         if failed is _INSIDE:
             raise BrokerError(Code.APP_MISCONFIGURED, note=failed)
         raise TransportFailed(failed, sent=flight.sent)
@@ -147,7 +152,7 @@ class Transport:
             import httpx2
 
             self._client = httpx2.AsyncClient(
-                transport=_dialling(_tls(self._extra_ca_file), self._reach),
+                transport=_dialling(_tls(self._extra_ca_file), self._reach, self._lookups),
                 trust_env=False,
                 follow_redirects=False,
                 timeout=None,  # theirs is per read; the one deadline for everything is in `send`
@@ -201,14 +206,14 @@ class _Flight:
             self.sent = True
 
 
-def _dialling(context: ssl.SSLContext, reach: Reach) -> httpx2.AsyncHTTPTransport:
+def _dialling(context: ssl.SSLContext, reach: Reach, lookups: Lookups) -> httpx2.AsyncHTTPTransport:
     """httpx2's own transport, over connections that we dial. A kept one may be closed by the far side just as a
     one-time code enters it: none is used twice."""
     import httpcore2
     import httpx2
 
     transport = httpx2.AsyncHTTPTransport(verify=context, trust_env=False)
-    backend: Any = Dialer(httpcore2.AnyIOBackend(), reach)
+    backend: Any = Dialer(httpcore2.AnyIOBackend(), reach, lookups)
     transport._pool = httpcore2.AsyncConnectionPool(  # noqa: SLF001  (it takes no backend of ours itself)
         ssl_context=context, max_connections=None, max_keepalive_connections=0, network_backend=backend
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from oauthbroker.config import ConfigRefused, load
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol import dialing
 from oauthbroker.protocol.messages import Request
 from oauthbroker.protocol.transport import Transport, TransportFailed
 from oauthbroker.reach import Reach
@@ -138,7 +137,7 @@ class Resolver:
         self.answers = list(answers)
         self.asked: list[str] = []
 
-    async def __call__(self, host: str, port: int) -> list[str]:
+    async def addresses(self, host: str, app: str = "") -> list[str]:
         self.asked.append(host)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -148,7 +147,7 @@ async def sending(
     monkeypatch: pytest.MonkeyPatch, *answers: list[str], **more: Any
 ) -> AsyncIterator[tuple[Any, Resolver]]:
     resolver, transport = Resolver(*answers), Transport(**more)
-    monkeypatch.setattr(dialing, "resolve", resolver)
+    monkeypatch.setattr(transport, "_lookups", resolver)
 
     async def send(url: str) -> int:
         return (await transport.send(Request("GET", url), seconds=5, max_bytes=1000)).status
@@ -230,26 +229,22 @@ async def test_tls_goes_by_the_name_and_not_by_the_address_that_was_dialled(
         assert 1 == len(server.requests)
 
 
-@pytest.mark.parametrize("answers", [[], None])
+@pytest.mark.parametrize("trouble", [None, OSError(-2, "canary"), UnicodeError("canary")], ids=repr)
 async def test_a_name_without_an_address_is_a_provider_that_is_not_there(
-    monkeypatch: pytest.MonkeyPatch, answers: list[str] | None
+    monkeypatch: pytest.MonkeyPatch, trouble: Exception | None
 ) -> None:
-    async def resolve(host: str, port: int) -> list[str]:
-        if answers is None:
-            raise OSError(-2, "Name or service not known: canary")
-        return answers
+    def resolve(*_: Any, **__: Any) -> list[Any]:
+        if trouble is not None:
+            raise trouble
+        return []
 
     transport = Transport()
-    monkeypatch.setattr(dialing, "resolve", resolve)
-    with pytest.raises(TransportFailed) as caught:
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with pytest.raises(TransportFailed, match="no address") as caught:
         await transport.send(Request("GET", "https://idp.example/"), seconds=5, max_bytes=1000)
     assert not caught.value.sent
     assert "canary" not in repr(caught.value)
     await transport.close()
-
-
-async def test_the_systems_resolver_is_asked_without_holding_up_anybody() -> None:
-    assert "127.0.0.1" in await asyncio.wait_for(dialing.resolve("127.0.0.1", 80), 5)
 
 
 @pytest.mark.parametrize(

@@ -350,10 +350,10 @@ async def test_a_refused_connection_was_not_sent(transport):
 
 
 async def test_an_unknown_host_was_not_sent(transport, monkeypatch):
-    async def no_such_host(*_: object, **__: object) -> None:
+    def no_such_host(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, CANARY)
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", no_such_host)
+    monkeypatch.setattr(socket, "getaddrinfo", no_such_host)
     assert not (await failure(transport, "https://no-such-host.example/")).sent
 
 
