@@ -1,4 +1,4 @@
-"""README.md, "What you configure" and "From another process", and docs/testing.md, "Trying it on this machine": every
+"""README.md, "In your runtime", "What you configure" and "From another process", and docs/testing.md, "Trying it on this machine": every
 block as it is printed, against `oauthbroker serve` in a process of its own. Only addresses are other ones."""
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def with_shims(folder: Path) -> str:
 
 
 @pytest.fixture
-async def desk(
+async def configured(
     tmp_path: Path, idp: IdentityProvider, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> AsyncIterator[Desk]:
-    """The folder of somebody who did what "What you configure" says, word by word; it is served. Slack is scripted."""
+) -> Desk:
+    """The folder of a person who did what "What you configure" says, word by word, up to `serve`. Slack is scripted."""
     desk = Desk(tmp_path, canaries, monkeypatch, capsys)
-    once, serve = blocks("sh", "What you configure")
+    once, _ = blocks("sh", "What you configure")
     [bundle] = blocks("yaml", "What you configure")
     at_idp = ENDPOINTS.format(base=idp.base_url)
     desk.write("slack", bundle.replace("  provider: slack\n", f"  provider: slack\n{at_idp}"))
@@ -78,10 +78,18 @@ async def desk(
         await shell.type(client.reveal_secret())
         await shell.end()
     canaries.add(desk.key_file.read_text("ascii").strip(), "key")
+    monkeypatch.setenv("SLACK_CLIENT_ID", client_id)
+    return desk
+
+
+@pytest.fixture
+def desk(configured: Desk) -> Iterator[Desk]:
+    """The same folder, while it is served."""
+    _, serve = blocks("sh", "What you configure")
     command, *words = shlex.split(serve, comments=True)
     assert ("oauthbroker", "serve") == (command, words[0])
-    with serving(desk, *words[1:], SLACK_CLIENT_ID=client_id):
-        yield desk
+    with serving(configured, *words[1:], SLACK_CLIENT_ID=os.environ["SLACK_CLIENT_ID"]):
+        yield configured
 
 
 @pytest.fixture
@@ -245,6 +253,37 @@ async def test_the_programs_ask_nobody_again_who_has_said_no(
         assert not await runtime.says_more(seconds=2)
         assert 1 == len(re.findall(LINK, runtime.said))
     desk.canaries.look(runtime.said, "what the programs printed", allow=["ticket"])
+
+
+@asynccontextmanager
+async def in_one_process(desk: Desk) -> AsyncIterator[Program]:
+    """README's first program, in the configured folder. It serves its own pages."""
+    [block] = blocks("python", "In your runtime")
+    assert block.startswith("# agent.py\n")
+    assert "port=8420" in block
+    (desk.folder / "agent.py").write_text(block.replace("port=8420", f"port={desk.port}"), "utf-8")
+    env = environment(SLACK_CLIENT_ID=os.environ["SLACK_CLIENT_ID"], PYTHONPATH=str(REPOSITORY))
+    async with program(sys.executable, "-u", "agent.py", cwd=desk.folder, env=env) as agent:
+        yield agent
+
+
+async def test_the_first_program_serves_its_own_link_and_goes_on_when_the_person_has_agreed(
+    configured: Desk, idp: IdentityProvider
+) -> None:
+    async with in_one_process(configured) as agent:
+        await agree(configured, idp, await agent.says(LINK))
+        said = await agent.end()
+    assert said.endswith("auth.granted\nready Secret(***)\n"), said
+    async with in_one_process(configured) as again:
+        assert (await again.end()).endswith('"}\nready Secret(***)\n'), again.said
+    configured.canaries.look(said, "what the program printed", allow=["ticket"])
+
+
+async def test_the_first_program_ends_when_the_person_has_said_no(configured: Desk, idp: IdentityProvider) -> None:
+    async with in_one_process(configured) as agent:
+        await agree(configured, idp, await agent.says(LINK), deny=True)
+        said = await agent.end()
+    assert said.endswith("\nauth.denied\n"), said
 
 
 class Elsewhere:

@@ -8,7 +8,6 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -229,50 +228,11 @@ async def test_an_operator_is_told_what_a_reload_came_to(house: House, page: dic
     assert "spec.listen.port: cannot change while the broker runs" in problem
 
 
-@pytest.mark.parametrize("connected", [True, False])
-async def test_the_first_screen_of_the_readme_runs(
-    house: House, page: dict[str, Any], connected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As it stands there: what is ready is used, what is not is said, and the event is there to go on."""
-    said: list[Any] = []
-
-    @asynccontextmanager
-    async def opened(config: str) -> AsyncIterator[Any]:
-        assert "config" == config
-        yield _OurSpelling(house.broker)
-
-    link = await house.ask_link("slack-bot", of=page["turn"])
-    await house.connect(link)
-    if not connected:
-        await house.broker.revoke("slack-bot", subject="idp:team:T111")
-    monkeypatch.setitem(vars(oauthbroker), "open_broker", opened)
-    space: dict[str, Any] = {
-        "call_slack": lambda token: said.append(house.idp.is_alive(token)),
-        "say": lambda *words: said.extend(words),
-        "report": lambda *words: pytest.fail(str(words)),
-    }
-    [block] = [block for block in blocks("README.md") if "open_broker" in block]
-    await eval(compile(block, "README.md", "exec", flags=AWAITING), space)  # noqa: S307 - that is what is tested
-    assert space["event"].type == "auth.granted"
-    assert [True] == said if connected else 2 == len(said)
-
-
 def test_the_readme_counts_presets_and_flows_as_they_are() -> None:
     page = " ".join(text("README.md").split())
     assert "presets for more than sixty [providers]" in page
     assert len(presets()) > 60
     assert set(get_args(Flow)) == set(re.findall(r"- \[`(\w+)`\]\(docs/flow-", page))
-
-
-class _OurSpelling:
-    """The broker, for turns that speak of Slack."""
-
-    def __init__(self, broker: oauthbroker.Broker) -> None:
-        self.events = broker.events
-        self._broker = broker
-
-    def oauth(self, turn: oauthbroker.Turn, tool: str) -> Any:
-        return self._broker.oauth(_in_our_spelling(turn), tool)
 
 
 def test_every_parameter_of_open_broker_is_on_the_embedding_page() -> None:
