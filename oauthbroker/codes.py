@@ -36,6 +36,7 @@ class Code(StrEnum):
     SCOPE_EXCEEDED = "scopeExceeded"
     REAUTH_REQUIRED = "reauthRequired"
     REFRESH_IN_PROGRESS = "refreshInProgress"
+    REFRESH_REFUSED = "refreshRefused"
     REFRESH_UNCERTAIN = "refreshUncertain"
     APP_MISCONFIGURED = "appMisconfigured"
     PROVIDER_UNREACHABLE = "providerUnreachable"

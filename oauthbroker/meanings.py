@@ -109,6 +109,10 @@ MEANINGS: dict[Code, Meaning] = {
     Code.REFRESH_IN_PROGRESS: Meaning(503, _RETRY,
         "The token is being renewed by somebody else. Ask again shortly.",
         "다른 곳에서 토큰을 갱신하고 있습니다. 잠시 후 다시 요청하십시오."),
+    Code.REFRESH_REFUSED: Meaning(503, _RETRY,
+        "The provider refuses to refresh the token and gives no clear reason. Ask again in a few minutes; a link follows "
+        "if it still refuses.",
+        "공급자가 분명한 이유 없이 토큰 갱신을 거부합니다. 몇 분 후 다시 요청하십시오. 계속 거부되면 다시 연결할 링크가 제공됩니다."),
     Code.REFRESH_UNCERTAIN: Meaning(409, _FINAL,
         "The service's answer to a renewal was lost. Ask the person to connect again.",
         "갱신에 대한 서비스의 응답이 유실되었습니다. 다시 연결해 달라고 요청하십시오."),

@@ -188,5 +188,5 @@ def _trouble(refused: RenewalRefused, renewal: Renewal) -> BrokerError:
         case "uncertain":
             return BrokerError(Code.REFRESH_UNCERTAIN, note=refused.note)
     if refused.code is Code.EXCHANGE_FAILED:  # perhaps dead: the next try tells
-        return BrokerError(Code.PROVIDER_UNREACHABLE, note=refused.note, retry_after_seconds=1)
+        return BrokerError(Code.REFRESH_REFUSED, note=refused.note, retry_after_seconds=1)
     return BrokerError(refused.code, note=refused.note, retry_after_seconds=refused.retry_after_seconds)

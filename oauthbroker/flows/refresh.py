@@ -234,7 +234,7 @@ class Refresh:
         if refused.code in REFUSED_BY_US:
             self.circuits.pause_one(begun.app, begun.id, refused)  # renewing says so in the log
         elif refused.code is Code.EXCHANGE_FAILED:
-            unclear = BrokerError(Code.PROVIDER_UNREACHABLE, note=refused.note)
+            unclear = BrokerError(Code.REFRESH_REFUSED, note=refused.note)
             if self.circuits.pause_one(begun.app, begun.id, unclear):
                 self._tell_of_one(begun.app, begun.id, unclear)
 

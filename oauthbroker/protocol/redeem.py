@@ -68,7 +68,7 @@ class Redeemer:
         except BrokerError as error:
             refused = RenewalRefused(error.code, spent=False, note=error.note)
         else:
-            return refresh_response(app, answer)
+            return refresh_response(app, answer, worked=grant.renewal.worked)
         raise refused
 
     async def _judge(

@@ -66,8 +66,11 @@ def refresh_request(
     return token_request(app, endpoints, url, form, habits.refresh_params, clock)
 
 
-def refresh_response(app: OAuthApp, answer: Answer) -> TokenResponse:
+def refresh_response(app: OAuthApp, answer: Answer, *, worked: bool = False) -> TokenResponse:
     """Judges an answer to a refresh: `token_response`, in the words of somebody who has a refresh token to lose.
+
+    `worked`: this grant was refreshed before, by the very same request. Then `invalid_request` and `invalid_scope` can
+    not be about the request's form; several providers say them of a refresh token that is dead.
 
     Raises `RenewalRefused` and nothing else. Its codes:
     - `reauthRequired`: the refresh token is dead, the provider says so in words of its own or of RFC 6749
@@ -83,7 +86,7 @@ def refresh_response(app: OAuthApp, answer: Answer) -> TokenResponse:
             refused.code, spent=True, note=refused.note, spare=_spare(app, answer), access=refused.tokens[-1]
         )
     except BrokerError as refused:
-        failed = _judged(answer, refused)
+        failed = _judged(answer, refused, worked=worked)
         if answer.status == 200 and failed.spent:
             failed.spare = _spare(app, answer)
     raise failed
@@ -97,12 +100,12 @@ def _spare(app: OAuthApp, answer: Answer) -> Secret | None:
         return None
 
 
-def _judged(answer: Answer, refused: BrokerError) -> RenewalRefused:
+def _judged(answer: Answer, refused: BrokerError, *, worked: bool) -> RenewalRefused:
     code, spent, status = refused.code, False, answer.status
     match code:
         case Code.EXCHANGE_FAILED if refused.note in GONE:
             code = Code.REAUTH_REQUIRED
-        case Code.EXCHANGE_FAILED if refused.note in {"invalid_request", "invalid_scope"}:
+        case Code.EXCHANGE_FAILED if refused.note in {"invalid_request", "invalid_scope"} and not worked:
             code = Code.APP_MISCONFIGURED
         case Code.TOKEN_RESPONSE_INVALID if status == 400 and (is_json(answer) or not answer.body):
             code = Code.EXCHANGE_FAILED

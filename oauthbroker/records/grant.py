@@ -134,7 +134,7 @@ class Grant:
 
     def renewed(self, token: Token, scopes: tuple[str, ...], at: datetime) -> Grant:
         """With a new token, and nothing left to settle."""
-        renewal = Renewal(asked=self.renewal.asked, forced=self.renewal.forced)
+        renewal = Renewal(asked=self.renewal.asked, forced=self.renewal.forced, worked=True)
         return replace(self, token=token, scopes=scopes, renewal=renewal, updated_at=at)
 
     def adopting(self, begun: Grant, token: Token) -> Grant | None:

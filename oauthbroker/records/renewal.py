@@ -48,7 +48,7 @@ class Renewal:
     """`spare` is a newer refresh token from an answer that we refused: it is tried first, the old one after it.
     `refused_at` is when it was first refused in words that may mean anything; `asked` are the scopes that a client
     asked for itself (RFC 6749 section 4.4); `forced` are the moments of the last hour at which a token that seemed to
-    live was renewed."""
+    live was renewed. `worked`: this grant has been refreshed before, so the form of our request is right."""
 
     intent: Intent | None = None
     spare: Secret | None = None
@@ -56,6 +56,7 @@ class Renewal:
     refused_at: datetime | None = None
     asked: tuple[str, ...] = ()
     forced: tuple[datetime, ...] = ()
+    worked: bool = False
 
     def __repr__(self) -> str:
         return f"Renewal({self.ended or ('under way' if self.intent else 'idle')})"
@@ -116,6 +117,7 @@ class Renewal:
             "refusedAt": codec.iso(self.refused_at),
             "asked": list(self.asked),
             "forced": [to_iso(at) for at in self.forced],
+            **({"worked": True} if self.worked else {}),
         }
 
     @classmethod
@@ -132,6 +134,7 @@ class Renewal:
             refused_at=codec.moment(data["refusedAt"]),
             asked=tuple(data["asked"]),
             forced=tuple(from_iso(at) for at in data["forced"]),
+            worked=data.get("worked", False),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oauthbroker.apps import IdentityRule, Owner
 from oauthbroker.records.renewal import UNCLEAR_SECONDS
-from oauthbroker.results import TokenResult
+from oauthbroker.results import Ready, TokenResult
 from oauthbroker.testing.provider import FOREVER
 from tests.house import House
 from tests.story.refresh_page import HOUR, SHORT, Scenario, another, ended, lives, requests, shows, troubled
@@ -107,6 +107,26 @@ async def unclear(house: House) -> list[TokenResult]:
     first = await house.ask()
     house.clock.advance(UNCLEAR_SECONDS)
     return [first, await house.ask()]
+
+
+WORKED = "it refuses a grant that it has refreshed before with `invalid_request` or `invalid_scope`, and again five minutes later"
+
+
+def refused_after_it_worked(word: str) -> Scenario:
+    async def scenario(house: House) -> list[TokenResult]:
+        await ended(house)
+        assert isinstance(await house.ask(), Ready)
+        house.clock.advance(HOUR)
+        house.idp.script.refresh.refuse(word, 400, times=2)
+        first = await house.ask()
+        house.clock.advance(UNCLEAR_SECONDS)
+        return [first, await house.ask()]
+
+    return scenario
+
+
+for each in ("invalid_request", "invalid_scope"):
+    shows(WORKED)(refused_after_it_worked(each))
 
 
 @shows("its answer was lost, and it forgives the refresh token a second time")

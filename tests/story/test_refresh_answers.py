@@ -39,16 +39,17 @@ C32 = pytest.mark.case("32")
 C58 = pytest.mark.case("58")
 
 INVALID, DOWN, EXCEEDED = Code.TOKEN_RESPONSE_INVALID, Code.PROVIDER_UNREACHABLE, Code.SCOPE_EXCEEDED
+UNCLEAR = Code.REFRESH_REFUSED
 TOKENS = {"access_token": "CANARY", "token_type": "bearer"}
 # (what the provider does, what the tool is told when nothing is left, how many tokens are revoked)
 JUNK = [
     pytest.param(answers(200, {"ok": False}), INVALID, 0, marks=C19),
     pytest.param(answers(200, {"ok": False, **TOKENS}), INVALID, 0, marks=C19),
     pytest.param(answers(200, {"error": None, **TOKENS}), INVALID, 0, marks=C19),
-    pytest.param(answers(400, TOKENS), DOWN, 0, marks=C19),
+    pytest.param(answers(400, TOKENS), UNCLEAR, 0, marks=C19),
     pytest.param(answers(201, TOKENS), INVALID, 0, marks=C19),
     pytest.param(answers(200, {}), INVALID, 0, marks=C19),
-    pytest.param(answers(400, {"error": "CANARY"}), DOWN, 0, marks=C18),
+    pytest.param(answers(400, {"error": "CANARY"}), UNCLEAR, 0, marks=C18),
     pytest.param(answers(200, "<html>CANARY</html>"), INVALID, 0, marks=C20),
     pytest.param(answers(200, ["CANARY"]), INVALID, 0, marks=C20),
     pytest.param(answers(200, '{"access_token": "CANARY", "token_ty'), INVALID, 0, marks=C20),

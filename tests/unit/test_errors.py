@@ -87,6 +87,7 @@ def test_every_message_fills_its_placeholders(code: Code, locale: str) -> None:
 def test_what_can_be_tried_again_says_so_and_nothing_else_does() -> None:
     assert {
         Code.REFRESH_IN_PROGRESS,
+        Code.REFRESH_REFUSED,
         Code.PROVIDER_UNREACHABLE,
         Code.PROVIDER_RATE_LIMITED,
         Code.STORE_LOCKED,

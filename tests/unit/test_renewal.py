@@ -130,7 +130,8 @@ def test_a_new_token_settles_everything_but_the_hours_count() -> None:
         token=token_with(refresh_token=OLD), renewal=AFTER_A_LOSS.forced_at(NOW), scopes=("read", "write")
     )
     renewed = grant.renewed(token_with(60), ("read",), LATER)
-    assert Renewal(forced=(NOW,)) == renewed.renewal
+    assert Renewal(forced=(NOW,), worked=True) == renewed.renewal
+    assert renewed == Grant.from_plaintext(renewed.to_plaintext())
     assert (("read",), LATER) == (renewed.scopes, renewed.updated_at)
 
 
