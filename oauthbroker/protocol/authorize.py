@@ -87,8 +87,12 @@ def with_params(app: OAuthApp, endpoints: Endpoints, params: Mapping[str, Value]
 
 
 def requested_scopes(app: OAuthApp, scopes: Sequence[str]) -> tuple[str, ...]:
-    """What is asked for at the provider: `scopes`, then the preset's `alwaysScopes`, each once."""
-    return tuple(dict.fromkeys((*scopes, *app.habits.always_scopes)))
+    """Return what is asked for at the provider: `openid`, the preset's `alwaysScopes`, then `scopes`, each once.
+
+    The order means nothing (RFC 6749 section 3.3), but there are providers that look for `openid` in the first place.
+    """
+    asked = dict.fromkeys((*app.habits.always_scopes, *scopes))
+    return tuple(sorted(asked, key=lambda scope: scope != "openid"))
 
 
 def _reserved(app: OAuthApp) -> frozenset[str]:

@@ -66,7 +66,7 @@ async def test_2_the_providers_url_carries_the_s256_challenge_and_the_state_of_t
         query["client_id"],
         query["redirect_uri"],
     )
-    assert ["read", "write", "admin", "openid"] == query["scope"].split(" ")
+    assert ["openid", "read", "write", "admin"] == query["scope"].split(" ")
     assert "" == urlsplit(asked.authorization_url).query
 
 

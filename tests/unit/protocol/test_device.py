@@ -88,7 +88,7 @@ def test_a_public_client_names_itself():
 def test_what_the_provider_always_wants_is_asked_for_too():
     app = with_habits(always_scopes=("openid",), scope_separator=",", authorize_params={"access_type": "offline"})
     request = device_request(app, DEVICE.endpoints, ("read",), clock=TestClock())
-    assert {"scope": ["read,openid"], "access_type": ["offline"]} == form_of(request)
+    assert {"scope": ["openid,read"], "access_type": ["offline"]} == form_of(request)
 
 
 def test_options_of_the_app_never_override_what_is_ours():

@@ -95,7 +95,7 @@ def test_extra_parameters_go_where_they_were_meant_and_never_over_ours():
         ({}, ("read",), None),
         ({"refresh_scope": "send"}, ("read", "write"), "read write"),
         ({"refresh_scope": "send", "scope_separator": ","}, ("read", "write"), "read,write"),
-        ({"refresh_scope": "send", "always_scopes": ("offline_access",)}, ("read",), "read offline_access"),
+        ({"refresh_scope": "send", "always_scopes": ("offline_access",)}, ("read",), "offline_access read"),
         ({"refresh_scope": "send"}, (), None),
     ],
 )
