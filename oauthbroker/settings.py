@@ -51,7 +51,7 @@ Role = Literal["runtime", "operator"]
 
 @dataclass(frozen=True, slots=True)
 class SocketCaller:
-    """A user of this machine who may call over the Unix socket without a key."""
+    """A user of this machine who may call over the Unix socket without a key, with every process of theirs."""
 
     uid: int
     roles: frozenset[Role]

@@ -127,11 +127,22 @@ class Doctor:
         if self._settings.public_base_url.startswith("http:"):
             plain = "publicBaseUrl is http: links and pages go without TLS."
             found.append(Finding("configuration", "warning", plain, "Use https for real accounts."))
-        if self._settings.admin_loopback:
-            what, todo = "Operators on this machine need no key.", "Behind any proxy write `admin: {loopback: false}`."
-            found.append(Finding("configuration", "warning", what, todo))
+        found += self._keyless()
         apps, tools = len(self.loaded.apps), len(self.loaded.tools)
         return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]
+
+    def _keyless(self) -> list[Finding]:
+        """Who is let in because of the machine they are on. Tools run there, too."""
+        found = []
+        if self._settings.admin_loopback:
+            todo = "Remove `admin.loopback` where tools run on this machine, and behind any proxy."
+            found.append(Finding("configuration", "warning", "Operators on this machine need no key.", todo))
+        socket = self._settings.api_socket
+        for caller in socket.callers if socket is not None else ():
+            roles = " and ".join(sorted(caller.roles))
+            what = f"Every process of uid {caller.uid} is {roles} over the Unix socket, without a key."
+            found.append(Finding("configuration", "warning", what, "Run tools as another user, or use API keys."))
+        return found
 
     async def _keys(self) -> list[Finding]:
         """The key is there, ours alone, outside the store, and opens the keyring."""

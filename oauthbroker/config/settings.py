@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +33,7 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
     root = spec.store.root if spec.store else None
     key_file = spec.keys.file if spec.keys else None
     weaken = {*(spec.weaken or ()), *([PLAIN_SECRETS] if spec.allow_plain_secrets else [])}
-    settings = Settings(
+    return Settings(
         public_base_url=(spec.public_base_url or f"http://{_bracketed(host)}:{port}").rstrip("/"),
         listen_host=host,
         listen_port=port,
@@ -53,10 +52,9 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
         confirm_url=spec.confirm_url or "",
         audit_on_failure=(spec.audit and spec.audit.on_failure) or _DEFAULT.audit_on_failure,
         audit_max_bytes=(spec.audit and spec.audit.max_bytes) or _DEFAULT.audit_max_bytes,
+        admin_loopback=bool(spec.admin and spec.admin.loopback),  # tools run on the same machine: never by itself
         **_doors(spec.api, folder),
     )
-    loopback = spec.admin.loopback if spec.admin else None
-    return replace(settings, admin_loopback=is_local(settings) if loopback is None else loopback)
 
 
 def _doors(api: ApiSpec | None, folder: Path) -> dict[str, Any]:

@@ -157,6 +157,9 @@ def _say_what_is_off(settings: Settings, log: FilteringBoundLogger) -> None:
         log.warning("a check is off", weaken=name)
     if settings.admin_loopback:
         log.warning("operators on this machine need no key", setting="admin.loopback")
+    for caller in settings.api_socket.callers if settings.api_socket is not None else ():
+        setting, roles = "api.socket.callers", sorted(caller.roles)
+        log.warning("a user of this machine needs no key", setting=setting, uid=caller.uid, roles=roles)
 
 
 def _weakenings(settings: Settings) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -21,7 +23,7 @@ from oauthbroker.turn_token import narrow
 from oauthbroker.web.api.examples import BODIES, PARAMETERS
 from oauthbroker.web.api.operations import OPERATIONS, Operation
 from oauthbroker.web.headers import PEER
-from tests.house import BASE, House, running, user_app
+from tests.house import BASE, House, public, running, user_app
 from tests.story.api.kit import TOOLS, Answer, Caller, Callers, a_turn
 
 MAY_SHOW = ("turn token", "access token", "ticket")
@@ -216,6 +218,18 @@ async def test_users_of_this_machine_are_known_by_the_socket_and_by_nothing_they
         assert 200 == (await behind(1000, operator.reveal()).get("/v1/grants")).status
         said = {"x-oauthbroker-peer": "1000", "oauthbroker.peer": "1000"}
         assert 401 == (await Caller(house).get("/v1/apps", headers=said)).status
+
+
+@pytest.mark.case("79")
+async def test_a_socket_that_lists_no_user_knows_nobody(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """Neither root nor the user that the broker runs as: a tool may be that one, too."""
+    settings = dataclasses.replace(public(BASE), api_socket=ApiSocket("/nowhere"))
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings) as house:
+        for uid in (0, os.getuid(), os.geteuid(), -1, 2**32 - 2):
+            answer = await Caller(house, None, client=None, extensions={PEER: {"uid": uid}}).get("/v1/apps")
+            assert (401, "unauthenticated") == (answer.status, answer.code), uid
 
 
 async def test_a_tool_sees_the_apps_and_scopes_it_may_ask_for(house: House, api: Callers) -> None:

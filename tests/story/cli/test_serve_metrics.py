@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import Desk, serving
+from tests.cli_kit import BROKER, Desk, log_lines, serving
 from tests.service_kit import Service, children_of, kill, make_key, until, user_of
 from tests.story.cli.test_serve_workers import all_serve, has_served
 
@@ -19,6 +19,10 @@ WORKERS = 3
 NOWHERE = ("oauthbroker_http_requests_total", ("GET", "-", "4xx"))  # labels in the order of their names
 READY = ("oauthbroker_token_call_seconds_count", ("ready",))
 LIVING = ("oauthbroker_workers", ())
+
+
+def write_broker(desk: Desk, more: str) -> None:
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + more)
 
 
 def get(desk: Desk, path: str) -> tuple[int, str]:
@@ -47,8 +51,38 @@ def settled(desk: Desk) -> dict[tuple[str, tuple[str, ...]], float]:
     return figures(desk)
 
 
+@pytest.mark.case("79")
+@pytest.mark.parametrize("loopback", [None, False, True])
+def test_this_machine_is_an_operator_only_where_the_configuration_says_so(
+    desk: Desk, idp: IdentityProvider, loopback: bool | None
+) -> None:
+    """A tool runs on this machine, too."""
+    desk.ready_to_serve(idp)
+    if loopback is not None:
+        write_broker(desk, f"  admin: {{loopback: {str(loopback).lower()}}}\n")
+    with serving(desk):
+        assert (200 if loopback else 401) == get(desk, "/metrics")[0]
+        _, page = get(desk, "/admin/login")
+        assert ("/admin/enter" in page) is bool(loopback)
+    said = [line for line in log_lines(desk) if line["event"] == "operators on this machine need no key"]
+    assert (1 if loopback else 0) == len(said)
+
+
+def test_every_user_that_the_socket_lets_in_without_a_key_is_named_at_start(
+    desk: Desk, idp: IdentityProvider, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    desk.ready_to_serve(idp)
+    socket = tmp_path_factory.mktemp("s") / "api"
+    write_broker(desk, f"  api: {{socket: {{path: {socket}, callers: [{{uid: 7}}, {{uid: 8, roles: [operator]}}]}}}}\n")
+    with serving(desk):
+        pass
+    said = [line for line in log_lines(desk) if line["event"] == "a user of this machine needs no key"]
+    assert [(7, ["runtime"]), (8, ["operator"])] == [(line["uid"], line["roles"]) for line in said]
+
+
 def test_whichever_worker_is_asked_the_figures_are_those_of_all(desk: Desk, idp: IdentityProvider) -> None:
     desk.ready_to_serve(idp)
+    write_broker(desk, "  admin: {loopback: true}\n")
     desk.connect("alice", idp)
     service = Service(desk.port, make_key(desk))
     with serving(desk, "--workers", str(WORKERS)) as process:

@@ -22,7 +22,38 @@ def settings(folder: Path, spec: str, env: dict[str, str] | None = None) -> Sett
 
 def test_a_bundle_without_a_broker_has_defaults(tmp_path: Any):
     loaded = load(write(tmp_path / "config", app=APP))
-    assert Settings(store_root=str(tmp_path / "store"), admin_loopback=True) == loaded.settings
+    assert Settings(store_root=str(tmp_path / "store")) == loaded.settings
+
+
+@pytest.mark.case("79")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "  locale: en\n",
+        "  listen: {host: 127.0.0.1, port: 8420}\n",
+        "  publicBaseUrl: http://localhost:8420\n",
+        "  admin: {}\n",
+        "  admin: {loopback: false}\n",
+        "  api: {socket: {path: api.sock}}\n",
+        "  api: {socket: {path: api.sock, mode: '0600', callers: []}}\n",
+        "  api: {listen: {port: 8421}, socket: {path: api.sock, mode: '0666'}}\n",
+    ],
+)
+def test_nobody_is_let_in_for_being_on_the_same_machine_unless_the_operator_says_so(tmp_path: Any, spec: str):
+    """Tools run there, too."""
+    found = settings(tmp_path / "config", spec)
+    assert (False, ()) == (found.admin_loopback, found.api_socket.callers if found.api_socket else ())
+
+
+def test_the_operator_can_let_in_this_machine_and_its_users(tmp_path: Any):
+    callers = "[{uid: 1000}, {uid: 0, roles: [operator, runtime]}]"
+    spec = f"  admin: {{loopback: true}}\n  api: {{socket: {{path: api.sock, callers: {callers}}}}}\n"
+    found = settings(tmp_path / "config", spec)
+    assert found.admin_loopback
+    assert found.api_socket is not None
+    assert [(1000, {"runtime"}), (0, {"operator", "runtime"})] == [
+        (each.uid, set(each.roles)) for each in found.api_socket.callers
+    ]
 
 
 def test_the_default_store_lies_beside_the_bundle_however_it_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
