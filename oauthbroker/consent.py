@@ -17,6 +17,7 @@ from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Parked
 from oauthbroker.results import DevicePrompt
 from oauthbroker.secret import Secret
+from oauthbroker.titles import agent_title, subject_title
 from oauthbroker.tracing import Span, span
 
 __all__ = ["Arrival", "Consent", "Departure", "Ending", "Invitation", "LoggedIn", "Step"]
@@ -25,7 +26,7 @@ __all__ = ["Arrival", "Consent", "Departure", "Ending", "Invitation", "LoggedIn"
 @dataclass(frozen=True, slots=True)
 class Invitation:
     """What a person is told before agreeing. `login_endpoint`: where the broker's own login is, if that comes first.
-    `locale`: the turn's, here and below."""
+    Titles are what the runtime calls agent and subject, where it says so. `locale`: the turn's, here and below."""
 
     app: OAuthApp
     agent_name: str
@@ -36,6 +37,8 @@ class Invitation:
     device: DevicePrompt | None = None
     login_endpoint: str = ""
     locale: Locale | None = None
+    agent_title: str | None = None
+    subject_title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,19 @@ class Consent:
             place = (await self._discovery.endpoints(app)).authorization_url
         scopes = await self._connect.scopes_now(app, session)
         login = await self.login_endpoint() if app.owner.vouching == "brokerLogin" else ""
-        agent, ends = session.resume.agent_name, session.expires_at
-        return Invitation(app, agent, session.subject, scopes, ends, place, prompt, login, session.resume.locale)
+        return Invitation(
+            app=app,
+            agent_name=session.resume.agent_name,
+            subject=session.subject,
+            scopes=scopes,
+            expires_at=session.expires_at,
+            authorization_endpoint=place,
+            device=prompt,
+            login_endpoint=login,
+            locale=session.resume.locale,
+            agent_title=agent_title(session.resume),
+            subject_title=subject_title(session.resume, app.subject_mode),
+        )
 
     async def login_endpoint(self) -> str:
         """Where people log in for the broker itself; empty where they do not."""

@@ -27,6 +27,7 @@ from oauthbroker.repository import Repository
 from oauthbroker.results import Reason
 from oauthbroker.scope import union_in_app_order
 from oauthbroker.settings import Settings
+from oauthbroker.titles import agent_title
 from oauthbroker.turn import SubjectMode
 
 LINK_PATH = "/connections/open"
@@ -35,7 +36,8 @@ LINK_PATH = "/connections/open"
 @dataclass(frozen=True, slots=True)
 class Connection:
     """One grant, as its person may know it. `account` is the provider's own name for whose it is, where it told;
-    `agent` is who asked for it last; nobody did for one that was `imported`. No token."""
+    `agent` is who asked for it last, `agent_title` what its runtime calls it; nobody asked for one that was
+    `imported`. No token."""
 
     id: str
     app: OAuthApp
@@ -50,6 +52,7 @@ class Connection:
     can_switch: bool
     can_renew: bool
     imported: bool
+    agent_title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,15 @@ class Request:
     scopes: tuple[str, ...]
     link: str
     expires_at: datetime
+    agent_title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
-    """All there is for the subjects of one visit."""
+class Service:
+    """One app, with what is connected and what waits for the subjects of one visit. One of the two is there."""
 
-    connections: tuple[Connection, ...]
+    app: OAuthApp
+    connection: Connection | None
     requests: tuple[Request, ...]
 
 
@@ -104,22 +109,24 @@ class Connections:
         self.audit.write(ConnectionsOpened(arrival.visit.id), self.clock.now())
         return arrival
 
-    async def overview(self, visit: Visit) -> Overview:
-        """What is connected, and what waits, by the titles of the apps."""
-        connections, requests = list[Connection](), list[Request]()
+    async def overview(self, visit: Visit) -> list[Service]:
+        """What is connected and what waits, app by app: first those that wait, then by their titles."""
+        services = list[Service]()
         for app in sorted(self.apps.values(), key=lambda app: (app.display_name.casefold(), app.name)):
             subject = visit.subject(app.subject_mode)
             if subject is None:
                 continue
             held = await self.repository.grant(app.name, subject)
-            if held is not None and not held.record.revoked:
-                connections.append(await self._connection(app, held.record))
-            requests += [
+            connected = held is not None and not held.record.revoked
+            connection = await self._connection(app, held.record) if held is not None and connected else None
+            requests = tuple(
                 self._request(app, each.record)
                 for each in await self.repository.waiting(app.name, subject)
                 if each.record.claim is None and each.record.expires_at > self.clock.now()
-            ]
-        return Overview(tuple(connections), tuple(requests))
+            )
+            if connection is not None or requests:
+                services.append(Service(app, connection, requests))
+        return sorted(services, key=lambda service: not service.requests)
 
     async def find(self, visit: Visit, grant_id: str) -> Connection:
         """One of this visit's own. Raises `grantNotFound`, for everybody else's too."""
@@ -172,12 +179,13 @@ class Connections:
             can_switch=_can_switch(app, grant),
             can_renew=_can_renew(app, grant),
             imported=bool(grant.imported),
+            agent_title=agent_title(grant.resume) if grant.resume is not None else None,
         )
 
     def _request(self, app: OAuthApp, session: AuthSession) -> Request:
         link = connect_link(self.settings.public_base_url, session)
-        agent = session.resume.agent_name
-        return Request(app, app.subject_mode, agent, session.scopes, link, session.expires_at)
+        agent, title = session.resume.agent_name, agent_title(session.resume)
+        return Request(app, app.subject_mode, agent, session.scopes, link, session.expires_at, title)
 
 
 def _can_renew(app: OAuthApp, grant: Grant) -> bool:

@@ -69,10 +69,10 @@ class ConnectionsPages:
         return self._visitors.see_other(HOME, self._visitors.cookie_of(arrival))
 
     async def show(self, request: Request, visitor: Visitor) -> Response:
-        overview = await self._connections.overview(visitor.visit)
+        services = await self._connections.overview(visitor.visit)
         desk = self._desk_of(request, visitor)
         return render_connections(
-            desk, overview, done=done_words(request.query_params.get("done"), desk.text)
+            desk, services, done=done_words(request.query_params.get("done"), desk.text)
         ).response()
 
     async def ask_disconnect(self, request: Request, visitor: Visitor) -> Response:

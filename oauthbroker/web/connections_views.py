@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from markupsafe import Markup
 
-from oauthbroker.desk.connections import Connection, Overview
+from oauthbroker.desk.connections import Connection, Service
 from oauthbroker.errors import Locale
 from oauthbroker.web.display import phrase, plain_phrase
 from oauthbroker.web.rendering import Page, render
@@ -54,14 +54,13 @@ def render_invitation(desk: Desk) -> Page:
     return Page(html, 200, desk.locale, "same-origin")
 
 
-def render_connections(desk: Desk, overview: Overview, *, done: str = "") -> Page:
-    """Everything that is connected or waits for the subjects of one visit."""
+def render_connections(desk: Desk, services: Sequence[Service], *, done: str = "") -> Page:
+    """Everything that is connected or waits for the subjects of one visit, app by app."""
     words = desk.words(
         title=desk.text.title,
         done=done,
-        cards=[_card(desk, each) for each in overview.connections],
-        requests=overview.requests,
-        scopes_of=lambda app, scopes: _scopes(desk.locale, app.provider, scopes),
+        services=[(each, _card(desk, each.connection) if each.connection else None) for each in services],
+        brand_of=brand_of,
     )
     return Page(render("connections.html", desk.locale, **words), 200, desk.locale, "same-origin")
 
@@ -93,7 +92,6 @@ def _card(desk: Desk, it: Connection) -> dict[str, Any]:
     """One connection, for its card."""
     return {
         "it": it,
-        "brand": brand_of(it.app.provider),
         "state": _state(desk, it),
         "scopes": _scopes(desk.locale, it.app.provider, it.scopes),
         "more": max(0, len(it.scopes) - SCOPES_SHOWN),

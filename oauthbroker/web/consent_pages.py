@@ -185,6 +185,8 @@ class ConsentPages:
             now=self._consent.now(),
             csrf_token=token,
             login_host=host_of(invitation.login_endpoint) if invitation.login_endpoint else "",
+            agent_title=invitation.agent_title,
+            subject_title=invitation.subject_title,
         )
 
     def _session_cookie(self, departure: Departure, app: OAuthApp) -> str:

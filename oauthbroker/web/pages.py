@@ -29,7 +29,7 @@ _STATUS: dict[Outcome, int] = {"connected": 200, "denied": 200, "failed": 500, "
 @dataclass(frozen=True, slots=True)
 class ConnectView:
     """Everything the connect page says. `csrf_token` goes into the form and nowhere else;
-    `login_host` is where the broker's own login is, if that comes first."""
+    `login_host` is where the broker's own login is, if that comes first. Titles are what the runtime says."""
 
     agent_name: str
     app_name: str
@@ -42,6 +42,8 @@ class ConnectView:
     now: datetime
     csrf_token: str = field(default="", repr=False)
     login_host: str = ""
+    agent_title: str | None = None
+    subject_title: str | None = None
 
 
 def render_connect(view: ConnectView, locale: Locale) -> Page:
@@ -55,7 +57,6 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
         locale,
         kind="connect",
         title=plain_phrase(text.connect_title, app=view.app_name),
-        expiry_label=text.label_expiry,
         **_request_words(view, locale),
     )
     return Page(html, 200, locale, "same-origin")
@@ -73,7 +74,6 @@ def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Pa
         locale,
         kind="device",
         title=plain_phrase(text.device_title, app=view.app_name),
-        expiry_label=text.label_code_expiry,
         user_code=prompt.user_code,
         address=breakable(checked_url(prompt.verification_uri)),
         url=checked_url(url),
@@ -90,10 +90,10 @@ def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
     text = TEXTS[locale]
     return {
         "view": view,
+        "agent": view.agent_title or view.agent_name,
         "provider": provider_title(view.provider, view.provider_host),
         "sharing": text.subject_shared if view.subject_mode == "global" else text.subject_personal,
-        "expiry": _expiry(view, text),
-        "expires_iso": to_iso(view.expires_at),
+        "expiry": Markup('<time datetime="{}">{}</time>').format(to_iso(view.expires_at), _expiry(view, text)),
         "scopes": [scope_line(view.provider, scope, locale) for scope in view.scopes[:_SCOPES_SHOWN]],
         "more_scopes": max(0, len(view.scopes) - _SCOPES_SHOWN),
     }

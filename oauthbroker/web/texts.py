@@ -14,12 +14,11 @@ class Texts:
     connect_title: str
     connect_lead: str
     label_agent: str
-    label_service: str
+    title_said: str
     label_subject: str
     subject_shared: str
     subject_personal: str
     label_host: str
-    label_expiry: str
     expiry: str
     scopes_heading: str
     scopes_none: str
@@ -27,6 +26,7 @@ class Texts:
     warning: str
     login_hint: str
     password_hint: str
+    device_hint: str
     continue_button: str
     decline_button: str
     device_title: str
@@ -40,7 +40,6 @@ class Texts:
     device_scan: str
     device_waiting: str
     check_button: str
-    label_code_expiry: str
     code_title: str
     code_lead: str
     code_label: str
@@ -78,23 +77,23 @@ EN = Texts(
     connect_title="Connect {app}?",
     connect_lead="{agent} is asking for access to {app}. Nothing happens until you agree.",
     label_agent="Who asks",
-    label_service="Service",
+    title_said="{name}, called so by its runtime",
     label_subject="For",
-    subject_shared="Shared: used for everybody the agent works for",
-    subject_personal="Personal: used only when the agent works for you",
+    subject_shared="Shared: for everybody the agent works for",
+    subject_personal="Personal: only when the agent works for you",
     label_host="Sign in at",
-    label_expiry="Link expires",
     expiry="in {minutes} min ({time} UTC)",
     scopes_heading="What it may do",
     scopes_none="Only what the service gives every app",
     scopes_more="and {count} more",
     warning="Only continue if you started this yourself. If another person sent you this link, cancel.",
     login_hint="First you sign in at {host}, so that nobody but you can connect it for you.",
-    password_hint="You will sign in at {host}. This page never asks for a password.",
+    password_hint="This page never asks for a password. The link expires {expiry}.",
+    device_hint="This page never asks for a password. The code expires {expiry}.",
     continue_button="Continue to {provider}",
     decline_button="Cancel",
     device_title="Connect {app} with a code",
-    device_lead="{agent} is asking for access to {app}. You agree at the service itself, here or on another device.",
+    device_lead="{agent} is asking for access to {app}. You agree at the service itself.",
     device_warning="Only go on if you started this yourself, just now. If another person gave you this code or link, "
     "stop: with your sign-in the agent would work for them.",
     device_code_label="Your code",
@@ -105,7 +104,6 @@ EN = Texts(
     device_scan="Or scan this with your phone. It leads to {host}.",
     device_waiting="Waiting for you to agree at {host}. You may close this page; it says how it went when you check.",
     check_button="Check now",
-    label_code_expiry="Code expires",
     code_title="One more step for {app}",
     code_lead="Send this code in the conversation where you got the link. Until then nothing is connected.",
     code_label="Your code",
@@ -147,19 +145,19 @@ KO = Texts(
     connect_title="{app} 연결",
     connect_lead="{agent} 에이전트가 {app} 사용을 요청합니다. 동의하기 전에는 아무 일도 일어나지 않습니다.",
     label_agent="요청자",
-    label_service="서비스",
+    title_said="{name}, 이름은 런타임이 알려 줌",
     label_subject="대상",
-    subject_shared="공용: 이 에이전트를 쓰는 모두를 위해 사용됩니다",
-    subject_personal="개인용: 에이전트가 나를 위해 일할 때만 사용됩니다",
+    subject_shared="공용: 이 에이전트를 쓰는 모두를 위해 사용",
+    subject_personal="개인용: 나를 위해 일할 때만 사용",
     label_host="로그인 주소",
-    label_expiry="링크 만료",
     expiry="{minutes}분 후 (UTC {time})",
     scopes_heading="허용되는 작업",
     scopes_none="서비스가 모든 앱에 기본으로 제공하는 권한만",
     scopes_more="외 {count}개",
     warning="직접 시작한 경우에만 계속하십시오. 다른 사람이 보낸 링크라면 취소하십시오.",
     login_hint="먼저 {host} 에 로그인합니다. 본인만 연결할 수 있도록 확인하는 단계입니다.",
-    password_hint="로그인은 {host} 에서 합니다. 이 페이지는 비밀번호를 묻지 않습니다.",
+    password_hint="이 페이지는 비밀번호를 묻지 않습니다. 링크 만료: {expiry}",
+    device_hint="이 페이지는 비밀번호를 묻지 않습니다. 코드 만료: {expiry}",
     continue_button="{provider:으로/로} 계속",
     decline_button="취소",
     device_title="코드로 {app} 연결",
@@ -175,7 +173,6 @@ KO = Texts(
     device_waiting="{host} 에서 동의하기를 기다리고 있습니다. "
     "이 페이지는 닫아도 되며, 결과는 아래에서 확인할 수 있습니다.",
     check_button="지금 확인",
-    label_code_expiry="코드 만료",
     code_title="{app} 연결 마지막 단계",
     code_lead="링크를 받은 대화에 이 코드를 보내 주십시오. 그 전에는 연결되지 않습니다.",
     code_label="코드",

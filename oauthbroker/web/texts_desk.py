@@ -39,11 +39,10 @@ class DeskTexts:
     left_lead: str
     title: str
     lead: str
-    waiting_heading: str
+    title_said: str
     waiting_lead: str
     waiting_button: str
     waiting_until: str
-    connected_heading: str
     connected_none: str
     connected_none_lead: str
     label_account: str
@@ -56,6 +55,7 @@ class DeskTexts:
     used_first: str
     label_since: str
     scopes: str
+    state_waiting: str
     state_alive: str
     state_until: str
     state_ending: str
@@ -102,11 +102,10 @@ EN = DeskTexts(
     left_lead="Nobody can use this page now without a new link. You can close it.",
     title="What is connected for you",
     lead="Agents use these services for you. Whatever you end here, they can no longer use.",
-    waiting_heading="Waiting for you",
+    title_said="{name}, called so by its runtime",
     waiting_lead="{agent} is asking for access.",
     waiting_button="Look at {app}",
     waiting_until="The request ends {when}.",
-    connected_heading="Connected",
     connected_none="Nothing is connected",
     connected_none_lead="When an agent needs one of your accounts, it asks you in your conversation.",
     label_account="Account",
@@ -119,6 +118,7 @@ EN = DeskTexts(
     used_first="first {when} by {agent}",
     label_since="Connected",
     scopes="What it may do ({count})",
+    state_waiting="Waits for you",
     state_alive="Works",
     state_until="Works, ends {when}",
     state_ending="Ends {when}",
@@ -165,11 +165,10 @@ KO = DeskTexts(
     left_lead="이제 새 링크 없이는 아무도 이 페이지를 사용할 수 없습니다. 창을 닫아도 됩니다.",
     title="내게 연결된 서비스",
     lead="에이전트가 나를 위해 사용하는 서비스입니다. 여기서 해제하면 더 이상 사용할 수 없습니다.",
-    waiting_heading="기다리는 요청",
+    title_said="{name}, 이름은 런타임이 알려 줌",
     waiting_lead="{agent} 에이전트가 사용을 요청합니다.",
     waiting_button="{app} 확인",
     waiting_until="요청 만료: {when}",
-    connected_heading="연결됨",
     connected_none="연결된 서비스가 없습니다",
     connected_none_lead="에이전트가 계정이 필요하면 대화에서 요청합니다.",
     label_account="계정",
@@ -182,6 +181,7 @@ KO = DeskTexts(
     used_first="처음 사용 {when}, {agent}",
     label_since="연결",
     scopes="허용되는 작업 ({count})",
+    state_waiting="동의 대기",
     state_alive="정상",
     state_until="정상, {when} 종료",
     state_ending="{when} 종료",

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
 AXE = NODE_HOME / "node_modules" / "axe-core" / "axe.min.js"
 _GRAVE = {"serious", "critical"}
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-_SIZES = {"narrow": (320, 640), "phone": (390, 844), "desktop": (1280, 900)}
+_SIZES = {"narrow": (320, 640), "phone": (390, 844), "desktop": (1280, 800)}
 _EMPTY = 5_000  # bytes; an empty page is smaller
 
 

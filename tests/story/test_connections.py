@@ -20,6 +20,7 @@ from oauthbroker.web import csrf
 from tests.house import ALICE, BASE, BOB, TEAM, House, at, file_store, global_app, public, running, tree, turn, user_app
 from tests.story.test_callback import assert_says
 from tests.story.test_web_addresses import PREFIXED, mounted
+from tests.unit.web import kit
 
 HOME = f"{BASE}/connections"
 
@@ -58,6 +59,27 @@ async def test_a_shared_connection_is_on_the_page_of_a_link_that_names_it(house:
     assert "Team" in both
     assert "everybody the agent works for" in both
     assert "Team" not in (await opened(house, {"user": ALICE})).page.text
+
+
+async def test_what_is_connected_and_what_waits_of_one_app_stand_together(house: House) -> None:
+    await house.connected(scopes=["read"])
+    await house.ask_link(scopes=["write"])
+    await house.ask_link(scopes=["write"], of=turn(agent="researcher"))
+    await house.connected("team", of=turn())
+    page = (await opened(house, {"user": ALICE, "global": TEAM})).page
+    assert ["Mail", "Team"] == [each.text.strip() for each in kit.Document(page.source).all("h2")]
+    mail, team = page.source.split("<h2>")[1:]
+    assert (2, 1) == (mail.count("is asking for access"), mail.count("/disconnect"))
+    assert (0, 1) == (team.count("is asking for access"), team.count("/disconnect"))
+
+
+async def test_a_title_of_the_agent_is_told_as_its_runtimes_word(house: House) -> None:
+    called = replace(turn(), origin={"titles": {"agent": "Travel planner"}})
+    await house.ask_link("files", of=called)
+    await house.connected(of=called)
+    page = (await opened(house, {"user": ALICE})).page
+    assert 2 == page.text.count("Travel planner")
+    assert 2 == page.source.count("<bdi>planner</bdi>, called so by its runtime")
 
 
 @pytest.mark.case("13")

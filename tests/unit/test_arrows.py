@@ -44,6 +44,7 @@ FLOORS = {
         "settings",
         "reach",
         "turn_token",
+        "titles",
         "token_request",
         "grant_summary",
         "grant_health",

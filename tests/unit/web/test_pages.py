@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta, timezone
 
 import pytest
@@ -45,16 +46,23 @@ def every_page() -> list[Page]:
 def test_the_connect_page_says_who_asks_for_what_for_whom_and_where_it_leads():
     page = Document(render_connect(a_view(), "en").html)
     rows = dict(zip([e.text for e in page.all("dt")], [e.text for e in page.all("dd")], strict=True))
-    assert rows["Who asks"] == "planner"
-    assert "Team chat" in rows["Service"]
-    assert "Slack" in rows["Service"]
+    assert "planner is asking for access to Team chat" in page.text
+    assert {"For", "Sign in at"} == rows.keys(), "nothing twice"
     assert rows["For"].startswith("slack:user:T111:U1 Personal")
-    assert rows["Sign in at"] == "slack.com"
-    assert rows["Link expires"] == "in 10 min (10:10 UTC)"
+    assert rows["Sign in at"] == "slack.com Slack"
+    assert "The link expires in 10 min (10:10 UTC)" in page.text
     assert ["Send messages chat:write", "See the list of public channels channels:read"] == [
         e.text for e in page.all("li")
     ]
     assert "Only continue if you started this yourself" in page.text
+
+
+def test_a_title_is_shown_as_the_runtimes_word_beside_the_name_that_it_stands_for():
+    page = Document(render_connect(a_view(agent_title="Travel planner", subject_title="Kim"), "en").html)
+    rows = dict(zip([e.text for e in page.all("dt")], [e.text for e in page.all("dd")], strict=True))
+    assert "Travel planner planner, called so by its runtime" == rows["Who asks"]
+    assert rows["For"].startswith("Kim slack:user:T111:U1, called so by its runtime Personal")
+    assert "Travel planner is asking for access" in page.text
 
 
 def test_the_connect_page_offers_one_form_with_two_answers_and_the_token():
@@ -67,7 +75,7 @@ def test_the_connect_page_offers_one_form_with_two_answers_and_the_token():
 
 def test_a_shared_connection_is_called_shared():
     page = Document(render_connect(a_view(subject_mode="global"), "en").html)
-    assert "Shared: used for everybody" in page.text
+    assert "Shared: for everybody" in page.text
     assert "Personal" not in page.text
 
 
@@ -99,7 +107,8 @@ def test_the_expiry_is_told_in_utc_whatever_zone_it_came_in():
 def test_hostile_names_stay_text(payload, locale):
     """Same elements as with harmless names, none of them new, on every page a name can reach."""
     view = a_view(agent_name=payload, app_name=payload, subject=payload, scopes=(payload,), provider=payload)
-    calm = a_view(provider="x", scopes=("y",))
+    view = replace(view, agent_title=payload, subject_title=payload)
+    calm = a_view(provider="x", scopes=("y",), agent_title="x", subject_title="x")
     pairs = [
         (render_connect(view, locale), render_connect(calm, locale)),
         (render_interstitial(URL, view, locale), render_interstitial(URL, calm, locale)),

@@ -14,7 +14,7 @@ from oauthbroker.apps import Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.audit.trail import AuditLine
 from oauthbroker.circuit import OpenCircuit
 from oauthbroker.clock import to_iso
-from oauthbroker.desk.connections import Connection, Overview, Request
+from oauthbroker.desk.connections import Connection, Request, Service
 from oauthbroker.desk.letters import Letter, QueueState
 from oauthbroker.desk.survey import AppState, Entries, Found, Row, Waiting, Wanted
 from oauthbroker.errors import BrokerError, Code, Locale
@@ -75,6 +75,7 @@ def a_connection(word: str) -> Connection:
         can_switch=True,
         can_renew=True,
         imported=False,
+        agent_title=word,
     )
 
 
@@ -83,7 +84,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
     use = Use(GRANT, word, NOW - timedelta(days=3), word + "2", word, NOW)
     health = GrantHealth("ending", NOW + timedelta(hours=3))
     it = a_connection(word)
-    request = Request(an_app(word), "user", word, (word,), "https://broker.example/connect/x", NOW)
+    request = Request(an_app(word), "user", word, (word,), "https://broker.example/connect/x", NOW, word)
     desk = Desk(locale, NOW, lambda path: "https://broker.example" + path, lambda _: "c" * 43)
     office = admin.Office(locale, NOW, desk.url, desk.token, word)
     row = Row(GRANT, word, word, word, (word,), health, NOW, NOW, word, word, 1, to_be_told=True)
@@ -92,7 +93,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
     letter = Letter(word, word, word, word, 5, word, word, NOW)
     line = AuditLine(1, to_iso(NOW), word, {word: word, "agent": word, "grant": "grant-x"}, genuine=False)
     return [
-        render_connections(desk, Overview((it,), (request,)), done=word),
+        render_connections(desk, [Service(an_app(word), it, (request,))], done=word),
         render_disconnect(desk, it),
         admin.render_login(office, from_here=True),
         admin.render_overview(office, [state], trouble=True),
@@ -123,16 +124,16 @@ def still_pages(locale: Locale) -> list[Page]:
         admin.render_queues(office, [], []),
         admin.render_circuits(office, []),
         admin.render_audit(office, [], {}, Entries(), apps=[]),
-        render_connections(desk, Overview((), ())),
+        render_connections(desk, []),
     ]
 
 
 @pytest.mark.parametrize(("locale", "said"), [("en", "imported"), ("ko", "가져옴")])
 def test_a_connection_that_was_imported_says_so_where_nobody_asked_for_it(locale: Locale, said: str) -> None:
-    it = replace(a_connection("word"), agent=None)
+    it = replace(a_connection("word"), agent=None, agent_title=None)
     desk = Desk(locale, NOW, lambda path: path, lambda _: "c" * 43)
     taken_over, lost = (
-        render_connections(desk, Overview((replace(it, imported=imported),), ())) for imported in (True, False)
+        render_connections(desk, [Service(it.app, replace(it, imported=imported), ())]) for imported in (True, False)
     )
     assert f"<dd>{said}</dd>" in taken_over.html
     assert f"<dd>{DESK[locale].nobody}</dd>" in lost.html
