@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from oauthbroker.testing.cookies import CookieJar
 from oauthbroker.testing.provider import __main__ as command
 from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, Told
 from oauthbroker.testing.provider.script import AuthorizeScript, EndpointScript, Scripts, TokenScript
+from tests.cli_kit import environment
 from tests.unit.testing.test_pytest_plugin import named, run
 
 PAGE = (Path(__file__).parents[3] / "docs" / "testing.md").read_text()
@@ -109,6 +112,22 @@ def test_the_examples_run(tmp_path: Path):
     suite = "\n".join(runnable)
     report = run(tmp_path, suite, "-o", "asyncio_mode=auto")
     assert set(re.findall(r"def (test_\w+)", suite)) == named("PASSED", report)
+
+
+@pytest.mark.slow
+def test_the_four_files_are_all_that_an_empty_folder_needs(tmp_path: Path):
+    """In a process of its own, with the configuration that the page has the reader write and no other."""
+    section = PAGE.partition("\n## With pytest\n")[2].partition("\n## ")[0]
+    files = dict(re.findall(r"`([\w.]+\.\w+)`[^`\n]*:\n\n```\w+\n(.*?)```", section, re.DOTALL))
+    assert ["pytest.ini", "conftest.py", "test_provider.py", "test_agent.py"] == list(files)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"], check=False, cwd=tmp_path, env=environment(), capture_output=True,
+        text=True, timeout=240, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
 
 
 def test_every_example_is_python():
