@@ -21,6 +21,7 @@ from oauthbroker.consent import Consent
 from oauthbroker.context import OAuthContext
 from oauthbroker.desk.connections import Connections
 from oauthbroker.desk.people import People
+from oauthbroker.erasure import Erased, Erasure
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import Grants, Secrets
 from oauthbroker.lifecycle import Life
@@ -66,6 +67,7 @@ class Broker:
     people: People
     scrubber: Scrubber
     audit_trail: AuditTrail
+    erasure: Erasure
     loop: AbstractEventLoop = field(default_factory=get_running_loop)
 
     @property
@@ -142,6 +144,14 @@ class Broker:
     async def revoke(self, app: str, *, subject: str) -> bool:
         """Ends a grant: here at once, at the provider as soon as it answers. False when none was alive."""
         return await self.grants.revoke(name_of(app), subject) is not None
+
+    async def erase(self, subject: str, *, patience: float = 0) -> Erased:
+        """Revoke a subject's grants and remove all its records, once every provider knows; the audit log stays.
+
+        `done` is False while a provider has still to be told, or a browser is connecting: call again later. A busy
+        provider is waited for up to `patience` seconds. `erasure.look` finds the records and changes nothing.
+        """
+        return await self.erasure.erase(subject, patience=patience)
 
     async def reload(self, config: str | Path | Bundle | None = None) -> frozenset[str]:
         """Takes a new configuration, by default what the broker was opened with, read anew; the names of the apps

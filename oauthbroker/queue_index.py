@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -62,6 +63,13 @@ class Index:
     def bury(self, item: Item) -> None:
         self.remove(item.id)
         self.dead = [*self.dead, dataclasses.replace(item, lease=None, due=None)][-MOST_DEAD:]
+
+    def erase(self, event_ids: Collection[str]) -> None:
+        """Remove these, leased and dead ones too. Their ids come first in `done`, where they displace no other one, so
+        that a relay which has read one of them before does not queue it again."""
+        self.done = [*sorted(set(event_ids).difference(self.done)), *self.done]
+        self.waiting = [item for item in self.waiting if item.id not in event_ids]
+        self.dead = [item for item in self.dead if item.id not in event_ids]
 
     def exhume(self, event_id: str) -> Item | None:
         """Takes a dead letter out; None when there is none of that id."""

@@ -185,6 +185,13 @@ class Queues:
             await self._repository.drop_event(event_id)
         return item is not None
 
+    async def erase(self, agent: str, event_ids: Collection[str]) -> None:
+        """Remove events for good, whatever their state. Idempotent."""
+        async with self._changing(agent) as index:
+            index.erase(event_ids)
+        for event_id in event_ids:
+            await self._repository.drop_event(event_id)
+
     async def depth(self) -> Depth:
         """Of all agents together. Reads every index, and of each queue the event at its head."""
         waiting, dead, made = 0, 0, list[datetime]()

@@ -100,6 +100,11 @@ class Repository:
         entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room)
         return self._cache.keep(Held(grant, entry))
 
+    async def erase_grant(self, held: Held[Grant]) -> None:
+        """Remove a grant with its marker, under the pair's lease: its tombstone too."""
+        await self._unmark(held.entry.key)
+        await self._store.delete(held.entry.key, expect=held.generation)
+
     async def grants(self) -> AsyncIterator[Held[Grant]]:
         """Every readable grant; a damaged one never hides the others."""
         async for held in self._readable("grants", self._open_grant):
@@ -138,6 +143,11 @@ class Repository:
 
     async def drop_session(self, held: Held[AuthSession]) -> None:
         await self._store.delete(held.entry.key, expect=held.generation)
+
+    async def erase_session(self, held: Held[AuthSession]) -> None:
+        """Remove a session with its marker, under the pair's lease."""
+        await self._unmark(held.entry.key)
+        await self.drop_session(held)
 
     async def sessions(self) -> AsyncIterator[Held[AuthSession]]:
         """Every readable session; a damaged one never hides the others."""
@@ -204,6 +214,11 @@ class Repository:
             body = codec.encode("DueMarker", {"spec": {"kind": key.kind, "app": app, "subject": subject}})
             with suppress(Conflict):
                 await self._store.put(marker, body, expect=0)
+
+    async def _unmark(self, key: Key) -> None:
+        marker = await self._store.get(Key("due", key.name))
+        if marker is not None:
+            await self._forget(marker)
 
     async def due(self) -> list[Due]:
         """Every record that says it has something left to do. A stale marker is harmless."""

@@ -52,6 +52,10 @@ class ResumeTarget:
         """The turn that resumes the one which asked."""
         return Turn(self.agent_name, self.instance_key, self.swarm_ref, self.origin, self.auth, self.locale)
 
+    def is_of(self, subject: str) -> bool:
+        """Whether the turn acts for this person."""
+        return self.auth.subjects.get("user") == subject
+
     @property
     def address(self) -> tuple[str, str, str]:
         """What makes two targets the same conversation: FIFO holds within it."""

@@ -128,6 +128,14 @@ class GrantRevoked:
 
 
 @dataclass(frozen=True, slots=True)
+class GrantErased:
+    """A grant's record is being removed, tombstone included, because an operator erases its subject."""
+
+    app: str
+    grant: str
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRenewed:
     """A grant has a new access token; `forced`: because a tool reported the old one as rejected."""
 
@@ -267,6 +275,7 @@ Entry = (
     | TokensDropped
     | GrantEnded
     | GrantRevoked
+    | GrantErased
     | TokenRenewed
     | TokenRejected
     | RenewalFailed

@@ -37,7 +37,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be
 Wait = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=0, help="How long to wait for providers that are busy; with --all 300, else not at all."
+        metavar="SECONDS",
+        min=0,
+        help="How long to wait for providers that are busy; with --all and for `erase` 300, else not at all.",
     ),
 ]
 
@@ -113,6 +115,25 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
     confirm(f"Revoke {counted(len(chosen), 'grant')}?", yes=yes)
     patience = (PATIENCE if everything else 0) if wait is None else wait
     raise typer.Exit(revoking.run(config, chosen, patience, as_json=as_json))
+
+
+@app.command("erase")
+def erase_command(
+    subject: Annotated[str, typer.Option("--subject", help="Whose records are removed.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be removed.")] = False,
+    wait: Wait = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
+    """Revoke a subject's grants and remove all its records.
+
+    Nothing is removed while a provider has still to be told. The audit log stays: it names grants by keyed hashes.
+    """
+    from oauthbroker.cli import erasing
+
+    patience = PATIENCE if wait is None else wait
+    raise typer.Exit(erasing.run(config, subject, patience, dry_run=dry_run, yes=yes, as_json=as_json))
 
 
 @app.command("import")

@@ -164,6 +164,12 @@ def revoke(grant_id: str) -> Call[str | None]:
     return Call("DELETE", f"/v1/grants/{_part(grant_id)}", _told)
 
 
+def erase(subject: str, *, dry_run: bool) -> Call[dict[str, Any]]:
+    """Repeatable: the second time goes on where the first one stopped."""
+    body = {"subject": subject, **({"dryRun": True} if dry_run else {})}
+    return Call("POST", "/v1/subjects/erase", members_of, body)
+
+
 def _result(reply: Reply) -> TokenResult:
     members = members_of(reply)
     return understood(lambda: result_from_json(members))

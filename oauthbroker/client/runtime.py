@@ -256,5 +256,10 @@ class Runtime(OnWire):
         `shared` or `later`. None when no grant of that id was alive."""
         return await self._send(calls.revoke(grant_id))
 
+    async def erase(self, subject: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """For operators: revokes a subject's grants and removes all its records; how many of each kind. `erased` is
+        false with `dry_run`, and while a provider (`toTell`) or a browser (`connecting`) has to be waited for."""
+        return await self._send(calls.erase(subject, dry_run=dry_run))
+
     async def _send(self, call: Call[T]) -> T:
         return await self._wire.send(call, self._key)

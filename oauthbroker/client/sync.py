@@ -286,6 +286,10 @@ class SyncRuntime:
         """As `Runtime.revoke`."""
         return run(self._runtime.revoke(grant_id))
 
+    def erase(self, subject: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """As `Runtime.erase`."""
+        return run(self._runtime.erase(subject, dry_run=dry_run))
+
     def close(self) -> None:
         """Closes the connections, which turns and their clients share."""
         run(self._runtime.aclose())

@@ -6,6 +6,7 @@ that thousands of calls a second cost a few writes; a killed process loses minut
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 from oauthbroker.clock import Clock
@@ -38,6 +39,15 @@ class Uses:
         if kept is None or noted is None:
             return kept or noted
         return kept.and_then(noted)
+
+    def all(self) -> AsyncIterator[Use]:
+        """Every use that was written, in no order."""
+        return self._shelf.all()
+
+    async def forget(self, grant: str) -> None:
+        """Remove what is noted and what was written."""
+        self._noted.pop(grant, None)
+        await self._shelf.remove(grant)
 
     async def write(self, *, everything: bool = False) -> int:
         """Writes the notes whose turn it is, or all of them before a process ends; how many."""

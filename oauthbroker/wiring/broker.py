@@ -18,6 +18,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve
 from oauthbroker.confirming import Confirming
+from oauthbroker.erasure import Erasure
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.inventory import Secrets
 from oauthbroker.metrics_folder import MetricsFolder, Sharing
@@ -97,6 +98,7 @@ def build(given: Given, *, whole: bool = True, read: Read | None = None, place: 
     rooms = Rooms.of(given, whole=whole)
     faces = Faces.of(given, rooms, lambda: broker, place)
     in_use, flows = rooms.in_use, rooms.flows
+    turns = Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, rooms.audit)
 
     def follow(changed: Collection[str]) -> None:
         faces.web.follow()
@@ -121,11 +123,22 @@ def build(given: Given, *, whole: bool = True, read: Read | None = None, place: 
         life=rooms.life,
         reloading=Reload(in_use, read or _as_given, follow, lambda: flows.sweep.end_outdated(in_use.apps.get), log),
         checkup=rooms.health,
-        turns=Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, rooms.audit),
+        turns=turns,
         api_keys=rooms.api_keys,
         people=rooms.people,
         scrubber=rooms.scrubber,
         audit_trail=rooms.trail,
+        erasure=Erasure(
+            repository,
+            rooms.revocations,
+            flows.connect,
+            flows.sweep,
+            rooms.queues,
+            turns,
+            rooms.people,
+            clock,
+            rooms.audit,
+        ),
     )
     sharing = Sharing(place, rooms.metrics, faces.gauges.of_process)
     means = rooms.means

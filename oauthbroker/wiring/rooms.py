@@ -68,6 +68,7 @@ class Rooms:
     queues: Queues
     relay: Relay
     upkeep: Upkeep
+    revocations: Revocations
     grants: Grants
     api_keys: ApiKeys
     people: People
@@ -119,6 +120,7 @@ class Rooms:
             queues=queues,
             relay=Relay(repository, queues, revocations, moved),
             upkeep=upkeep,
+            revocations=revocations,
             grants=grants,
             api_keys=keys,
             people=people,

@@ -74,6 +74,7 @@ FLOORS = {
         "queues",
         "resume",
         "revocations",
+        "erasure",
         "upkeep",
         "confirming",
         "consent",

@@ -3,7 +3,7 @@
 import { BrokerError, knownLocale } from "./errors.js";
 import { narrow } from "./narrow.js";
 import { environment, listOf, needed, type OAuth, TurnOAuth } from "./oauth.js";
-import type { AgentEvent, AppInfo, AuthPendingBlock, GrantSummary, Locale, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
+import type { AgentEvent, AppInfo, AuthPendingBlock, Erased, GrantSummary, Locale, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
 import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, part, sleep, Wire } from "./wire.js";
 
 export interface RuntimeOptions extends ClientOptions {
@@ -164,6 +164,13 @@ export class Runtime {
       if (error instanceof BrokerError && error.code === "grantNotFound") return null;
       throw error;
     }
+  }
+
+  /** For operators: revokes a subject's grants and removes all its records, once every provider knows. */
+  async erase(subject: string, options: CallOptions & { dryRun?: boolean } = {}): Promise<Erased> {
+    const { signal, ...more } = options;
+    const call = { method: "POST", path: "/v1/subjects/erase", body: { subject, ...more }, signal } as const;
+    return membersOf(await this.#send(call, 200)) as unknown as Erased;
   }
 
   async #settle(where: string, lease: string): Promise<boolean> {

@@ -157,3 +157,17 @@ export interface GrantSummary {
   eventsToSend: number;
   providerToTell: boolean;
 }
+
+/** What there was of a subject. `erased` is false while a provider has to be told, or a browser is connecting. */
+export interface Erased {
+  erased: boolean;
+  grants: number;
+  sessions: number;
+  events: number;
+  turns: number;
+  visits: number;
+  uses: number;
+  toTell: number;
+  connecting: number;
+  namedIn: string[];
+}

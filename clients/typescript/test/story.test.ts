@@ -103,6 +103,8 @@ test("what operators do", { skip }, async () => {
   assert.equal(grants.length, 1);
   assert.equal(await runtime.revoke(String(grants[0]?.grantId)), "done");
   assert.equal(await runtime.revoke(String(grants[0]?.grantId)), null);
+  const dry = await runtime.erase("idp:user:U234567", { dryRun: true });
+  assert.deepEqual([dry.erased, dry.grants >= 1], [false, true]);
   const { url } = await runtime.connectionsLink({ user: "idp:user:U234567" });
   assert.match(url, /\/connections\//);
   await assert.rejects(runtime.confirm({ handle: "x".repeat(43), subject: "idp:user:U1" }), BrokerError);

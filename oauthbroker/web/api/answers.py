@@ -217,6 +217,22 @@ class GrantEndedBody(Model):
     provider: Literal["done", "refused", "none", "shared", "later"]
 
 
+class ErasedBody(Model):
+    """What there was of a subject, in records of each kind. `erased` is false where it was only counted, and where it
+    has to wait: for `toTell` providers or `connecting` browsers."""
+
+    erased: bool
+    grants: int
+    sessions: int
+    events: int
+    turns: int
+    visits: int
+    uses: int
+    toTell: int
+    connecting: int
+    namedIn: Annotated[list[GrantId], Field(description="Grants of others that this subject agreed to or asked for.")]
+
+
 class AppBody(Model):
     """An OAuthApp as its callers may know it: nothing of its client."""
 

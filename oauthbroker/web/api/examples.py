@@ -43,6 +43,7 @@ BODIES: Mapping[str, Mapping[str, Json]] = {
         "wholeTurn": {"channelCode": "what-the-person-said"},
     },
     "linkConnections": {"runtime": {"subjects": _SUBJECTS}},
+    "eraseSubject": {"operator": {"subject": _SUBJECTS["user"]}},
 }
 
 PARAMETERS: Mapping[str, Mapping[str, Json]] = {
@@ -158,6 +159,22 @@ ANSWERS: Mapping[str, Mapping[int, Mapping[str, Json]]] = {
     "linkConnections": {201: {"link": {"url": "https://broker.example/connections/open/AAAA", "expiresAt": UNTIL}}},
     "listGrants": {200: {"a page": {"grants": [_GRANT], "next": GRANT}}},
     "endGrant": {200: {"ended": {"grantId": GRANT, "provider": "done"}}},
+    "eraseSubject": {
+        200: {
+            "erased": {
+                "erased": True,
+                "grants": 2,
+                "sessions": 1,
+                "events": 1,
+                "turns": 1,
+                "visits": 0,
+                "uses": 2,
+                "toTell": 0,
+                "connecting": 0,
+                "namedIn": [],
+            }
+        }
+    },
     "listApps": {
         200: {
             "apps": {

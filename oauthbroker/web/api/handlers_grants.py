@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from oauthbroker.erasure import Erased
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.grant_pages import Wanted
 from oauthbroker.web.api.doors import Call, reply
-from oauthbroker.web.api.models import GrantPath, GrantsQuery, NoParameters
+from oauthbroker.web.api.models import EraseSubject, GrantPath, GrantsQuery, NoParameters
 
 
 async def list_grants(call: Call[NoParameters, GrantsQuery, NoParameters]) -> Response:
@@ -31,3 +32,12 @@ async def end_grant(call: Call[NoParameters, NoParameters, GrantPath]) -> Respon
     if told is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
     return reply({"grantId": call.path.grantId, "provider": told})
+
+
+async def erase_subject(call: Call[EraseSubject, NoParameters, NoParameters]) -> Response:
+    """Providers are not waited for: while one has to be told, the same call goes on later."""
+    erasure, subject = call.broker.erasure, call.body.subject
+    if call.body.dryRun:
+        return reply(Erased(False, await erasure.look(subject)).to_json())
+    call.made()
+    return reply((await erasure.erase(subject)).to_json())

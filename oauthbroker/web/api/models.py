@@ -150,6 +150,13 @@ class GrantsQuery(Model):
     after: Annotated[GrantId | None, Field(description="The `next` of the page before.")] = None
 
 
+class EraseSubject(Model):
+    """Whose records are removed."""
+
+    subject: Subject
+    dryRun: Annotated[bool, Field(description="Only count them.")] = False
+
+
 class NoParameters(Model):
     """None."""
 

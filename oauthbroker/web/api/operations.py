@@ -147,6 +147,11 @@ OPERATIONS = (
         parameters=m.GrantPath, codes=(Code.GRANT_NOT_FOUND,),
     ),
     Operation(
+        "eraseSubject", "POST", "/v1/subjects/erase", "Revoke a subject's grants and remove all its records",
+        handlers_grants.erase_subject, ("operator",), {200: Answer("What there was of it.", a.ErasedBody)},
+        bodies={"operator": m.EraseSubject},
+    ),
+    Operation(
         "listApps", "GET", "/v1/apps", "The apps that the caller may ask for", handlers_apps.list_apps, _ANY_KEY,
         {200: Answer("The apps.", a.AppList)},
     ),

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from oauthbroker.audit import line_of
 from oauthbroker.records import grant_id
 from oauthbroker.store.port import Entry
-from oauthbroker.web.api.answers import GrantPage
+from oauthbroker.web.api.answers import ErasedBody, GrantPage
 from tests.house import ALICE, TEAM, House, turn
 from tests.story.api.kit import Callers
 
@@ -138,3 +139,27 @@ async def test_a_grant_is_ended_once_here_and_at_its_provider(house: House, api:
     assert (404, "grantNotFound") == (again.status, again.code)
     assert again.body == unknown.body
     assert (400, "requestInvalid") == ((no := await api.operator.delete("/v1/grants/mail")).status, no.code)
+
+
+async def test_an_operator_erases_a_person_once_the_provider_knows(house: House, api: Callers) -> None:
+    await three(house)
+    body = {"subject": ALICE}
+    dry = await api.operator.post("/v1/subjects/erase", {**body, "dryRun": True})
+    assert (200, False, 2) == (dry.status, dry.json()["erased"], dry.json()["grants"])
+    house.idp.script.revoke.answer(503)
+    waits = ErasedBody.model_validate_json((await api.operator.post("/v1/subjects/erase", body)).body)
+    assert (False, 1) == (waits.erased, waits.toTell)
+    house.clock.advance(3600)
+    done = ErasedBody.model_validate_json((await api.operator.post("/v1/subjects/erase", body)).body)
+    assert (True, 0, [grant_id("team", TEAM)]) == (done.erased, done.toTell, done.namedIn)
+    page = GrantPage.model_validate_json((await api.operator.get("/v1/grants")).body)
+    assert [TEAM] == [each.subject for each in page.grants]
+    assert ALICE not in "".join(line_of(entry, at) for at, entry in house.audit.lines)
+
+
+@pytest.mark.parametrize("body", [{}, {"subject": ""}, {"subject": 5}, {"subject": ALICE, "app": "mail"}])
+async def test_what_is_no_subject_erases_nothing(house: House, api: Callers, body: dict[str, object]) -> None:
+    await house.connected()
+    assert 400 == (await api.operator.post("/v1/subjects/erase", body)).status
+    assert 403 == (await api.runtime.post("/v1/subjects/erase", {"subject": ALICE})).status
+    assert await house.grant() is not None

@@ -270,3 +270,27 @@ def test_a_provider_that_cannot_be_told_is_named_as_such(connected: Desk, idp: I
     assert "this provider cannot be told, so its tokens live there until they expire" in done.out
     assert 0 == idp.count("revoke")
     assert 1 == idp.living_tokens(CLIENT_ID, "alice")
+
+
+def test_erasing_a_person_counts_first_asks_and_leaves_nothing(connected: Desk, idp: IdentityProvider):
+    dry = connected.type("grants", "erase", "--subject", ALICE, "--dry-run", "--json")
+    assert (0, False, 1) == (dry.code, json.loads(dry.out)["erased"], json.loads(dry.out)["grants"])
+    asked = connected.type("grants", "erase", "--subject", ALICE)
+    assert (2, True) == (asked.code, "say --yes" in asked.err)
+    assert ["live", "live"] == [it["state"] for it in listed(connected)]
+    done = connected.type("grants", "erase", "--subject", ALICE, "--yes")
+    assert (0, True) == (done.code, "grants, ended ones included" in done.out)
+    assert [BOB] == [it["subject"] for it in listed(connected)]
+    assert 0 == idp.living_tokens(CLIENT_ID, "alice")
+    again = connected.type("grants", "erase", "--subject", ALICE, "--json")
+    assert (0, True, 0) == (again.code, json.loads(again.out)["erased"], json.loads(again.out)["grants"])
+    assert f"Nothing is kept of {ALICE}. Nothing was changed." in again.err
+
+
+def test_a_provider_that_has_to_be_told_keeps_a_person_from_being_erased(connected: Desk, idp: IdentityProvider):
+    idp.script.revoke.answer(503)
+    waits = connected.type("grants", "erase", "--subject", ALICE, "--yes", "--wait", "0")
+    assert (3, True) == (waits.code, "the provider has still to be told" in waits.err)
+    assert {ALICE: "revoked", BOB: "live"} == {it["subject"]: it["state"] for it in listed(connected)}
+    assert 0 == connected.type("grants", "erase", "--subject", ALICE, "--yes").code
+    assert [BOB] == [it["subject"] for it in listed(connected)]

@@ -1,0 +1,77 @@
+"""`oauthbroker grants erase`: what is kept of a subject, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import typer
+
+from oauthbroker.cli.answers import answer
+from oauthbroker.cli.refusals import confirm
+from oauthbroker.cli.text import counted, facts, shown
+from oauthbroker.erasure import Erased, Traces
+from oauthbroker.wiring import open_broker
+
+DONE, LEFT_TO_DO = 0, 3
+COUNTED = {
+    "grants": "grants, ended ones included",
+    "sessions": "authorizations",
+    "events": "events, dead letters included",
+    "turns": "running turns",
+    "visits": "visits to the connections page",
+    "uses": "notes on when a grant was used",
+}
+
+
+def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Erases a subject once somebody has said yes; the exit status. Safe to stop at any moment, and to repeat."""
+    found = asyncio.run(_look(config, subject))
+    if found.empty or dry_run:
+        typer.echo(f"{_summed(found)} Nothing was changed.", err=True)
+        _tell(Erased(found.empty, found), as_json=as_json)
+        return DONE
+    typer.echo(_summed(found), err=True)
+    confirm(f"Revoke and erase all of {shown(subject)}?", yes=yes)
+    erased = asyncio.run(_erase(config, found, patience))
+    _tell(erased, as_json=as_json)
+    if erased.done:
+        return DONE
+    typer.echo(_why(erased.found), err=True)
+    return LEFT_TO_DO
+
+
+async def _look(config: Path, subject: str) -> Traces:
+    async with open_broker(config, background=False, only=()) as broker:
+        return await broker.erasure.look(subject)
+
+
+async def _erase(config: Path, found: Traces, patience: float) -> Erased:
+    """Needs the values of those apps alone whose providers have to be told."""
+    only = {grant.app for grant in found.grants if not grant.revoked or grant.to_be_told}
+    async with open_broker(config, background=False, only=only) as broker:
+        return await broker.erase(found.subject, patience=patience)
+
+
+def _summed(found: Traces) -> str:
+    if found.empty:
+        return f"Nothing is kept of {shown(found.subject)}."
+    of_others = (
+        f" {counted(len(found.named_in), 'grant')} of other subjects will still name it." if found.named_in else ""
+    )
+    return f"{shown(found.subject)}: {counted(sum(found.counts().values()), 'record')}.{of_others}"
+
+
+def _why(found: Traces) -> str:
+    if found.to_tell:
+        told = f"{counted(found.to_tell, 'grant')} ended here, but the provider has still to be told."
+        return f"Not erased: {told} Type this again once it knows; a running broker tells it."
+    return "Not erased: a browser is just connecting this subject. Type this again in a minute."
+
+
+def _tell(erased: Erased, *, as_json: bool) -> None:
+    if as_json:
+        answer(erased.to_json())
+        return
+    facts((text, str(count)) for kind, text in COUNTED.items() if (count := erased.found.counts()[kind]))
+    facts(("still named in", grant_id) for grant_id in sorted(erased.found.named_in))

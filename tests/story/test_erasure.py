@@ -1,0 +1,239 @@
+"""Erasing a subject: no record of it is left, nothing of others is touched, and providers are told first."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+
+from oauthbroker.audit import GrantEnded, GrantErased, GrantRevoked
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.queues import Delivery
+from oauthbroker.records import AgentEvent
+from oauthbroker.repository import KINDS, LEASES
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests import planting
+from tests.house import ALICE, BOB, TEAM, House, global_app, running, turn, user_app
+
+
+@pytest.fixture
+async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
+    async with running(identity_provider, apps, clock=test_clock) as house:
+        yield house
+
+
+async def bodies(house: House) -> dict[Key, bytes]:
+    """Every record in clear."""
+    return {entry.key: entry.body for kind in KINDS async for entry in house.store.scan(kind)}
+
+
+async def records_that_name(house: House, subject: str) -> list[str]:
+    return sorted(key.kind for key, body in (await bodies(house)).items() if subject.encode() in body)
+
+
+async def next_event(house: House) -> Delivery:
+    delivery = await house.broker.events.lease("planner", wait=2)
+    assert delivery is not None
+    return delivery
+
+
+async def lived(house: House, user: str, account: str) -> None:
+    """Grants, one of them revoked; a request that is open, and one that was withdrawn; events, a turn, a visit, uses."""
+    of = turn(user=user)
+    await house.connected("mail", account, of, ["read"])
+    await house.connected("files", account, of)
+    assert await house.broker.revoke("files", subject=user)
+    await house.ask_link("mail", ["admin"], of=turn(user=user, instance="another"))
+    gone = await house.ask_link("files", of=turn(user=user, instance="third"))
+    assert await house.broker.cancel(gone.auth_session_id)
+    await house.broker.turns.begin(of)
+    await house.broker.connections.link({"user": user})
+    await house.broker.people.uses.write(everything=True)
+
+
+@pytest.fixture
+async def full(house: House) -> House:
+    """Two people have lived here for a while, and a team that one of them asked for."""
+    await lived(house, ALICE, "alice")
+    await lived(house, BOB, "bob")
+    await house.connected("team", "alice", turn(user=BOB))
+    return house
+
+
+async def test_no_record_names_the_person_afterwards_and_no_other_record_has_changed(full: House) -> None:
+    assert {"events", "grants", "sessions", "turns", "visits", "waiting"} <= set(await records_that_name(full, BOB))
+    before = {key: body for key, body in (await bodies(full)).items() if BOB.encode() not in body}
+    of_others = {key: body for key, body in before.items() if key.kind not in {"uses", "queues"}}
+    erased = await full.broker.erase(BOB)
+    assert erased.done
+    said = erased.to_json()
+    assert [2, 1, 1, 2, 0, 0] == [said[kind] for kind in ("grants", "turns", "visits", "uses", "toTell", "connecting")]
+    team = await full.grant("team", TEAM)
+    assert team is not None
+    assert (["grants"], [team.id]) == (await records_that_name(full, BOB), erased.found.named_in)
+    left = await bodies(full)
+    assert of_others == {key: left.get(key) for key in of_others}
+    assert 2 == sum(key.kind == "uses" for key in left), "those of Alice"
+    assert isinstance(await full.ask("mail", ["read"]), Ready)
+    assert isinstance(await full.ask("mail", ["read"], of=turn(user=BOB)), AuthorizationRequired)
+
+
+async def test_grants_end_at_their_provider_before_they_go_and_the_audit_log_says_so(full: House) -> None:
+    before = full.idp.count("revoke")
+    await full.broker.erase(BOB)
+    assert before + 2 == full.idp.count("revoke"), "the two tokens of the living one"
+    kinds = (GrantEnded, GrantRevoked, GrantErased)
+    said = [type(entry).__name__ for entry in full.audit.entries if isinstance(entry, kinds)]
+    assert ["GrantEnded", "GrantRevoked", "GrantErased", "GrantErased"] == said[-4:]
+
+
+async def test_events_go_whatever_their_state_and_those_of_others_stay(full: House) -> None:
+    leased = await next_event(full)
+    assert ALICE in str(leased.to_json())
+    assert (await full.broker.erase(ALICE)).done
+    assert not await leased.ack()
+    assert not [event async for event in full.repository.events() if ALICE in str(event.to_json())]
+    found = 0
+    while (delivery := await full.broker.events.lease("planner")) is not None:
+        assert BOB in str(delivery.to_json())
+        found += await delivery.ack()
+    assert found >= 4
+
+
+async def test_a_dead_letter_goes_and_its_conversation_with_it(house: House) -> None:
+    await house.connected()
+    for _ in range(house.broker.bundle.settings.limits.queue_attempts):
+        await (await next_event(house)).nack()
+        house.clock.advance(3600)
+    await planting.dead_letter(house)
+    queues = house.broker.events._queues
+    assert 2 == (await queues.depth()).dead
+    assert (await house.broker.erase(ALICE)).done
+    assert (1, []) == ((await queues.depth()).dead, await records_that_name(house, ALICE))
+
+
+async def test_an_event_that_was_erased_is_not_queued_by_a_relay_that_had_read_it(house: House) -> None:
+    await house.connected()
+    event = (await next_event(house)).event
+    await house.broker.erase(ALICE)
+    assert not await house.broker.events._queues.enqueue(event)
+
+
+@pytest.mark.parametrize("answer", ["busy", "refuses"])
+async def test_nothing_is_removed_while_a_provider_has_still_to_be_told(full: House, answer: str) -> None:
+    if answer == "busy":
+        full.idp.script.revoke.answer(503, times=4)
+    else:
+        full.idp.script.revoke.answer(400, {"error": "invalid_request"})
+    before = {key for key, body in (await bodies(full)).items() if key.kind in {"grants", "events", "uses", "visits"}}
+    waits = await full.broker.erase(BOB)
+    assert (False, 1) == (waits.done, waits.found.to_tell)
+    assert before <= set(await bodies(full))
+    full.clock.advance(2 * 3600)
+    assert (await full.broker.erase(BOB, patience=60)).done
+
+
+async def test_a_browser_that_is_connecting_is_waited_for(house: House) -> None:
+    asked = await house.ask_link()
+    held = await house.repository.session((await house.session(asked)).locator)
+    assert held is not None
+    until = house.clock.now().replace(year=house.clock.now().year + 1)
+    claimed = held.record.claimed("another process", until)
+    await house.repository.save_session(claimed, expect=held.generation)
+    waits = await house.broker.erase(ALICE)
+    assert (False, 1) == (waits.done, waits.found.connecting)
+    assert await house.repository.session(held.record.locator) is not None
+
+
+async def test_it_is_said_twice_and_done_once(full: House) -> None:
+    assert (await full.broker.erase(BOB)).done
+    entries = len(full.audit.entries)
+    again = await full.broker.erase(BOB)
+    assert (True, True) == (again.done, again.found.empty)
+    assert entries == len(full.audit.entries)
+
+
+class DyingStore(MemoryStore):
+    """Takes so many more changes, and none after them; None: every one."""
+
+    left: int | None = None
+
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+        self._spend()
+        return await super().put(key, body, expect=expect, room=room)
+
+    async def delete(self, key: Key, *, expect: int) -> None:
+        self._spend()
+        await super().delete(key, expect=expect)
+
+    async def close(self) -> None:
+        """A process goes, its store stays."""
+
+    def _spend(self) -> None:
+        if self.left is not None:
+            if self.left == 0:
+                raise BrokerError(Code.STORE_UNAVAILABLE)
+            self.left -= 1
+
+
+async def test_a_run_that_died_at_any_change_is_finished_by_the_next(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """The next one is another process on the same store."""
+    apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
+    died = 0
+    for changes in itertools.count():
+        store = DyingStore(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+        async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as house:
+            await planted(house)
+            store.left = changes
+            try:
+                done = (await house.broker.erase(ALICE)).done
+            except BrokerError:
+                done = False
+            store.left = 0
+        store.left = None
+        if done:
+            break
+        died += 1
+        async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as house:
+            assert (await house.broker.erase(ALICE)).done, changes
+            assert [] == await records_that_name(house, ALICE), changes
+            assert 1 == len(await house.broker.events._queues.dead("planner"))
+    assert died > 12
+
+
+async def planted(house: House) -> None:
+    resume = turn().resume_target
+    grant = await planting.grant(house, "mail", ALICE, resume=resume, auth_session_id=None)
+    await planting.ended_grant(house, "files", ALICE)
+    await planting.grant(house, "mail", BOB)
+    house.broker.people.uses.note(grant.id, "planner", None, house.clock.now())
+    await house.broker.people.uses.write(everything=True)
+    await house.ask_link("files")
+    gone = await house.ask_link("files", of=turn(instance="another"))
+    assert await house.broker.cancel(gone.auth_session_id)
+    await house.broker.turns.begin(turn())
+    await house.broker.connections.link({"user": ALICE})
+    await planting.dead_letter(house)
+    event = AgentEvent.about("as-1", "auth.granted", resume, {"subject": ALICE}, house.clock.now())
+    await house.broker.events._queues.enqueue(event)
+
+
+async def test_looking_changes_nothing(full: House) -> None:
+    before = await bodies(full)
+    found = await full.broker.erasure.look(BOB)
+    assert not found.empty
+    assert before == await bodies(full)
+
+
+@pytest.mark.parametrize("subject", ["", "x" * 1025, "\ud800"])
+async def test_what_is_no_subject_is_refused(house: House, subject: str) -> None:
+    with pytest.raises(BrokerError) as refused:
+        await house.broker.erase(subject)
+    assert Code.REQUEST_INVALID is refused.value.code
