@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer import rich_utils
@@ -59,12 +59,28 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="OAuth tokens for the tools of agents: asks a person once, keeps the grant sealed, resumes the agent.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # a pretty traceback quotes values
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"oauthbroker {metadata.version('oauthbroker')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """OAuth tokens for the tools of agents: asks a person once, keeps the grant sealed, resumes the agent."""
+
+
 for name, text in COMMANDS.items():
     app.command(name, help=text)(lambda: None)
 

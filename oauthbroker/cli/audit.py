@@ -186,7 +186,7 @@ def _check_type(name: str | None) -> None:
     if name is None or name in known:
         return
     close = nearest(name, known)
-    instead = f"The nearest known one is {close}." if close else "docs/audit.md lists them."
+    instead = f"The nearest known one is {close}." if close else f"Known are {', '.join(known)}."
     raise Refused(f"There is no entry of type {shown(name)}. {instead}")
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.cli.answers import answer
+from oauthbroker.cli.lacking import NOTHING, Lacking, lacking, tell_lacking
 from oauthbroker.cli.options import AsJson
 from oauthbroker.cli.text import counted
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load
@@ -43,10 +44,12 @@ def check_command(
     warnings = [*_unset(loaded, os.environ), *loaded.idle_refs] if loaded else []
     if strict:
         problems, warnings = [*problems, *warnings], []
+    here = lacking(loaded, os.environ) if loaded and not problems else NOTHING
     if as_json:
-        answer(_as_json(loaded, problems, warnings))
+        answer(_as_json(loaded, problems, warnings, here))
     else:
         _tell(path, loaded, problems, warnings)
+        tell_lacking(here)
     if problems:
         raise typer.Exit(REFUSED)
 
@@ -70,7 +73,7 @@ def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[Problem]:
 def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: list[Problem]) -> None:
     for problem in problems:
         typer.echo(str(problem), err=True)
-    for warning in warnings:
+    for warning in loaded.idle_refs if loaded is not None and warnings else ():
         typer.echo(f"warning: {warning}", err=True)
     if problems or loaded is None:
         typer.echo(f"{counted(len(problems), 'problem')}; nothing of this configuration was used.", err=True)
@@ -151,7 +154,7 @@ def _account(app: OAuthApp) -> str:
     return f"{rule.template} ({rule.source})" if rule else app.owner.binding
 
 
-def _as_json(loaded: Loaded | None, problems: list[Problem], warnings: list[Problem]) -> dict[str, Any]:
+def _as_json(loaded: Loaded | None, problems: list[Problem], warnings: list[Problem], here: Lacking) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "ok": not problems,
         "problems": [problem.to_json() for problem in problems],
@@ -163,6 +166,10 @@ def _as_json(loaded: Loaded | None, problems: list[Problem], warnings: list[Prob
         answer["callers"] = _callers_json(loaded)
         answer["needs"] = sorted({source.described for source in loaded.sources} - {""})
         answer["leftAlone"] = [each.to_json() for each in loaded.left_alone]
+        answer["notSet"], answer["notKnown"] = (
+            [it.described for it in here.unset],
+            [it.described for it in here.unknown],
+        )
         answer["weaken"] = sorted(loaded.settings.weaken)
     return answer
 

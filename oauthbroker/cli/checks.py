@@ -7,7 +7,7 @@ the store is taken.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,12 +28,13 @@ from oauthbroker.cli.text import counted
 from oauthbroker.clock import Clock
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load, load_settings, resolve
 from oauthbroker.config.problems import Problems
+from oauthbroker.config.values import is_unread_secret
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.providers import presets
 from oauthbroker.settings import Settings
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.keys import Keyring
-from oauthbroker.wiring import KEY_ENV, key_provider, look_into, with_keys
+from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, with_keys
 
 
 @dataclass(slots=True)
@@ -147,12 +148,15 @@ class Doctor:
     async def _keys(self) -> list[Finding]:
         """The key is there, ours alone, outside the store, and opens the keyring."""
         settings = self._settings
-        kek = key_provider(settings, self.env, self.log)
-        self.keyring = Keyring.load(self.data / "keyring", kek)
+        self.keyring = unlocked(settings, self.env, self.log)
         if self.env.get(KEY_ENV):
             todo = "Use a key file: a process's environment stays readable."
             return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo)]
-        return [Finding("keys", "ok", "The key opens the keyring, and only you can read it.", "", settings.key_file)]
+        return [
+            Finding(
+                "keys", "ok", "The key opens the keyring, and only you can read it.", "", key_origin(settings, self.env)
+            )
+        ]
 
     async def _values(self) -> list[Finding]:
         """Every value that the configuration names; the apps that have all of theirs."""
@@ -160,30 +164,47 @@ class Doctor:
         if self.loaded is None:
             return []
         secrets = await self.seen.secrets() if self.seen is not None else {}
-        found, doubts = list[Finding](), list[Finding]()
+        found, doubts = self._unknown_secrets(), list[Finding]()
         for name, draft in self.loaded.apps.items():
             self.apps[name] = draft.app
             try:
                 self.apps[name] = resolve(self.loaded, self.env, secrets, only={name}).apps[name]
             except ConfigRefused as refused:
-                found += [self._missing(name, problem.what, problem.todo) for problem in refused.problems]
+                found += self._missing(name, refused.problems)
             doubts += self._doubts(name)
         if self.loaded.login is not None:
             self.login, lacking = self.loaded.login.draft.app, Problems()
             for source in (self.loaded.login.draft.client_id, *self.loaded.login.draft.client_secrets):
                 source.read(self.env, secrets, lacking)
-            found += [self._missing("login", problem.what, problem.todo) for problem in lacking.found]
+            found += self._missing("login", lacking.found)
         for name, connector in self.loaded.connectors.items():
             lacking = Problems()
             if connector.token is not None:
                 connector.token.read(self.env, secrets, lacking)
-            found += [self._missing(f"Connector/{name}", problem.what, problem.todo) for problem in lacking.found]
+            found += self._missing(f"Connector/{name}", lacking.found)
         return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *doubts]
 
-    def _missing(self, about: str, what: str, todo: str) -> Finding:
+    def _unknown_secrets(self) -> list[Finding]:
+        """While the key does not open the keyring, no secret can be called missing."""
+        if self.keyring is not None or self.loaded is None or not self.loaded.secret_keys:
+            return []
+        count = counted(len(self.loaded.secret_keys), "secret")
+        what = f"Not known for {count} of the configuration: the store could not be opened."
+        return [Finding("secrets", "warning", what, "Mend what `keys` says, then run this again.")]
+
+    def _missing(self, about: str, problems: Iterable[Problem]) -> list[Finding]:
         """A variable may be set where the broker runs; a secret of the store may not."""
-        light: findings.Light = "warning" if "environment" in what else "failure"
-        return Finding("secrets", light, sentence(what), sentence(todo), about)
+        known = [it for it in problems if self.keyring is not None or not is_unread_secret(it)]
+        return [
+            Finding(
+                "secrets",
+                "warning" if "environment" in it.what else "failure",
+                sentence(it.what),
+                sentence(it.todo),
+                about,
+            )
+            for it in known
+        ]
 
     def _doubts(self, name: str) -> list[Finding]:
         draft = self.loaded.apps[name] if self.loaded is not None else None

@@ -37,7 +37,7 @@ async def permissions(root: str) -> list[Finding]:
         todo = "Run `oauthbroker init`, or look at `store.root` if there was one."
         return [Finding("permissions", "failure", "There is no store yet.", todo, root)]
     found = list(flaws(Path(root)))
-    todo = "Look who did that, then mend owner and mode: docs/operations.md, Permissions."
+    todo = "Look who did that, then mend it: folders 0700, files 0600, owned by the user of the broker."
     said = [Finding("permissions", "failure", sentence(it.what), todo, shown(it.path)) for it in found[:MOST_NAMED]]
     if len(found) > MOST_NAMED:
         said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo))

@@ -47,7 +47,12 @@ def _files(path: Path, problems: Problems) -> list[Path]:
         problems.unread = True
         return []
     if not found:
-        problems.add(Place(_shown(path)), "", "no YAML file here", "put *.yaml files there, see docs/configuration.md")
+        problems.add(
+            Place(_shown(path)),
+            "",
+            "no YAML file here",
+            "put *.yaml files there; `oauthbroker providers show NAME` prints one to start from",
+        )
     return sorted(found)
 
 

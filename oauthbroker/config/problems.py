@@ -28,7 +28,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to mend. `what` and `todo` are our own words and words of our own tables."""
+    """One thing to mend. `what` and `todo` are our own words and words of our own tables. `root`: other problems may
+    only follow from this one, so it comes first."""
 
     file: str
     line: int
@@ -37,6 +38,7 @@ class Problem:
     what: str
     todo: str
     code: Code = Code.CONFIG_INVALID
+    root: bool = False
 
     @property
     def place(self) -> Place:
@@ -60,7 +62,7 @@ class Problem:
 
 
 class ConfigRefused(BrokerError):
-    """The configuration was refused as a whole. `problems` lists all of them, in the order of the files."""
+    """The configuration was refused as a whole. `problems` lists all of them: root causes, then the order of files."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -85,14 +87,14 @@ class Problems:
         self.found.setdefault(problem)
         if len(self.found) >= MAX_PROBLEMS:
             self.found.setdefault(
-                Problem(problem.file, 0, 0, "", f"more than {MAX_PROBLEMS} problems", "mend these first")
+                Problem(problem.file, 0, 0, "", f"more than {MAX_PROBLEMS} problems", "mend these first", root=True)
             )
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
         """Raises ConfigRefused."""
         if self.found:
-            raise ConfigRefused(sorted(self.found, key=lambda it: (it.file, it.line, it.column)))
+            raise ConfigRefused(sorted(self.found, key=lambda it: (not it.root, it.file, it.line, it.column)))
 
 
 def dotted(keys: Keys) -> str:

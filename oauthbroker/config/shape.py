@@ -208,7 +208,7 @@ def _words(kind: str, context: dict[str, Any]) -> tuple[str, str]:
         return "too small", f"write at least {context['ge']:g}"
     if kind == "less_than_equal":
         return "too large", f"write at most {context['le']:g}"
-    return _WORDS.get(kind, ("not valid here", "see docs/configuration.md"))
+    return _WORDS.get(kind, ("not valid here", "correct it, or remove it"))
 
 
 def _existing(data: Any, loc: Keys) -> tuple[Keys, Any]:

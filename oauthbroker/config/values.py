@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oauthbroker.config.client_spec import SecretRef, ValueFrom, ValueSource
-from oauthbroker.config.problems import Keys, Place, Problems
+from oauthbroker.config.problems import Keys, Place, Problem, Problems
 from oauthbroker.config.shape import Written
 from oauthbroker.secret import Secret
 
@@ -18,6 +18,7 @@ SecretKey = tuple[str, str]
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _SHOWN: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")  # whoever wrote the secret itself in place of a name is not quoted
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NOT_KEPT: Final = " is not in the secret store"
 _FROM_ADVICE: Final = "write valueFrom: {env: NAME} or {secretRef: {ref: Secret/<name>, key: <key>}}"
 
 
@@ -65,7 +66,12 @@ class Source:
             problems.add(self.place, self.path, what, "set it where the broker starts")
         elif self.secret is not None:
             todo = f"run `oauthbroker secrets set {self.secret[0]} {self.secret[1]}`"
-            problems.add(self.place, self.path, f"{self.described} is not in the secret store", todo)
+            problems.add(self.place, self.path, f"{self.described}{_NOT_KEPT}", todo)
+
+
+def is_unread_secret(problem: Problem) -> bool:
+    """Whether the problem is that the secret store does not have a value."""
+    return problem.what.endswith(_NOT_KEPT)
 
 
 def is_secret_key(name: str, key: str) -> bool:

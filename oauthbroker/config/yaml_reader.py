@@ -97,10 +97,10 @@ class _Builder:
     texts: dict[str, Any] = field(default_factory=dict)
     below: int = 0
 
-    def refuse(self, event: Any, what: str, todo: str) -> None:
+    def refuse(self, event: Any, what: str, todo: str, *, root: bool = False) -> None:
         if len(self.wrong) <= MAX_PROBLEMS:
             line, column = event.start_mark.line + 1, event.start_mark.column + 1
-            self.wrong.setdefault(Problem(self.file, line, column, dotted(masked(self.path())), what, todo))
+            self.wrong.setdefault(Problem(self.file, line, column, dotted(masked(self.path())), what, todo, root=root))
 
     def judge(self) -> bool:
         """Whether the document is foreign, which all of YAML may be in; what is wrong with ours is reported."""
@@ -194,7 +194,7 @@ class _Builder:
             if value is not UNREADABLE:
                 self.refuse(event, "a key is not text", "put the key into quotes")
         elif value in top.data:
-            self.refuse(event, "the same key is written twice in one mapping", "keep one of them")
+            self.refuse(event, "the same key is written twice in one mapping", "keep one of them", root=True)
         else:
             top.key = value
             self.keys[*top.path, value] = mark
@@ -215,8 +215,20 @@ def read(text: str, file: str, folder: Path, problems: Problems) -> list[Documen
     if trouble is not None:
         problems.unread = True
         if builder.judge() or not builder.below:  # what is too deep was refused already
-            problems.add(Place(file, *trouble), "", "this is not well-formed YAML", _SYNTAX_ADVICE)
+            problems.take(_trouble(text, file, *trouble))
     return builder.documents
+
+
+def _trouble(text: str, file: str, line: int, column: int) -> Problem:
+    """What a parser's complaint comes to; a tab among the indentation is called by its name."""
+    lines = text.splitlines()
+    for at in (line, line - 1):
+        found = lines[at - 1] if 1 <= at <= len(lines) else ""
+        margin = found[: len(found) - len(found.lstrip(" \t"))]
+        if "\t" in margin:
+            column = margin.index("\t") + 1
+            return Problem(file, at, column, "", "a tab in the indentation", "indent with spaces", root=True)
+    return Problem(file, line, column, "", "this is not well-formed YAML", _SYNTAX_ADVICE, root=True)
 
 
 def _scalar(event: Any) -> Any:

@@ -32,7 +32,7 @@ AnyStore = FileStore | MemoryStore
 def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger) -> FileStore:
     """The file store of the settings, unlocked. Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
     root = Path(settings.store_root)
-    keyring = Keyring.load(_keyring_path(settings), key_provider(settings, env, log))
+    keyring = unlocked(settings, env, log)
     return FileStore.open(
         root,
         keyring,
@@ -41,6 +41,22 @@ def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: Fi
         clock=clock,
         on_damage=reporting(log),
     )
+
+
+def unlocked(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> Keyring:
+    """The keyring of the store. What is refused for the key's sake names where the key was looked for, because there
+    are several such places. Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
+    found: Keyring | None = None
+    refused = BrokerError(Code.KEY_UNKNOWN)
+    try:
+        found = Keyring.load(_keyring_path(settings), key_provider(settings, env, log))
+    except BrokerError as error:
+        refused = error
+    if found is None:
+        raise BrokerError(
+            refused.code, note="; ".join(filter(None, (refused.note, f"key: {key_origin(settings, env)}")))
+        )
+    return found
 
 
 def reporting(log: FilteringBoundLogger) -> Callable[[str, Code], None]:
@@ -68,10 +84,15 @@ def key_provider(settings: Settings, env: Mapping[str, str], log: FilteringBound
     if env.get(KEY_ENV):
         log.warning("the key comes from the environment, which keeps it readable; use a key file")
         return EnvKek(env[KEY_ENV])
+    return FileKek.open(Path(key_origin(settings, env)), outside=_key_free(settings))
+
+
+def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
+    """The variable or the path of the file that the key is read from."""
+    if env.get(KEY_ENV):
+        return KEY_ENV
     credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
-    if credential is not None and credential.exists():
-        return FileKek.open(credential, outside=_key_free(settings))
-    return FileKek.open(Path(settings.key_file), outside=_key_free(settings))
+    return str(credential) if credential is not None and credential.exists() else settings.key_file
 
 
 def _key_free(settings: Settings) -> tuple[Path, ...]:

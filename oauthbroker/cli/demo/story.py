@@ -112,6 +112,6 @@ class Story:
         self.telling.ending(
             "That is the whole story.",
             "What was kept lies sealed in store/demo, and its key is gone already. The demo's configuration and log",
-            "are there too, to be read. To do this in your own runtime: README.md.",
+            "are there too, to be read. Next: `oauthbroker providers show NAME`, `oauthbroker init`.",
         )
         return Ending("ready", last, found.body)

@@ -26,7 +26,7 @@ from oauthbroker.web.api.fields import (
 )
 
 SessionState = Literal["pending", "completed", "failed", "expired"]
-Known = Annotated[Code, Field(description="A code of docs/errors.md.")]
+Known = Annotated[Code, Field(description="A code of the broker.")]
 
 
 class TurnBegun(Model):
@@ -258,7 +258,7 @@ class HealthBody(Model):
 
 
 class ReadyBody(Model):
-    """Whether work may be sent here; `problems` are codes of docs/errors.md, or `stopping`."""
+    """Whether work may be sent here; `problems` are codes of the broker, or `stopping`."""
 
     status: Literal["ready", "unready"]
     problems: list[str] | Absent = None
@@ -272,7 +272,7 @@ class FieldProblem(Model):
 
 
 class Problem(Model):
-    """RFC 9457, with a code of docs/errors.md where there is one."""
+    """RFC 9457, with a code of the broker where there is one."""
 
     type: Literal["about:blank"]
     title: str

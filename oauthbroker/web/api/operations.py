@@ -74,7 +74,7 @@ OPERATIONS = (
     Operation(
         "narrowTurn", "POST", "/v1/turn/narrow", "A narrower token for a sub-tool", turns.narrow_turn, ("turn",),
         {200: Answer("The new token.", a.Narrowed)}, bodies={"turn": m.Narrow},
-        description="A token can also be narrowed without asking, by whoever can compute an HMAC: docs/api.md.",
+        description="A token can also be narrowed without asking: each caveat is signed with the signature before it.",
     ),
     Operation(
         "getPending", "GET", "/v1/turn/pending", "What waits for a person in this turn: the auth.pending block",

@@ -91,7 +91,7 @@ def test_the_tail_joins_a_line_with_the_grant_that_only_the_store_knows(used: De
     [
         ("TokenIsued", "The nearest known one is TokenIssued."),
         ("LogRotatd", "The nearest known one is LogRotated."),
-        ("Nope", "docs/audit.md lists them."),
+        ("Nope", "Known are "),
     ],
 )
 @pytest.mark.parametrize("more", [(), ("--follow",)])

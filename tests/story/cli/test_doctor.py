@@ -187,6 +187,37 @@ def test_what_is_broken_is_named_and_the_other_checks_are_made(
     assert (2, True) == (plain.code, "FAILURE" in plain.out)
 
 
+def no_key_in_it(desk: Desk) -> None:
+    desk.key_file.write_text("not a key\n")
+
+
+def folder_for_a_key(desk: Desk) -> None:
+    desk.key_file.unlink()
+    desk.key_file.mkdir()
+
+
+NO_KEY: dict[str, Callable[[Desk], object]] = {
+    "no file": lambda desk: desk.key_file.unlink(),
+    "a file for everybody": lambda desk: desk.key_file.chmod(0o644),
+    "a file of another key": key_of_another_store,
+    "a file without a key": no_key_in_it,
+    "a folder": folder_for_a_key,
+}
+
+
+@pytest.mark.parametrize("harm", NO_KEY.values(), ids=NO_KEY)
+def test_without_its_key_the_store_is_not_said_to_lack_a_secret_and_the_keys_path_is_told(
+    house: Desk, harm: Callable[[Desk], object]
+):
+    harm(house)
+    told = examined(house, "--offline")
+    assert any("keys" == where and str(house.key_file) in text for where, text in findings(told, "failure")), told
+    assert "not in the secret store" not in json.dumps(told)
+    assert any("secrets" == where and "could not be opened" in text for where, text in findings(told, "warning"))
+    refused = house.type("secrets", "list")
+    assert (2, True) == (refused.code, f"key: {house.key_file}" in refused.err)
+
+
 CONNECTOR = """\
 apiVersion: agents.example.io/v1alpha1
 kind: Connector

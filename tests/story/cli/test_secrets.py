@@ -114,3 +114,23 @@ def test_a_key_of_several_lines_keeps_its_lines(ready: Desk):
     lines = "-----BEGIN KEY-----\nabc\n-----END KEY-----\n"
     assert 0 == ready.type("secrets", "set", *SECRET, stdin=lines).code
     assert "line break" in complaints(ready), "a client secret with a line break is none"
+
+
+def test_a_check_ends_with_the_secrets_that_are_not_set_here(desk: Desk, idp: IdentityProvider, value: str):
+    def lacks() -> tuple[list[str], list[str]]:
+        told = json.loads(desk.type("check", "--json").out)
+        return told["notSet"], told["notKnown"]
+
+    desk.serve_app_of(idp)
+    assert (["Secret/mail client_secret"], []) == lacks(), "no store yet"
+    desk.type("init")
+    assert (["Secret/mail client_secret"], []) == lacks(), "a keyring and nothing else"
+    before = tree(desk.folder)
+    assert "\nNot set here:\n  Secret/mail client_secret  (" in desk.type("check").err
+    assert before == tree(desk.folder)
+    desk.type("secrets", "set", *SECRET, stdin=value)
+    assert ([], []) == lacks()
+    assert not desk.type("check").err.count("Secret/mail")
+    desk.key_file.chmod(0o644)
+    assert ([], ["Secret/mail client_secret"]) == lacks(), "nothing is called missing without the key"
+    assert "Not known, because the store cannot be opened here:" in desk.type("check").err

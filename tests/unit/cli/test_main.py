@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,9 @@ def test_the_module_is_the_command(tmp_path: Path, words: tuple[str, ...]):
     assert "__main__" not in done.stdout + done.stderr
     assert (words == ("--help",)) is (done.returncode == 0)
     assert all(name in done.stdout for name in cli.COMMANDS) is (done.returncode == 0)
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--version", "serve")])
+def test_the_version_is_told(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]):
+    assert 0 == cli.run(list(words))
+    assert f"oauthbroker {metadata.version('oauthbroker')}\n" == capsys.readouterr().out

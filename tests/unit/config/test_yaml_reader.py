@@ -116,13 +116,38 @@ def test_what_was_refused_leaves_a_gap_and_nothing_else():
 @pytest.mark.case("97")
 @pytest.mark.parametrize(
     "text",
-    ["a: [1\n", "a: b: c\n", "\ta: 1\n", "a: 'x\n", "a: `\n", "{a: 1}}\n", "%YAML 9.9\n---\na: 1\n", "a: \x07\n",
+    ["a: [1\n", "a: b: c\n", "a: 'x\n", "a: `\n", "{a: 1}}\n", "%YAML 9.9\n---\na: 1\n", "a: \x07\n",
      "a: @x\n", "- a\nb: 1\n", "key: [unclosed, " + CANARY + "\n", 'a: "\\q"\n', "a: !<tag:\n"],
 )  # fmt: skip
 def test_text_that_is_not_yaml_is_refused_in_our_own_words(text: str):
     _, [problem] = read(text)
     assert "this is not well-formed YAML, check indentation" in problem
     assert CANARY not in problem
+
+
+@pytest.mark.parametrize(
+    "text, place",
+    [
+        ("\ta: 1\n", "1:1"), ("a:\n\tb: 1\n", "2:1"), ("a:\n  b: 1\n\tc: 2\n", "3:1"), ("a:\n  b: 1\n  \tc: 2\n", "3:3"),
+        ("a:\n  - x\n\t- y\n", "3:1"), ("a: |\n\tx\n", "2:1"), ("x: 1\n---\na:\n\tb: 1\n", "4:1"),
+    ],
+)  # fmt: skip
+def test_a_tab_in_the_indentation_is_called_a_tab(text: str, place: str):
+    _, [problem] = read(text)
+    assert f"a.yaml:{place}: a tab in the indentation, indent with spaces" == problem
+
+
+def test_a_tab_elsewhere_is_not_blamed():
+    assert {"a": "b"} == value("a:\tb\n")
+    _, [problem] = read("a:\tb\nc: [\n")
+    assert "this is not well-formed YAML" in problem
+
+
+def test_a_key_that_is_written_twice_comes_before_what_may_follow_from_it(tmp_path: Any):
+    twice = APP.replace("  scopes: [read, write]", "  scopes: [no]\n  scopes: [read, write]")
+    error = refused(write(tmp_path / "b", a_first="kind: OAuthAp\n", app=twice))
+    assert "the same key is written twice in one mapping" == error.problems[0].what
+    assert ["a_first.yaml", "app.yaml"] == [Path(it.file).name for it in error.problems[1:]]
 
 
 def test_documents_before_a_mistake_are_still_read():
