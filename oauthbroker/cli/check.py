@@ -12,14 +12,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.lacking import NOTHING, Lacking, lacking, tell_lacking
 from oauthbroker.cli.options import AsJson
-from oauthbroker.cli.text import counted
+from oauthbroker.cli.text import counted, table
 from oauthbroker.config import ConfigRefused, Loaded, Problem, load
 from oauthbroker.config.loading import AppDraft, LoginDraft
 from oauthbroker.config.problems import Problems
@@ -86,7 +85,7 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: 
     if loaded.login is not None:
         console.print(_describe_login(loaded.login), soft_wrap=True)
     if loaded.tools:
-        console.print(_tools_table(loaded))
+        table(("caller", "OAuthApp", "scopes"), _tools_rows(loaded))
     needed = sorted({source.described for source in loaded.sources} - {""})
     if needed:
         console.print(Text("\n  ".join(["\nRead at start:", *needed]) + "\n"), soft_wrap=True)
@@ -135,15 +134,13 @@ def _notices(draft: AppDraft) -> Iterator[tuple[str, str]]:
         yield "unverified", f"{facts} of its preset (oauthbroker providers show {draft.app.provider})"
 
 
-def _tools_table(loaded: Loaded) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("caller", "OAuthApp", "scopes"):
-        table.add_column(column, overflow="fold", no_wrap=column == "caller")
+def _tools_rows(loaded: Loaded) -> list[tuple[str, str, str]]:
+    rows = list[tuple[str, str, str]]()
     for name, auths in loaded.tools.items():
         for auth in auths:
             scopes = loaded.apps[auth.app].app.scopes if auth.scopes is None else auth.scopes
-            table.add_row(Text(name), Text(auth.app), Text(" ".join(scopes) or "none"))
-    return table
+            rows.append((name, auth.app, " ".join(scopes) or "none"))
+    return rows
 
 
 def _account(app: OAuthApp) -> str:

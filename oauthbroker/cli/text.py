@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+
+from oauthbroker.cli.layout import Layout
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -20,17 +20,13 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
-    """Prints it on stdout, or `aside` on stderr: drawn and folded to the width where somebody looks, else `columns`."""
+    """Prints it on stdout, or `aside` on stderr: laid out for the width where somebody looks, else `columns`."""
     console = Console(stderr=aside, highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         console.file.write(columns(head, rows) + "\n")
         return
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-    for name in head:
-        drawn.add_column(Text(name), overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text(shown(cell), style=STYLES.get(cell, "")) for cell in row))
-    console.print(drawn)
+    for line in Layout.of(head, [tuple(map(shown, row)) for row in rows], console.width).lines():
+        console.print(line, soft_wrap=True)
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
@@ -51,11 +47,3 @@ def shown(text: str) -> str:
 
 def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-STYLES = {
-    "live": "green", "ok": "green", "set": "green",
-    "missing": "yellow", "warning": "yellow", "expired": "yellow", "ending": "yellow",
-    "must agree again": "yellow",
-    "failure": "bold red", "revoked": "dim",
-}  # fmt: skip

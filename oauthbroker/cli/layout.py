@@ -1,0 +1,94 @@
+"""A table for a terminal of some width. No word of a cell is ever broken, because ids have to be copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+GAP: Final = 2
+STYLES: Final = {
+    "live": "green", "ok": "green", "set": "green",
+    "missing": "yellow", "warning": "yellow", "expired": "yellow", "ending": "yellow",
+    "must agree again": "yellow",
+    "failure": "bold red", "revoked": "dim",
+}  # fmt: skip
+Cells = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`widths` of the columns that stand side by side; those in `apart` have a line of their own below each row."""
+
+    head: Cells
+    rows: Sequence[Cells]
+    widths: dict[int, int]
+    apart: tuple[int, ...]
+    room: int
+
+    @classmethod
+    def of(cls, head: Cells, rows: Sequence[Cells], room: int) -> Layout:
+        """Columns are folded between words first; then those with the longest words move below. The first one stays."""
+        cells = [[line[at] for line in (head, *rows)] for at in range(len(head))]
+        least = {
+            at: max(cell_len(word) for cell in column for word in cell.split(" ")) for at, column in enumerate(cells)
+        }
+        beside, apart = list(range(len(head))), list[int]()
+        while len(beside) > 1 and _total(least[at] for at in beside) > room:
+            widest = max(beside[1:], key=lambda at: least[at])
+            beside.remove(widest)
+            apart.append(widest)
+        widths = {at: max(map(cell_len, cells[at])) for at in beside}
+        while (over := _total(widths.values()) - room) > 0:
+            loose = max(beside, key=lambda at: widths[at] - least[at])
+            if widths[loose] == least[loose]:
+                break
+            widths[loose] = max(least[loose], widths[loose] - over)
+        return cls(head, rows, widths, tuple(sorted(apart)), room)
+
+    def lines(self) -> Iterator[Text]:
+        yield from self._beside(self.head, "bold")
+        yield Text("\u2500" * min(self.room, _total(self.widths.values())))
+        for row in self.rows:
+            yield from self._beside(row, None)
+            yield from self._below(row)
+
+    def _beside(self, row: Cells, style: str | None) -> Iterator[Text]:
+        folded = {at: _folded(row[at], width) for at, width in self.widths.items()}
+        for number in range(max(map(len, folded.values()))):
+            line = Text()
+            for at, width in self.widths.items():
+                part = folded[at][number] if number < len(folded[at]) else ""
+                line.append(part, style=STYLES.get(row[at], "") if style is None else style)
+                line.append(" " * (width + GAP - cell_len(part)))
+            line.rstrip()
+            yield line
+
+    def _below(self, row: Cells) -> Iterator[Text]:
+        label = max((cell_len(self.head[at]) for at in self.apart), default=0)
+        indent = GAP + label + GAP
+        for at in self.apart:
+            first, *more = _folded(row[at], max(self.room - indent, 1))
+            name = self.head[at] + " " * (label - cell_len(self.head[at]))
+            yield Text(" " * GAP).append(name, style="dim").append(" " * GAP + first)
+            yield from (Text(" " * indent + part) for part in more)
+
+
+def _total(widths: Iterable[int]) -> int:
+    every = list(widths)
+    return sum(every) + GAP * (len(every) - 1)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """The text in lines of that width, broken between words; a longer word has a line of its own."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and cell_len(joined) > width:
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return lines
