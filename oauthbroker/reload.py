@@ -38,6 +38,7 @@ WRITTEN_AS: Final = {
     "admin_loopback": "spec.admin.loopback",
     "audit_on_failure": "spec.audit.onFailure",
     "audit_max_bytes": "spec.audit.maxBytes",
+    "branding": "spec.pages",
 }
 """What the Broker resource says is read at start only, because every room was built with it."""
 

@@ -67,6 +67,23 @@ class ApiSocket:
 
 
 @dataclass(frozen=True, slots=True)
+class Logo:
+    """An image that was judged when the configuration was read."""
+
+    media_type: str
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Branding:
+    """Whose pages these are: a name, a support address (`https:` or `mailto:`) and a logo, as far as they are said."""
+
+    name: str = ""
+    support_url: str = ""
+    logo: Logo | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What `kind: Broker` says, resolved. `api_port` 0: the API has no TCP listener of its own. `bundle_root`: the
     folder that the configuration was read from, empty for a single file; it may change while a broker runs.
@@ -92,6 +109,7 @@ class Settings:
     admin_loopback: bool = False
     audit_on_failure: Literal["refuse", "continue"] = "refuse"
     audit_max_bytes: int = 64 * 1024 * 1024
+    branding: Branding = Branding()
 
     @property
     def api_apart(self) -> bool:

@@ -104,6 +104,14 @@ class LoginSpec(Strict):
     max_age_seconds: Annotated[int, Field(ge=60, le=2_592_000)] | None = None
 
 
+class PagesSpec(Strict):
+    """Whose pages these are, for the people who see them."""
+
+    name: Text | None = None
+    logo: Text | None = None
+    support_url: Text | None = None
+
+
 class BrokerSpec(Strict):
     public_base_url: Text | None = None
     listen: ListenSpec | None = None
@@ -122,3 +130,4 @@ class BrokerSpec(Strict):
     login: LoginSpec | None = None
     admin: AdminSpec | None = None
     audit: AuditSpec | None = None
+    pages: PagesSpec | None = None

@@ -61,7 +61,7 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
     what = ""
     raw = b""
     try:
-        with os.fdopen(_open_plain(file), "rb") as stream:
+        with os.fdopen(open_plain(file), "rb") as stream:
             if os.fstat(stream.fileno()).st_size > limit:
                 what = "too large"
             else:
@@ -82,7 +82,7 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
     return None
 
 
-def _open_plain(file: Path) -> int:
+def open_plain(file: Path) -> int:
     """A descriptor. Opens without waiting (a pipe would hang us); raises OSError for what is not a plain file."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

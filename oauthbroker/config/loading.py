@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, Prompt, ToolAuth
 from oauthbroker.config import urls
+from oauthbroker.config.branding import branding_of
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.checks_client import (
     check_client,
@@ -106,10 +107,7 @@ def load(path: Path | str) -> Loaded:
     broker: Written[BrokerSpec] | None = next(iter(brokers), None)
     for another in brokers[1:]:
         another.problems.add(another.document.value_at(("kind",)), "kind", "a second Broker", "keep one")
-    settings = settings_of(broker, bundle)
-    check_store_place(broker, settings, problems)
-    if broker is not None:
-        check_broker(broker, settings)
+    settings = _settings(broker, bundle, problems)
     login = _login(broker, settings)
     drafts = _apps(_of(resources, "OAuthApp"), broker, settings)
     apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
@@ -141,11 +139,17 @@ def load_settings(path: Path | str) -> Settings:
     brokers = [it for it in ours if it.data.get("kind") == "Broker"]
     resources = [it for document in brokers if (it := written(document, problems)) is not None]
     broker: Written[BrokerSpec] | None = next(iter(_of(resources, "Broker")), None)
-    settings = settings_of(broker, bundle)
+    settings = _settings(broker, bundle, problems)
+    problems.raise_if_any()
+    return settings
+
+
+def _settings(broker: Written[BrokerSpec] | None, bundle: Path, problems: Problems) -> Settings:
+    """Whatever is wrong with them is a problem."""
+    settings = replace(settings_of(broker, bundle), branding=branding_of(broker))
     check_store_place(broker, settings, problems)
     if broker is not None:
         check_broker(broker, settings)
-    problems.raise_if_any()
     return settings
 
 

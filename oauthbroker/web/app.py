@@ -15,6 +15,7 @@ from oauthbroker.metrics import Metrics
 from oauthbroker.settings import Settings
 from oauthbroker.web import problems
 from oauthbroker.web.access_log import AccessLog
+from oauthbroker.web.branding import Brand, Branded
 from oauthbroker.web.forwarded import Proxies
 from oauthbroker.web.headers import Guard, allowed_hosts, own_hosts
 from oauthbroker.web.routes import Routes
@@ -66,10 +67,12 @@ def build_web(
 def _application(
     parts: Sequence[Routes], hosts: frozenset[str], settings: Settings, outermost: Middleware, log: FilteringBoundLogger
 ) -> Starlette:
+    brand = Brand.of(settings)
     app = plain(Starlette)(
         routes=_all(parts),
         middleware=[
             outermost,
+            *([Middleware(Branded, brand=brand)] if brand is not None else []),
             Middleware(
                 Guard,
                 hosts=hosts,

@@ -20,12 +20,13 @@ def stylesheet() -> str:
 
 
 @cache
-def content_security_policy() -> str:
-    """Nothing may load, run, frame us or be posted elsewhere; only our stylesheet applies, by its SHA-256."""
+def content_security_policy(*, images: bool = False) -> str:
+    """Nothing may load, run, frame us or be posted elsewhere; only our stylesheet applies, by its SHA-256. With
+    `images` a page shows those that we serve ourselves."""
     digest = base64.b64encode(hashlib.sha256(stylesheet().encode()).digest()).decode()
-    return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    )
+    shown = "img-src 'self'; " if images else ""
+    applied = f"{shown}style-src 'sha256-{digest}'"
+    return f"default-src 'none'; {applied}; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 
 @cache

@@ -11,8 +11,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from oauthbroker.errors import Locale
+from oauthbroker.web.branding import BRAND
 from oauthbroker.web.display import HOST_LIMIT, counted, isolated, phrase
-from oauthbroker.web.policy import TEMPLATES, security_headers, stylesheet
+from oauthbroker.web.policy import TEMPLATES, content_security_policy, security_headers, stylesheet
 from oauthbroker.web.texts import TEXTS
 
 
@@ -25,10 +26,17 @@ class Page:
     locale: Locale
     referrer_policy: Literal["no-referrer", "same-origin"] = "no-referrer"
 
+    @property
+    def has_images(self) -> bool:
+        """Whether it bears a logo."""
+        brand = BRAND.get()
+        return brand is not None and bool(brand.logo)
+
     def response(self, *, set_cookies: Iterable[str] = ()) -> HTMLResponse:
         """The page with every security header; `set_cookies` are whole values made by `csrf.cookie_header`."""
         headers = {
             **security_headers(),
+            "content-security-policy": content_security_policy(images=self.has_images),
             "referrer-policy": self.referrer_policy,
             "content-language": self.locale,
         }
@@ -56,4 +64,5 @@ def _environment() -> Environment:
 
 def render(template: str, locale: Locale, **words: Any) -> str:
     """The HTML of one template; `text` are the words of the language unless it is given."""
-    return _environment().get_template(template).render(locale=locale, **{"text": TEXTS[locale], **words})
+    common = {"text": TEXTS[locale], "brand": BRAND.get(), "support": TEXTS[locale].support}
+    return _environment().get_template(template).render(locale=locale, **{**common, **words})

@@ -71,6 +71,7 @@ class Texts:
     missing_lead: str
     reference: str
     footer: str
+    support: str
 
 
 EN = Texts(
@@ -138,6 +139,7 @@ EN = Texts(
     missing_title="There is nothing here",
     missing_lead="Open the link from your conversation again, exactly as it was sent to you.",
     reference="If you ask for help, quote {reference}",
+    support="Get help",
     footer="Connections are stored encrypted. You can end them at any time.",
 )
 
@@ -206,6 +208,7 @@ KO = Texts(
     missing_title="페이지가 없습니다",
     missing_lead="대화에서 받은 링크를 그대로 다시 여십시오.",
     reference="문의할 때 알려 주십시오: {reference}",
+    support="도움 받기",
     footer="연결 정보는 암호화되어 보관되며 언제든지 해제할 수 있습니다.",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.routing import BaseRoute
 
@@ -15,6 +16,7 @@ from oauthbroker.web.api.caller import Callers
 from oauthbroker.web.api.limits import RequestLimits
 from oauthbroker.web.api.routes import api_routes
 from oauthbroker.web.app import Web, build_web
+from oauthbroker.web.branding import logo_routes
 from oauthbroker.web.connections_pages import ConnectionsPages
 from oauthbroker.web.consent_pages import ConsentPages
 from oauthbroker.web.health import Readiness, health_routes
@@ -58,6 +60,7 @@ def _pages(given: Given, rooms: Rooms) -> list[Routes]:
         ConsentPages(rooms.consent, settings, mac, clock).routes,
         ConnectionsPages(rooms.people.connections, settings, mac, clock).routes,
         AdminPages(rooms.admin, settings, mac, clock).routes,
+        partial(logo_routes, settings),
     ]
 
 

@@ -10,6 +10,7 @@ from playwright.async_api import Browser
 from oauthbroker.errors import Locale
 from oauthbroker.results import DevicePrompt
 from oauthbroker.testing import Canaries
+from oauthbroker.web.branding import BRAND, Brand
 from oauthbroker.web.pages import render_connect, render_device
 from oauthbroker.web.rendering import Page
 from tests.e2e.person import Person
@@ -42,6 +43,18 @@ async def test_question_scopes_warning_and_button_are_seen_without_scrolling(
 ) -> None:
     page = render_connect(a_view(**VIEWS[name]), locale)
     assert 8 == await seen_at_once(chromium, canaries, page, size), "one question, a lead, four scopes, ..."
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_teams_name_and_logo_push_nothing_off_the_screen(
+    chromium: Browser, canaries: Canaries, size: str
+) -> None:
+    before = BRAND.set(Brand("Acme", "https://help.acme.example", "data:,"))
+    try:
+        page = render_connect(a_view(**VIEWS["titled"]), "en")
+    finally:
+        BRAND.reset(before)
+    assert 8 == await seen_at_once(chromium, canaries, page, size)
 
 
 @pytest.mark.parametrize("size", SIZES)

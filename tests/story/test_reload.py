@@ -20,7 +20,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.reload import WRITTEN_AS
 from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.secret import Secret
-from oauthbroker.settings import ApiSocket, Limits, Settings
+from oauthbroker.settings import ApiSocket, Branding, Limits, Settings
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from oauthbroker.testing.browser import Page
 from tests.cli_kit import Desk
@@ -269,13 +269,15 @@ def another(value: Any) -> Any:
             return ApiSocket("/elsewhere.sock")
         case str():
             return f"{value}x"
+        case Branding():
+            return Branding("x")
     return type(value)(["x"])
 
 
 def changes_of(settings: Settings) -> list[tuple[str, Settings]]:
     """(the field, settings that differ in it alone), for each field of Settings and of Limits."""
     limits = settings.limits
-    simple = [each.name for each in fields(Settings) if each.name != "limits"]
+    simple = [each.name for each in fields(Settings) if each.compare and each.name != "limits"]
     return [
         *[(name, replace(settings, **{name: another(getattr(settings, name))})) for name in simple],
         *[
