@@ -58,8 +58,16 @@ def random_text(clock: Clock, bits: int) -> str:
 
 
 def to_iso(moment: datetime) -> str:
-    """`2026-02-01T10:00:00Z`, the specification's spelling; microseconds only when there are any."""
+    """Return the exact moment, with microseconds when there are any: for records and for the audit log."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def printed(moment: datetime) -> str:
+    """Return `2026-02-01T10:00:00Z`, as the specification prints times in answers: whole seconds, rounded down.
+
+    Do not sort by it, and do not keep it: moments of the same second look alike.
+    """
+    return to_iso(moment.replace(microsecond=0))
 
 
 def from_iso(text: str) -> datetime:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import from_iso, printed
 from oauthbroker.grant_health import health_of
 from oauthbroker.records import Grant
 
@@ -38,6 +38,7 @@ class GrantSummary:
     authorizedBy: str | None
     eventsToSend: int
     providerToTell: bool
+    created_at: datetime = field(compare=False, repr=False)  # exact, for sorting
 
     @property
     def unended(self) -> bool:
@@ -45,13 +46,13 @@ class GrantSummary:
         return self.state == "live" or self.providerToTell
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "created_at"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantSummary:
         """The inverse of `to_json`, for the client. Raises KeyError."""
-        said = {name: data[name] for name in cls.__slots__}
-        return cls(**{**said, "scopes": tuple(said["scopes"])})
+        said = {name: data[name] for name in cls.__slots__ if name != "created_at"}
+        return cls(**{**said, "scopes": tuple(said["scopes"])}, created_at=from_iso(said["createdAt"]))
 
     @classmethod
     def of(cls, grant: Grant, app: OAuthApp | None, now: datetime) -> GrantSummary:
@@ -67,13 +68,14 @@ class GrantSummary:
             scopes=grant.scopes,
             state="revoked" if grant.revoked else "live",
             needs=_needs(grant, app, now),
-            expiresAt=to_iso(expires_at) if expires_at is not None else None,
+            expiresAt=printed(expires_at) if expires_at is not None else None,
             refreshable=bool(grant.refresh_tokens),
-            createdAt=to_iso(grant.created_at),
-            updatedAt=to_iso(grant.updated_at),
+            createdAt=printed(grant.created_at),
+            updatedAt=printed(grant.updated_at),
             authorizedBy=grant.authorized_by,
             eventsToSend=len(grant.outbox),
             providerToTell=grant.to_be_told,
+            created_at=grant.created_at,
         )
 
 

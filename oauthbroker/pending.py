@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import Clock, to_iso
+from oauthbroker.clock import Clock, printed
 from oauthbroker.errors import BrokerError, Locale
 from oauthbroker.flows.connect import Connect
 from oauthbroker.manager import connect_link
@@ -99,7 +99,7 @@ def _link(session: AuthSession, settings: Settings) -> dict[str, Any]:
         "authorizationUrl": connect_link(settings.public_base_url, session),
         "subjectMode": session.subject_mode,
         "subject": session.subject,
-        "expiresAt": to_iso(session.expires_at),
+        "expiresAt": printed(session.expires_at),
         **_device_code(session),
     }
 
@@ -110,7 +110,7 @@ def _facts(app: OAuthApp, session: AuthSession) -> dict[str, Any]:
         "oauthAppRef": app.ref,
         "provider": session.provider,
         "subjectMode": session.subject_mode,
-        "expiresAt": to_iso(session.expires_at),
+        "expiresAt": printed(session.expires_at),
     }
 
 

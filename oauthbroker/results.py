@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.clock import from_iso, printed
 from oauthbroker.errors import BrokerError, Code, Locale, known_code
 from oauthbroker.secret import Secret
 
@@ -38,7 +38,7 @@ class Ready:
             "scopes": list(self.scopes),
         }
         if self.expires_at is not None:
-            body["expiresAt"] = to_iso(self.expires_at)
+            body["expiresAt"] = printed(self.expires_at)
         if self.degraded:
             body["degraded"] = True
         return body
@@ -104,7 +104,7 @@ class AuthorizationRequired:
             "status": self.status,
             "authSessionId": self.auth_session_id,
             "authorizationUrl": self.authorization_url,
-            "expiresAt": to_iso(self.expires_at),
+            "expiresAt": printed(self.expires_at),
             "message": self.message,
             "reason": self.reason,
             **({"deviceCode": self.device_code.to_json()} if self.device_code is not None else {}),

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import printed
 from oauthbroker.providers import Preset
 from oauthbroker.records import Grant
 from oauthbroker.records.renewal import Ended
@@ -104,7 +104,7 @@ class Outlook:
             "app": self.app,
             "subject": self.subject,
             "grantId": self.grant_id,
-            "when": to_iso(self.when) if self.when is not None else None,
+            "when": printed(self.when) if self.when is not None else None,
             "why": self.why,
             "certain": self.certain,
         }

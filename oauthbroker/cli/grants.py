@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -189,7 +190,7 @@ def _expires(grant: GrantSummary) -> str:
     """When its token ends; that it is renewed is said only where it will be."""
     if grant.state == "revoked":
         return "-"
-    ends = (grant.expiresAt or "").partition(".")[0].removesuffix("Z")
+    ends = (grant.expiresAt or "").removesuffix("Z")
     if grant.needs == "consent":
         return ends or "-"
     if not ends and grant.needs == "renewal":
@@ -204,4 +205,9 @@ async def _list(config: Path, app_name: str | None, subject: str | None) -> list
 
     async with open_vault(load(config).settings) as vault:
         found = [grant async for grant in vault.grants.list(app=app_name, subject=subject)]
-    return sorted(found, key=lambda grant: (grant.createdAt, grant.grantId), reverse=True)
+    return newest_first(found)
+
+
+def newest_first(grants: Iterable[GrantSummary]) -> list[GrantSummary]:
+    """By the exact time: what is printed of it may be the same."""
+    return sorted(grants, key=lambda grant: (grant.created_at, grant.grantId), reverse=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.clock import from_iso, printed, to_iso
 from oauthbroker.records import codec
 from oauthbroker.settings import Role
 
@@ -49,12 +49,14 @@ class ApiKey:
             "id": self.id,
             "name": self.name,
             "roles": sorted(self.roles),
-            "createdAt": to_iso(self.created_at),
-            "expiresAt": to_iso(self.expires_at) if self.expires_at is not None else None,
+            "createdAt": printed(self.created_at),
+            "expiresAt": printed(self.expires_at) if self.expires_at is not None else None,
         }
 
     def to_plaintext(self) -> bytes:
-        spec = {key: value for key, value in self.to_json().items() if key != "id"} | {"secretHash": self.secret_hash}
+        exact = {"createdAt": to_iso(self.created_at), "expiresAt": codec.iso(self.expires_at)}
+        listed = {key: value for key, value in self.to_json().items() if key != "id"}
+        spec = listed | exact | {"secretHash": self.secret_hash}
         return codec.encode("ApiKeyRecord", {"metadata": {"name": self.id}, "spec": spec})
 
     @classmethod

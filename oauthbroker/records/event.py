@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.clock import from_iso, printed, to_iso
 from oauthbroker.records import codec
 from oauthbroker.turn import ResumeTarget, Turn
 
@@ -42,6 +42,10 @@ class AgentEvent:
 
     def to_json(self) -> dict[str, Any]:
         """As consumers see it: the resume target's fields beside type and payload."""
+        return {**self.to_record(), "createdAt": printed(self.created_at)}
+
+    def to_record(self) -> dict[str, Any]:
+        """As it is kept: the same, and the exact time."""
         return {
             "eventId": self.id,
             "type": self.type,
@@ -61,7 +65,7 @@ class AgentEvent:
         )
 
     def to_plaintext(self) -> bytes:
-        return codec.encode("AgentEvent", {"spec": self.to_json()})
+        return codec.encode("AgentEvent", {"spec": self.to_record()})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> AgentEvent:

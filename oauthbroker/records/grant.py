@@ -214,7 +214,7 @@ class Grant:
             "registration": self.registration,
             "lifetimeSeconds": token.lifetime_seconds if token else None,
             "resume": self.resume.to_json() if self.resume else None,
-            "outbox": [event.to_json() for event in self.outbox],
+            "outbox": [event.to_record() for event in self.outbox],
         }
         if renewal := self.renewal.to_json():
             status["renewal"] = renewal

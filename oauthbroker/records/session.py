@@ -204,7 +204,7 @@ class AuthSession:
             "claim": _claim_json(claim) if claim else None,
             "failure": self.failure.value if self.failure else None,
             "finishedAt": codec.iso(self.finished_at),
-            "outbox": self.outbox.to_json() if self.outbox else None,
+            "outbox": self.outbox.to_record() if self.outbox else None,
         }
         if self.presses:
             status["presses"] = self.presses

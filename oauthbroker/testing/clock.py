@@ -13,8 +13,8 @@ _LONGEST_REAL_SLEEP = 0.002  # a frozen clock must not slow a test, and must sti
 class TestClock:
     """A `Clock` for tests. It stands still until `advance` or `set`, and `sleep` moves it.
 
-    `start` is an aware moment (default: the real time now, cut to whole seconds, so that timestamps of
-    other programs fit). With `frozen=True` a sleep does not move it either; a task that sleeps then waits
+    `start` is an aware moment (default: about the real time now, never later and never a whole second, so that
+    what is rounded shows). With `frozen=True` a sleep does not move it either; a task that sleeps then waits
     until somebody advances past its moment. Random bytes come from the system's CSPRNG unless `seed` is
     given; then they repeat, and are no secret.
     """
@@ -22,7 +22,7 @@ class TestClock:
     __test__ = False  # pytest must not take it for a test class
 
     def __init__(self, start: datetime | None = None, *, frozen: bool = False, seed: int | None = None) -> None:
-        now = start or datetime.now(UTC).replace(microsecond=0)
+        now = start or datetime.now(UTC).replace(microsecond=654_321) - timedelta(seconds=1)
         if now.tzinfo is None:
             raise ValueError("TestClock needs an aware moment, for instance datetime(2026, 1, 31, tzinfo=UTC)")
         self._now = now.astimezone(UTC)

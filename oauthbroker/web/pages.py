@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from markupsafe import Markup, escape
 
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import printed
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.results import DevicePrompt
 from oauthbroker.turn import SubjectMode
@@ -93,7 +93,7 @@ def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
         "agent": view.agent_title or view.agent_name,
         "provider": provider_title(view.provider, view.provider_host),
         "sharing": text.subject_shared if view.subject_mode == "global" else text.subject_personal,
-        "expiry": Markup('<time datetime="{}">{}</time>').format(to_iso(view.expires_at), _expiry(view, text)),
+        "expiry": Markup('<time datetime="{}">{}</time>').format(printed(view.expires_at), _expiry(view, text)),
         "scopes": [scope_line(view.provider, scope, locale) for scope in view.scopes[:_SCOPES_SHOWN]],
         "more_scopes": max(0, len(view.scopes) - _SCOPES_SHOWN),
     }

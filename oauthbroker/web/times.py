@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import printed
 from oauthbroker.web.texts_desk import DeskTexts
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -29,12 +29,12 @@ def told(moment: datetime, now: datetime, text: DeskTexts) -> str:
 def time_element(moment: datetime, now: datetime, text: DeskTexts) -> Markup:
     """`told` in a `<time>`, with the exact moment for machines and in the title."""
     element = Markup('<time datetime="{}" title="{}">{}</time>')
-    return element.format(to_iso(moment), _exact(moment), told(moment, now, text))
+    return element.format(printed(moment), _exact(moment), told(moment, now, text))
 
 
 def stamp_element(moment: datetime) -> Markup:
     """The exact moment itself, in a `<time>`."""
-    return Markup('<time datetime="{}">{}</time>').format(to_iso(moment), _exact(moment))
+    return Markup('<time datetime="{}">{}</time>').format(printed(moment), _exact(moment))
 
 
 def _exact(moment: datetime) -> str:

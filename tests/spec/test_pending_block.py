@@ -7,7 +7,7 @@ import json
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import printed
 from oauthbroker.testing import Canaries
 from tests.house import BOB, House, turn
 from tests.spec.kit import secrets_of
@@ -29,7 +29,7 @@ async def test_a_waiting_session_is_told_with_the_members_of_the_specification(
                 "provider": "oidc",
                 "subjectMode": mode,
                 "authorizationUrl": asked.authorization_url,
-                "expiresAt": to_iso(asked.expires_at),
+                "expiresAt": printed(asked.expires_at),
                 "message": asked.message,
             }
         ],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import printed
 from oauthbroker.settings import Settings
 from oauthbroker.testing import IdentityProvider
 from tests.house import BASE, House, running, turn, user_app
@@ -35,7 +35,7 @@ async def test_ready_carries_token_type_end_and_scopes_and_nothing_else(house: H
     assert {
         "status": "ready",
         "tokenType": "bearer",
-        "expiresAt": to_iso(house.clock.now() + timedelta(seconds=3600)),
+        "expiresAt": printed(house.clock.now() + timedelta(seconds=3600)),
         "scopes": ["read", "write", "admin"],
     } == answer
 
@@ -57,7 +57,7 @@ async def test_authorization_required_carries_session_link_end_and_message(house
     assert LINK.fullmatch(answer.pop("authorizationUrl"))
     assert {
         "status": "authorization_required",
-        "expiresAt": to_iso(house.clock.now() + timedelta(seconds=600)),
+        "expiresAt": printed(house.clock.now() + timedelta(seconds=600)),
         "message": "A connection to Mail is needed. Open the link below and agree; the work then goes on by itself.",
         "reason": "noGrant",
     } == answer

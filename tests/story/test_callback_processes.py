@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import printed
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -222,7 +222,7 @@ async def test_a_broker_killed_after_the_providers_answer_leaves_no_half_grant(
         ended = await successor.session(asked)
         assert ("failed", Code.EXCHANGE_UNCERTAIN, None) == (ended.status, ended.failure, await successor.grant())
         (event,) = await successor.events()
-        expected = ("auth.failed", "exchangeUncertain", asked.auth_session_id, to_iso(successor.clock.now()))
+        expected = ("auth.failed", "exchangeUncertain", asked.auth_session_id, printed(successor.clock.now()))
         payload = event["payload"]
         assert expected == (event["type"], payload["code"], payload["authSessionId"], event["createdAt"])
         await successor.connected()

@@ -48,7 +48,15 @@ def _short(secret: Secret) -> Secret:
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 AgentName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]+$", max_length=256, examples=["planner"])]
 Line = Annotated[str, Field(min_length=1, max_length=1024)]
-Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=["2026-02-01T10:00:00Z"])]
+Moment = Annotated[
+    str,
+    Field(
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$",
+        json_schema_extra={"format": "date-time"},
+        description="Whole seconds, rounded down, UTC.",
+        examples=["2026-02-01T10:00:00Z"],
+    ),
+]
 Subject = Annotated[
     str,
     AfterValidator(_subject),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from oauthbroker.broker import Broker
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import printed
 from oauthbroker.results import SessionOutcome
 from oauthbroker.turns import Guest
 from oauthbroker.web.api.doors import AnyCall, Call, reply
@@ -46,7 +46,7 @@ async def confirm_session(call: AnyCall) -> Response:
 
 async def connections_link(call: Call[ConnectionsFor, NoParameters, NoParameters]) -> Response:
     url, until = await call.broker.connections.link(call.body.subjects.given(), noted=call.made)
-    return reply({"url": url, "expiresAt": to_iso(until)}, 201)
+    return reply({"url": url, "expiresAt": printed(until)}, 201)
 
 
 async def _concerns(call: SessionCall) -> bool:

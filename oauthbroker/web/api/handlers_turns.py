@@ -8,7 +8,7 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from oauthbroker.apps import ToolAuth
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import printed
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.secret import Secret
 from oauthbroker.token_request import app_name
@@ -41,7 +41,7 @@ async def begin_turn(call: Call[BeginTurn, NoParameters, NoParameters]) -> Respo
         "turnId": begun.turn_id,
         "turnToken": begun.token.reveal(),
         "toolTokens": {tool: token.reveal() for tool, token in begun.tool_tokens.items()},
-        "expiresAt": to_iso(begun.expires_at),
+        "expiresAt": printed(begun.expires_at),
     }
     return reply(body, 201)
 
@@ -65,7 +65,7 @@ async def narrow_turn(call: Call[Narrow, NoParameters, NoParameters]) -> Respons
         raise BrokerError(Code.REQUEST_INVALID, note="an app twice")
     token = narrow(Secret(bearer(call.request)), tool=asked.tool, apps=apps, expires_at=until)
     guest = await call.broker.turns.admit(token.reveal())
-    return reply({"turnToken": token.reveal(), "expiresAt": to_iso(guest.expires_at)})
+    return reply({"turnToken": token.reveal(), "expiresAt": printed(guest.expires_at)})
 
 
 async def pending_of_turn(call: Call[NoParameters, PendingQuery, NoParameters]) -> Response:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from oauthbroker.broker import Broker
-from oauthbroker.clock import to_iso
+from oauthbroker.clock import printed
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.queues import Delivery
 from oauthbroker.resume import POLL_SECONDS
@@ -37,7 +37,7 @@ def leased(delivery: Delivery) -> dict[str, Any]:
         "event": delivery.to_json(),
         "lease": delivery.lease,
         "attempt": delivery.attempt,
-        "leaseExpiresAt": to_iso(delivery.until),
+        "leaseExpiresAt": printed(delivery.until),
     }
 
 
