@@ -36,7 +36,11 @@ def list_command(as_json: AsJson = False) -> None:
 
 
 @app.command("show")
-def show_command(name: Name, as_json: AsJson = False) -> None:
+def show_command(
+    name: Name,
+    as_json: AsJson = False,
+    short: Annotated[bool, typer.Option("--short", help="Only what an app needs, and the app.")] = False,
+) -> None:
     """Show one preset: every fact with where it was learnt, and an OAuthApp to start from."""
     preset = presets().get(name)
     if preset is None:
@@ -46,7 +50,7 @@ def show_command(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         answer(_everything(preset))
         return
-    typer.echo("\n".join(_told(preset)))
+    typer.echo("\n".join(_told_short(preset) if short else _told(preset)))
 
 
 def _row(preset: Preset) -> tuple[str, ...]:
@@ -61,8 +65,7 @@ def _row(preset: Preset) -> tuple[str, ...]:
 
 
 def _told(preset: Preset) -> list[str]:
-    page = f"https://{preset.documentation}" if preset.documentation else "no page is known"
-    lines = [f"{preset.title} ({preset.name}), {page}", "", *_lines(facts(preset))]
+    lines = [_headline(preset), "", *_lines(facts(preset))]
     for mode in _modes(preset):
         option = f"options: {{{preset.name}: {{{preset.modes.option}: {mode}}}}}" if preset.modes else ""
         lines += ["", f"With {option}", "", *_lines(own_facts(preset, mode))]
@@ -72,8 +75,28 @@ def _told(preset: Preset) -> list[str]:
             "",
             f"{DOUBT} {counted(doubts, 'fact')} unverified: nobody saw it written down. Try it before you rely on it.",
         ]
+    return [*lines, *_to_start_from(preset)]
+
+
+def _told_short(preset: Preset) -> list[str]:
+    """What has to be decided for an app, and no evidence."""
+    told = {
+        "account, user": account(preset, "user")[0],
+        "account, global": account(preset, "global")[0],
+        "flows": flows(preset)[0],
+        "unverified": counted(len(preset.unverified()), "fact"),
+    }
+    return [_headline(preset), "", *(f"  {name:<16} {text}" for name, text in told.items()), *_to_start_from(preset)]
+
+
+def _headline(preset: Preset) -> str:
+    page = f"https://{preset.documentation}" if preset.documentation else "no page is known"
+    return f"{preset.title} ({preset.name}), {page}"
+
+
+def _to_start_from(preset: Preset) -> list[str]:
     skeletons = "---\n".join(app_yaml(preset, mode) for mode in _modes(preset) or [""])
-    return [*lines, "", "An OAuthApp to start from:", "", *skeletons.splitlines()]
+    return ["", "An OAuthApp to start from:", "", *skeletons.splitlines()]
 
 
 def _modes(preset: Preset) -> list[str]:

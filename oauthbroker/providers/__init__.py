@@ -26,7 +26,7 @@ Evidence = Annotated[str, Field(pattern=rf"^({_READ}|package \S+ \S+ \(.+\)|unve
 """Where a fact was learnt. What was read says where that stands and when: no "the same page", no "as above"."""
 
 Parameters = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], str], Field(max_length=20)]
-_NO_FACTS: Final = {"name", "title", "documentation", "modes", "evidence"}
+_NO_FACTS: Final = {"name", "title", "documentation", "sampleScopes", "modes", "evidence"}
 _NESTED: Final = {
     "params", "endpoints", "identity", "global", "user", "revoke", "authorizeParams", "tokenParams", "refreshParams",
     "errorWords",
@@ -84,12 +84,13 @@ class Preset(Quirks):
     """Everything known of one provider. `evidence` says for every fact where it was learnt.
 
     A refresh token ends after `refresh_token_idle_days` in which nobody used it, or `refresh_token_days` after the
-    person agreed, however often it was used.
+    person agreed, however often it was used. `sample_scopes` are for an app to start from; they claim nothing.
     """
 
     name: str
     title: str
     documentation: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(/\S*)?$")] = ""
+    sample_scopes: Annotated[list[str], Field(max_length=2)] = Field(default_factory=list)
     params: dict[str, Param] = Field(default_factory=dict)
     endpoints: PresetEndpoints = PresetEndpoints()
     auth_method: AuthMethod = "client_secret_basic"

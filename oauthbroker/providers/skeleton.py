@@ -24,7 +24,7 @@ def app_yaml(preset: Preset, mode: str = "") -> str:
         f"  subjectMode: {'user' if person else 'global'}",
         *_client(variant),
         *([] if _is_addressed(variant) else ['  endpoints: {issuer: "https://login.example.com"} # yours']),
-        "  scopes: [] # the most this app may ever have",
+        _scopes(variant),
         *_owner(variant, person=person),
     ]
     if mode and preset.modes:
@@ -38,6 +38,12 @@ def _is_for_a_person(preset: Preset, variant: Preset, mode: str) -> bool:
     if mode and usual.get("global") == mode != usual.get("user"):
         return False
     return variant.identity.user is not None or variant.identity.global_ is None
+
+
+def _scopes(preset: Preset) -> str:
+    """Two scopes as an example, or none where the provider has none."""
+    said = ", ".join(f'"{scope}"' for scope in preset.sample_scopes)
+    return f"  scopes: [{said}] # {'for example; ' if said else ''}the most this app may ever have"
 
 
 def _params(params: dict[str, Param]) -> list[str]:

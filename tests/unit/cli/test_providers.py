@@ -56,6 +56,17 @@ def test_what_is_shown_can_be_pasted(tmp_path: Path):
     assert {"my-slack-bot", "my-slack-user"} == set(load(tmp_path).apps)
 
 
+@pytest.mark.parametrize("name", ["google", "slack", "oidc"])
+def test_short_is_a_screen_without_evidence_and_with_the_same_app(name: str, tmp_path: Path):
+    short, long = typed("show", name, "--short").stdout, typed("show", name).stdout
+    start = "An OAuthApp to start from:\n"
+    assert short.partition(start)[2] == long.partition(start)[2]
+    before = short.partition(start)[0].splitlines()
+    assert len(before) <= 8 < len(long.partition(start)[0].splitlines())
+    assert "read 20" not in short
+    assert presets()[name].title in before[0]
+
+
 def test_json_has_every_fact_with_its_source():
     found: dict[str, Any] = json.loads(typed("show", "slack", "--json").stdout)
     assert set(presets()["slack"].facts()) == set(found["evidence"])

@@ -19,7 +19,7 @@ MODES = [
     for preset in presets().values()
     for mode in ["", *(preset.modes.values if preset.modes else [])]
 ]
-NOT_TOLD = {"name", "title", "documentation", "modes", "evidence"}
+NOT_TOLD = {"name", "title", "documentation", "sampleScopes", "modes", "evidence"}
 
 
 def preset(**said: Any) -> Preset:
@@ -74,6 +74,13 @@ def test_every_app_to_start_from_loads_as_it_is(preset: Preset, mode: str, tmp_p
     [draft] = load(tmp_path).apps.values()
     assert preset.name == draft.app.provider
     assert all("{" not in url.replace("{client_id}", "") for url in _urls(draft.app.endpoints))
+
+
+@pytest.mark.parametrize("preset, mode", MODES)
+def test_an_app_to_start_from_has_two_scopes_where_the_provider_has_scopes(preset: Preset, mode: str):
+    variant = preset.in_mode(mode) if mode else preset
+    scopes = yaml.safe_load(app_yaml(preset, mode))["spec"]["scopes"]
+    assert (0 if variant.scopeless else 2) == len(set(scopes))
 
 
 def _urls(endpoints: Any) -> list[str]:
