@@ -59,10 +59,12 @@ def _judge_user(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdict:
 
 
 def _speaks_of(app: OAuthApp, subject: str) -> bool:
-    """Whether `identity.user` can say anything about this subject: where somebody vouches for the browser, subjects
-    may be accounts of the runtime's own, in a spelling that the provider's accounts never have."""
+    """Tell whether `identity.user` can be compared with this subject. Where the binding itself vouches for the browser,
+    a subject may be an account of the runtime's own, in a spelling that the provider's accounts never have."""
     rule = app.owner.user_identity
-    return rule is not None and (app.owner.vouching is None or spelling(rule.template).fullmatch(subject) is not None)
+    if rule is None or app.owner.binding == "providerIdentity":
+        return rule is not None
+    return spelling(rule.template).fullmatch(subject) is not None
 
 
 def spelling(template: str) -> re.Pattern[str]:

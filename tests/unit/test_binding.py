@@ -21,6 +21,7 @@ ENDPOINTS = Endpoints("https://idp.example/authorize", "https://idp.example/toke
 
 USER = app_with(endpoints=ENDPOINTS, owner=Owner(user_identity=RULE))
 LOCAL = app_with(endpoints=ENDPOINTS, owner=Owner(binding="localOperator"))
+LOCAL_KNOWN = app_with(endpoints=ENDPOINTS, owner=Owner(binding="localOperator", user_identity=RULE))
 BLIND = app_with(endpoints=ENDPOINTS, owner=Owner())
 SHARED = app_with(
     endpoints=ENDPOINTS,
@@ -44,6 +45,8 @@ VERIFIED = (ISSUER, "1")
         (USER, "idp:user:1", OwnerFacts(None, "idp:user:1", VERIFIED), OwnerVerdict(VERIFIED, "idp:user:1")),
         (LOCAL, "me", OwnerFacts(), OwnerVerdict(None, None)),
         (LOCAL, "me", OwnerFacts(account=VERIFIED), OwnerVerdict(VERIFIED, None)),
+        (LOCAL_KNOWN, "me", OwnerFacts(None, "idp:user:1", VERIFIED), OwnerVerdict(VERIFIED, "idp:user:1")),
+        (LOCAL_KNOWN, "idp:user:1", OwnerFacts(None, "idp:user:1", VERIFIED), OwnerVerdict(VERIFIED, "idp:user:1")),
         (
             SHARED,
             "idp:team:1",
@@ -65,6 +68,8 @@ def test_the_right_owner_passes_and_is_the_one_that_is_pinned(app, subject, fact
         (USER, "idp:user:1", OwnerFacts(None, "idp:user:2"), Code.SUBJECT_MISMATCH),
         (USER, "idp:user:1", OwnerFacts("idp:user:1", None), Code.SUBJECT_UNVERIFIABLE),
         (USER, "idp:user:1", OwnerFacts(None, None, (ISSUER, "idp:user:1")), Code.SUBJECT_UNVERIFIABLE),
+        (LOCAL_KNOWN, "idp:user:1", OwnerFacts(None, "idp:user:2", VERIFIED), Code.SUBJECT_MISMATCH),
+        (LOCAL_KNOWN, "idp:user:1", OwnerFacts(None, None, VERIFIED), Code.SUBJECT_UNVERIFIABLE),
         (BLIND, "idp:user:1", OwnerFacts(None, "idp:user:1"), Code.SUBJECT_UNVERIFIABLE),
         (SHARED, "idp:team:1", OwnerFacts("idp:team:2", "idp:user:1"), Code.SUBJECT_MISMATCH),
         (SHARED, "idp:team:1", OwnerFacts(None, "idp:user:1"), Code.SUBJECT_UNVERIFIABLE),

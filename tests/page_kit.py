@@ -1,0 +1,105 @@
+"""The pages' blocks as a reader would use them: found by section, typed into a shell, run as programs of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from oauthbroker.testing import Browser, connect_through
+from tests.cli_kit import REPOSITORY, Desk
+
+PATIENCE = 240.0
+LINK = r"(http://127\.0\.0\.1\S+/connect/\S+)"
+
+
+def section(title: str, page: str = "README.md") -> str:
+    text = (REPOSITORY / page).read_text("utf-8")
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def page_blocks(page: str, language: str) -> list[str]:
+    """Every block of a page."""
+    return re.findall(rf"```{language}\n(.*?)```", (REPOSITORY / page).read_text("utf-8"), re.DOTALL)
+
+
+def blocks(language: str, title: str = "From another process", page: str = "README.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", section(title, page), re.DOTALL)
+
+
+def with_shims(folder: Path) -> str:
+    """A PATH on which `oauthbroker` and `python` are those of this test."""
+    programs = {"oauthbroker": '-c "from oauthbroker.cli import main; main()"', "python": ""}
+    (folder / "bin").mkdir()
+    for name, words in programs.items():
+        shim = folder / "bin" / name
+        shim.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+        shim.chmod(0o700)
+    return f"{folder}/bin:{os.environ['PATH']}"
+
+
+class Program:
+    """A process whose words are read while it runs. They are swept, but for what the page has it print."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._in, self._out = process.stdin, process.stdout
+        self.said = ""
+
+    async def type(self, text: str) -> None:
+        self._in.write(text.encode())
+        await self._in.drain()
+
+    async def says(self, pattern: str) -> str:
+        """Waits until it has printed this; group 1."""
+        async with asyncio.timeout(PATIENCE):
+            while (found := re.search(pattern, self.said)) is None:
+                more = await self._out.read(4096)
+                assert more, self.said
+                self.said += more.decode()
+        return found[1]
+
+    async def says_more(self, seconds: float) -> str:
+        """What it prints within this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                more = (await self._out.read(4096)).decode()
+        except TimeoutError:
+            return ""
+        self.said += more
+        return more
+
+    async def end(self) -> str:
+        """Waits until it is done; everything it printed."""
+        self._in.close()
+        async with asyncio.timeout(PATIENCE):
+            self.said += (await self._out.read()).decode()
+            assert 0 == await self._process.wait(), self.said
+        return self.said
+
+
+@asynccontextmanager
+async def program(*words: str, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[Program]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *words, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        yield Program(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def agree(desk: Desk, idp: Any, link: str, account: str = "newcomer", *, deny: bool = False) -> None:
+    """The person opens the link that was printed."""
+    page = await connect_through(Browser(canaries=desk.canaries), idp, link, account, deny=deny)
+    assert (403 if deny else 200) == page.status, page.text
