@@ -13,6 +13,7 @@ from oauthbroker.flows.callback import Callback
 from oauthbroker.flows.connect import Connect, Departure
 from oauthbroker.flows.login import LoggedIn, Logins
 from oauthbroker.flows.parking import Parking
+from oauthbroker.protocol.callback import LOCATOR_LENGTH, parse_callback
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Parked
 from oauthbroker.results import DevicePrompt
@@ -20,7 +21,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.titles import agent_title, subject_title
 from oauthbroker.tracing import Span, span
 
-__all__ = ["Arrival", "Consent", "Departure", "Ending", "Invitation", "LoggedIn", "Step"]
+__all__ = ["AlreadyConnected", "Arrival", "Consent", "Departure", "Ending", "Invitation", "LoggedIn", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,14 @@ class Invitation:
     locale: Locale | None = None
     agent_title: str | None = None
     subject_title: str | None = None
+
+
+class AlreadyConnected(BrokerError):
+    """`stateUsed`, for a browser that is owed more: what it wanted to connect is connected. `app_name` for its page."""
+
+    def __init__(self, app_name: str) -> None:
+        super().__init__(Code.STATE_USED, note="already connected")
+        self.app_name = app_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,16 @@ class Step:
     url: Secret | None = None
     code: Secret | None = None
     locale: Locale | None = None
+
+
+def locator_of_link(ticket: str) -> str:
+    """Return the locator of the session that a link's ticket names."""
+    return ticket[:LOCATOR_LENGTH]
+
+
+def locator_of_callback(query: bytes) -> str:
+    """Return the locator of the session that a callback's state names. Raises `callbackMalformed`."""
+    return parse_callback(query).locator
 
 
 class Consent:
@@ -150,6 +169,27 @@ class Consent:
         if session.open and not over and session.config_digest == app.digest():
             return None
         return _ending(app, session)
+
+    async def truth(self, locator: str, cookie: str | None) -> BrokerError | None:
+        """Return what a browser with this session's cookie is told of a session that is over for it: that it is late,
+        that the link was used, or that everything is connected. None while it is open, and for every other browser."""
+        session = await self._connect.session_of(locator, cookie) if cookie is not None else None
+        if session is None:
+            return None
+        if session.status == "completed":
+            app = self._apps.get(session.app)
+            return AlreadyConnected(app.display_name if app is not None else session.provider)
+        is_late = session.claim is None and session.ends_at <= self._clock.now()
+        if session.status == "expired" or (session.open and is_late):
+            return BrokerError(Code.STATE_EXPIRED)
+        return BrokerError(Code.STATE_USED) if session.status == "failed" or session.taken else None
+
+    async def outcome(self, app_name: str, locator: str) -> Ending | None:
+        """How the session of a browser that came from there ended, if it was this app's and has ended."""
+        session, app = await self._connect.outcome_of(locator), self._apps.get(app_name)
+        if session is None or app is None or session.app != app.name or session.open:
+            return None
+        return Ending(app, None if session.status == "completed" else session.failure or Code.STATE_EXPIRED)
 
     async def depart(self, ticket: str) -> Departure:
         """Sends this browser off to the provider, or to the broker's own login before that. Raises `stateUnknown`;

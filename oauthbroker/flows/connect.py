@@ -11,7 +11,7 @@ from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
 from oauthbroker.protocol.authorize import new_attempt
-from oauthbroker.protocol.callback import LOCATOR_LENGTH
+from oauthbroker.protocol.callback import LOCATOR_LENGTH, attempt_cookie_fits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.way_out import WayOut
 from oauthbroker.quota import OpenSessions
@@ -56,6 +56,21 @@ class Connect:
         if not session.open or session.taken or session.expires_at <= self.clock.now():
             raise BrokerError(Code.STATE_UNKNOWN)
         return held
+
+    async def session_of(self, locator: str, cookie: str) -> AuthSession | None:
+        """Return the session that this browser took to the provider or to the login before it, whatever has become of
+        it since; None for any other browser."""
+        held = await self.repository.session(locator)
+        if held is None:
+            return None
+        session = held.record
+        attempts = (session.attempt, session.login.attempt) if session.login is not None else (session.attempt,)
+        return session if any(attempt_cookie_fits(attempt, cookie) for attempt in attempts) else None
+
+    async def outcome_of(self, locator: str) -> AuthSession | None:
+        """Return the session of a browser that proved otherwise that it came from there."""
+        held = await self.repository.session(locator)
+        return held.record if held is not None else None
 
     async def shown(self, ticket: str) -> AuthSession:
         """The session that a link's page is about: an open one, or in the device code flow also one that is being

@@ -166,6 +166,9 @@ class AuthSession:
     def _ended(self, status: SessionStatus, at: datetime, code: Code | None, event: AgentEvent | None) -> AuthSession:
         if not self.open:
             raise ValueError(f"a {self.status} session has ended")
+        attempt = self.attempt.spent()
+        if attempt.cookie is None and self.login is not None:  # its browser was at the login, and knows it by that
+            attempt = replace(attempt, cookie=self.login.attempt.cookie)
         return replace(
             self,
             status=status,
@@ -173,7 +176,7 @@ class AuthSession:
             failure=code,
             outbox=event,
             ticket=None,
-            attempt=self.attempt.spent(),
+            attempt=attempt,
             device=self.device.spent(self.ticket) if self.device is not None else None,
             parked=None,
             login=None,

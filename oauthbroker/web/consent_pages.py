@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from oauthbroker.apps import LOGIN_NAME, OAuthApp
 from oauthbroker.clock import Clock
-from oauthbroker.consent import Consent, Departure, Ending, Invitation
+from oauthbroker.consent import Consent, Ending, Invitation, locator_of_callback, locator_of_link
 from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.records.parked import PARKED_SECONDS
 from oauthbroker.resume import locator_of
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
-from oauthbroker.web import csrf, pages, problems
+from oauthbroker.web import arrival, csrf, pages, problems
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.display import host_of
 from oauthbroker.web.forms import read_form
@@ -30,7 +30,10 @@ from oauthbroker.web.routes import Handler, route
 from oauthbroker.web.texts import locale_of
 
 BROWSER_COOKIE_SECONDS = 3600
+TRUTH_SECONDS = 3600  # how long a session's cookie outlives its link, so that its browser can be told what became of it
 NEXT = "/next"
+# What is said of a session that is over. Only the browser that it was of is told which of these it is.
+OVER = frozenset({Code.STATE_UNKNOWN, Code.STATE_USED, Code.STATE_EXPIRED})
 
 
 class ConsentPages:
@@ -63,9 +66,26 @@ class ConsentPages:
     async def show_connect(self, request: Request) -> Response:
         """Who asks for what. Changes nothing, whoever fetches it and how often."""
         ticket = request.path_params["ticket"]
+        return await self._truthfully(request, lambda: locator_of_link(ticket), self._invite(request, ticket))
+
+    async def _truthfully(self, request: Request, locator: Callable[[], str], answer: Awaitable[Response]) -> Response:
+        """The answer; where the session that it is about is over, the browser that it was of is told the truth. Every
+        other browser is told what an unknown link is told."""
+        try:
+            return await answer
+        except BrokerError as error:
+            refused = error
+        if refused.code in OVER:
+            name = locator()
+            told = await self._consent.truth(name, self._cookies_of(request)(name))
+            if told is not None:
+                raise told
+        raise refused
+
+    async def _invite(self, request: Request, ticket: str) -> Response:
         ending = await self._consent.ending(ticket)
         if ending is not None:
-            return self._ended(ending, request)
+            return self._ended(ending, request, locator_of_link(ticket))
         invitation = await self._consent.invitation(ticket)
         name = csrf.browser_cookie_name(secure=self._secure)
         browser_key = csrf.read_cookie(request.headers, name) or csrf.new_browser_key(self._clock)
@@ -78,9 +98,12 @@ class ConsentPages:
         """The button: off to the provider with a cookie of this browser's own, or a no."""
         ticket = request.path_params["ticket"]
         decision = await self._checked_decision(request, ticket)
+        return await self._truthfully(request, lambda: locator_of_link(ticket), self._decide(request, ticket, decision))
+
+    async def _decide(self, request: Request, ticket: str, decision: str) -> Response:
         if decision == CANCEL:
             app = await self._consent.decline(ticket)
-            return self._see_other(f"/declined/{app.name}")
+            return self._arrived(f"/declined/{app.name}", locator_of_link(ticket))
         invitation = await self._consent.invitation(ticket)
         departure = await self._consent.depart(ticket)
         view = self._view(invitation)
@@ -88,19 +111,20 @@ class ConsentPages:
             view = replace(view, provider=LOGIN_NAME, provider_host=view.login_host)
         locale = self._locale_of(request, invitation.locale)
         page = pages.render_interstitial(departure.url.reveal(), view, locale)
-        return page.response(set_cookies=[self._session_cookie(departure, invitation.app)])
+        session = departure.session
+        return page.response(set_cookies=[self._cookie_of(session.locator, departure.cookie, session.expires_at)])
 
     def _page_of(self, invitation: Invitation, view: ConnectView, locale: Locale) -> Page:
         if invitation.device is None:
             return pages.render_connect(view, locale)
         return pages.render_device(view, invitation.device, locale)
 
-    def _ended(self, ending: Ending, request: Request) -> Response:
+    def _ended(self, ending: Ending, request: Request, locator: str) -> Response:
         """Where a page that is looked at again goes once there is nothing left to do on it."""
         if ending.code is None:
-            return self._see_other(f"/connected/{ending.app.name}")
+            return self._arrived(f"/connected/{ending.app.name}", locator)
         if ending.code is Code.PROVIDER_DENIED:
-            return self._see_other(f"/declined/{ending.app.name}")
+            return self._arrived(f"/declined/{ending.app.name}", locator)
         return problems.answer(BrokerError(ending.code), request, ending.locale or self._locale)
 
     def callback_of(self, app: OAuthApp) -> Handler:
@@ -109,12 +133,13 @@ class ConsentPages:
         async def callback(request: Request) -> Response:
             if _is_prefetch(request):
                 raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
-            arrival = await self._consent.arrive(app, request.scope["query_string"], self._cookies_of(request))
-            if arrival.parked:  # its cookie stays: the next page is this browser's alone
-                return self._see_other(f"{NEXT}/as-{arrival.locator}")
-            name = csrf.session_cookie_name(arrival.locator, secure=self._secure)
-            gone = csrf.cookie_header(name, "", secure=self._secure, max_age=0)
-            return self._see_other(f"/connected/{app.name}", set_cookie=gone)
+            query = request.scope["query_string"]
+            return await self._truthfully(request, lambda: locator_of_callback(query), arrive(request, query))
+
+        async def arrive(request: Request, query: bytes) -> Response:
+            came = await self._consent.arrive(app, query, self._cookies_of(request))
+            place = f"{NEXT}/as-{came.locator}" if came.parked else f"/connected/{app.name}"
+            return self._arrived(place, came.locator)
 
         return callback
 
@@ -122,8 +147,12 @@ class ConsentPages:
         """The broker's own login sent the browser back. Whoever it is for gets a new cookie and goes on."""
         if _is_prefetch(request):
             raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
+        query = request.scope["query_string"]
+        return await self._truthfully(request, lambda: locator_of_callback(query), self._logged_in(request, query))
+
+    async def _logged_in(self, request: Request, query: bytes) -> Response:
         try:
-            arrived = await self._consent.log_in(request.scope["query_string"], self._cookies_of(request))
+            arrived = await self._consent.log_in(query, self._cookies_of(request))
         except BrokerError as error:
             refused = error
         else:
@@ -138,22 +167,36 @@ class ConsentPages:
 
     async def show_connected(self, request: Request) -> Response:
         """A clean address after the callback, so that no code stays in the history (case 92)."""
-        app = self._known_app(request)
+        app = await self._just_ended(request, None)
         return pages.render_outcome("connected", None, app.display_name, self._locale_of(request)).response()
 
     async def show_declined(self, request: Request) -> Response:
-        app = self._known_app(request)
+        app = await self._just_ended(request, Code.PROVIDER_DENIED)
         return pages.render_outcome("denied", None, app.display_name, self._locale_of(request)).response()
+
+    async def _just_ended(self, request: Request, code: Code | None) -> OAuthApp:
+        """The app that this browser just came back for, if that ended with `code`. Every other browser is told that
+        there is nothing here, whatever apps there are."""
+        locator = arrival.locator_of(self._mac, request.headers, self._clock.now(), secure=self._secure)
+        ending = None
+        if locator is not None:
+            ending = await self._consent.outcome(request.path_params["app"], locator)
+        if ending is None or ending.code is not code:
+            raise HTTPException(404)
+        return ending.app
 
     async def show_next(self, request: Request) -> Response:
         """What comes after the callback where somebody vouches for the browser first, or after the login. A clean
         address, for this browser only; shown as often as it is asked for. Not a redirect: browsers hold one that
         follows from a form against the `form-action` of the provider's page."""
         locator = locator_of(request.path_params["session"])
+        return await self._truthfully(request, lambda: locator, self._go_on(request, locator))
+
+    async def _go_on(self, request: Request, locator: str) -> Response:
         step = await self._consent.next_step(locator, self._cookies_of(request)(locator))
         if isinstance(step, Ending):
-            return self._ended(step, request)
-        return render_next(step, self._locale_of(request, step.locale), self._consent.now()).response()
+            return self._ended(step, request, locator)
+        return render_next(step, self._locale_of(request), self._consent.now()).response()
 
     async def show_private(self, request: Request) -> Response:
         """Where the links in a conversation lead whose real ones were delivered privately."""
@@ -189,24 +232,18 @@ class ConsentPages:
             subject_title=invitation.subject_title,
         )
 
-    def _session_cookie(self, departure: Departure, app: OAuthApp) -> str:
-        """It outlives the link where the browser is still needed after it has come back."""
-        ends = departure.session.expires_at
-        extra = PARKED_SECONDS if app.owner.vouching not in {None, "brokerLogin"} else 0
-        return self._cookie_of(departure.session.locator, departure.cookie, ends, extra)
-
-    def _cookie_of(self, locator: str, cookie: Secret, until: datetime, extra: int = 0) -> str:
+    def _cookie_of(self, locator: str, cookie: Secret, until: datetime) -> str:
+        """It outlives the link: its browser may still be needed for a minute, and is told the truth for an hour."""
         name, left = csrf.session_cookie_name(locator, secure=self._secure), self._consent.seconds_left(until)
-        return csrf.cookie_header(name, cookie.reveal(), secure=self._secure, max_age=left + extra)
+        return csrf.cookie_header(name, cookie.reveal(), secure=self._secure, max_age=left + TRUTH_SECONDS)
 
     def _cookies_of(self, request: Request) -> Callable[[str], str | None]:
         return lambda locator: csrf.read_cookie(request.headers, csrf.session_cookie_name(locator, secure=self._secure))
 
-    def _known_app(self, request: Request) -> OAuthApp:
-        app = self._consent.apps.get(request.path_params["app"])
-        if app is None:
-            raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
-        return app
+    def _arrived(self, path: str, locator: str) -> Response:
+        """On to a page that tells this browser, and no other, how its session ended."""
+        cookie = arrival.cookie_header(self._mac, locator, self._clock.now(), secure=self._secure)
+        return self._see_other(path, set_cookie=cookie)
 
     def _see_other(self, path: str, *, set_cookie: str | None = None) -> Response:
         """Built from `publicBaseUrl`, never from what the request says about itself (case 85)."""

@@ -148,7 +148,7 @@ def _ending(outcome: Outcome, code: Code | None, app_name: str | None, locale: L
     text = TEXTS[locale]
     if outcome == "connected" and app_name:
         heading, title = phrase(text.connected_title, app=app_name), plain_phrase(text.connected_title, app=app_name)
-        return heading, title, text.connected_lead
+        return heading, title, BrokerError(code).message(locale) if code else text.connected_lead
     titles: dict[Outcome, tuple[str, str]] = {
         "connected": (text.connected_title_plain, text.connected_lead),
         "denied": (text.denied_title, text.denied_lead),

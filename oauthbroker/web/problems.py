@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from oauthbroker.consent import AlreadyConnected
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.web.access_log import note_refusal, request_id
 from oauthbroker.web.pages import Outcome, render_outcome
@@ -38,6 +39,8 @@ def error_page(
 ) -> Page:
     """How an error ends for a person; `reference` is the request id to quote. `status` overrides the code's own."""
     outcome = _OUTCOMES.get(error.code, "failed")
+    if isinstance(error, AlreadyConnected):
+        outcome, app_name = "connected", error.app_name
     return render_outcome(outcome, error.code, app_name, locale, reference=reference, status=status)
 
 

@@ -31,10 +31,13 @@ async def test_the_page_that_confirms(
     app = parked_app(identity_provider, "runtimeConfirm")
     async with running(identity_provider, [app], clock=test_clock, settings=settings_for()) as house:
         for who, leads_to in ((MALLORY, "?code=ownerBindingFailed"), (ALICE, "/connected/mail")):
-            handle = handle_on(await came_back(house, await house.ask_link(of=of_alice()), house.browser()))
+            person = house.browser()
+            handle = handle_on(await came_back(house, await house.ask_link(of=of_alice()), person))
             assert (await page["confirm_page"](house.broker, handle, who)).endswith(leads_to)
+            seen = 200 if who == ALICE else 404
+            assert seen == (await person.open(f"{BASE}/connected/mail")).status
         assert "/oauth-failed?code=stateUnknown" == await page["confirm_page"](house.broker, handle, ALICE)
-        assert 200 == (await house.browser().open(f"{BASE}/connected/mail")).status
+        assert 404 == (await house.browser().open(f"{BASE}/connected/mail")).status
 
 
 async def test_the_conversation_that_relays(

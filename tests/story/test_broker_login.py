@@ -385,7 +385,8 @@ async def test_the_logins_callback_is_good_once(house: House) -> None:
     person.cookies.set(name, after, "127.0.0.1")
     assert 1 == in_corp(house).count("token")
     assert_says_connected(await person.follow(await house.idp.agree(str(page.next_url), browser=person)))
-    assert_says(await person.open(url), Code.STATE_UNKNOWN)
+    assert_says(await person.open(url), Code.STATE_USED)
+    assert_says(await stranger.open(url), Code.STATE_UNKNOWN)
 
 
 @pytest.mark.case("12")

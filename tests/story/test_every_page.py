@@ -13,6 +13,7 @@ import pytest
 from starlette.routing import Route
 
 from oauthbroker.metrics import Metric
+from oauthbroker.resume import locator_of
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
@@ -83,6 +84,7 @@ class World:
     house: House
     agent: str = "planner"
     subject: str = ALICE
+    arrivals: dict[str, str] = field(default_factory=dict)
 
     async def furnish(self) -> None:
         house, of = self.house, turn(user=self.subject, agent=self.agent, instance=self.agent)
@@ -93,6 +95,8 @@ class World:
         await planting.ended_grant(house, "files", BOB)
         await planting.dead_letter(house, agent=self.agent)
         planting.open_circuit(house, "files")
+        for connected in (False, True):
+            await self.come_back("files", connected=connected)
         await house.broker.api_keys.create("ops", {"operator"})
         self.asked = await house.ask_link("files", of=of)
 
@@ -101,10 +105,27 @@ class World:
         walk = Walk(await opened(self.house, {"user": self.subject, "global": TEAM}))
         url, _ = await self.house.broker.connections.link({"user": self.subject})
         session = self.asked.auth_session_id
-        places = ("/connected/mail", "/declined/mail", "/connections/left", f"/next/{session}", "/connect")
+        places = ("/connections/left", f"/next/{session}", "/connect")
+        for place, arrival in self.arrivals.items():
+            walk.browser.cookies.set("oab_arrival", arrival, "127.0.0.1")
+            assert 200 == (await walk.go(BASE + place)).pages[BASE + place].status
         return await walk.go(
             f"{BASE}/connections", self.asked.authorization_url, url, *(BASE + each for each in places)
         )
+
+    async def come_back(self, app: str, *, connected: bool) -> None:
+        """A browser comes from a session that ended so; `arrivals` keeps what it is known by."""
+        house, browser = self.house, self.house.browser()
+        asked = await house.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance=f"ended {connected}"))
+        await browser.open(asked.authorization_url)
+        await browser.submit({"decision": "cancel"})
+        held = await house.repository.session(locator_of(asked.auth_session_id))
+        assert held is not None
+        if connected:
+            done = replace(held.record, status="completed", failure=None)
+            await house.repository.save_session(done, expect=held.generation)
+        place = f"/{'connected' if connected else 'declined'}/{app}"
+        self.arrivals[place] = browser.cookies["oab_arrival"].value
 
     async def operator(self) -> Walk:
         walk = Walk(await operator(self.house))

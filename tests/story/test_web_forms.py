@@ -214,8 +214,15 @@ async def test_no_parameter_leads_anywhere(house: House, way: str) -> None:
     done = await person.follow(f"{callback}&{more}")
     assert (303, f"{BASE}/connected/mail") == (done.status, done.location)
     assert_leads_nowhere_else(done)
-    assert_leads_nowhere_else(await person.open(f"{BASE}/connected/mail?{more}"))
-    assert_leads_nowhere_else(await person.open(f"{BASE}/declined/mail?{more}"))
+    there = await person.open(f"{BASE}/connected/mail?{more}")
+    assert 200 == there.status
+    assert_leads_nowhere_else(there)
+    declined = await house.ask_link("files")
+    await person.open(declined.authorization_url)
+    await person.submit({"decision": "cancel"})
+    there = await person.open(f"{BASE}/declined/files?{more}")
+    assert 200 == there.status
+    assert_leads_nowhere_else(there)
 
 
 @pytest.mark.case("86")
