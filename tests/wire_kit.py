@@ -73,12 +73,14 @@ class Site:
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+    async def connect(self, address: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, local_addr=(address, 0))
 
-    async def say(self, *parts: bytes, pause: float = 0, seconds: float = 5, end: bool = False) -> Said:
+    async def say(
+        self, *parts: bytes, pause: float = 0, seconds: float = 5, end: bool = False, address: str = "127.0.0.1"
+    ) -> Said:
         """Sends the parts, `pause` apart, and reads until the server hangs up. `end`: it is told that this was all."""
-        reader, writer = await self.connect()
+        reader, writer = await self.connect(address)
         try:
             async with asyncio.timeout(seconds):
                 reading = asyncio.create_task(reader.read())
@@ -159,6 +161,6 @@ async def a_site(
     app = gated(routes(found), log, trusted=trusted, seconds=seconds)
     with door or listen("127.0.0.1", 0) as line:
         port = line.getsockname()[1] if line.family != socket.AF_UNIX else 0
-        async with served(app, line, Terms(log, **terms), grace_seconds=1) as server:
+        async with served(app, line, Terms(log, proxies=Proxies(trusted), **terms), grace_seconds=1) as server:
             found.append(Site(port, server, stream))
             yield found[0]

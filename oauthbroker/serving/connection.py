@@ -20,31 +20,39 @@ from uvicorn.server import ServerState
 
 from oauthbroker.errors import Code, Locale
 from oauthbroker.serving.parting import PartingTransport
+from oauthbroker.serving.seats import Seats
 from oauthbroker.serving.wire import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
 from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.forwarded import Proxies
 from oauthbroker.web.headers import PEER, PROBES
 
 IDLE_SECONDS = 5  # between two requests of one connection
-SPARE = 8  # connections beyond the limit from this machine, for probes only
+LINGERING = 64  # refused connections that are still told so; more of them are cut off
 TELL_SECONDS = 10.0
 _UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
-_LOOPBACK = ("127.", "::1", "::ffff:127.")
 _QUIET = logging.getLogger("uvicorn.error.wire")
 _QUIET.setLevel(logging.ERROR)  # what uvicorn warns of is a refused request, which has a line of ours
 
 
 @dataclass(slots=True)
 class Terms:
-    """What holds for the connections of one listener. Seconds; `connections` at once. `over`: it lets nobody in."""
+    """What holds for the connections of one listener. Seconds; `connections` at once, of one address half of them
+    unless it is one of `proxies`. `over`: it lets nobody in."""
 
     log: FilteringBoundLogger
     locale: Locale = "en"
     connections: int = 1_000
     header_seconds: float = 10.0
     write_seconds: float = 60.0
+    proxies: Proxies = field(default_factory=Proxies)
+    seats: Seats[Connection] = field(init=False)
+    lingering: int = field(default=0, init=False)
     over: bool = field(default=False, init=False)
     _turned_away: int = field(default=0, init=False)
     _told_at: float = field(default=float("-inf"), init=False)
+
+    def __post_init__(self) -> None:
+        self.seats = Seats(self.connections, self.proxies)
 
     def turn_away(self, now: float) -> None:
         """One more connection was refused: said once in a while, with how many there were."""
@@ -112,6 +120,7 @@ class Connection(HttpToolsProtocol):
         self._body_left = 0  # bytes, or CHUNKS
         self._framing = 0  # bytes of the body that are none of it: sizes, extensions, a trailer
         self._over = True  # the last request was read to its end
+        self._lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         terms = self._terms
@@ -121,16 +130,23 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
             return
         self.app = partial(_serve_named, self.app, peer_uid(transport))
-        here = len(self.connections)
         self._await_head()
-        if here <= terms.connections:
-            return
-        if here <= terms.connections + SPARE and self.client is not None and self.client[0].startswith(_LOOPBACK):
+        self._sit_down()
+
+    def _sit_down(self) -> None:
+        terms = self._terms
+        seat, loser = terms.seats.take(self, self.client[0] if self.client else None, gives_way=_is_idle)
+        if loser is not None:
+            loser.transport.abort()
+        if seat == "probe":
             self.app = partial(_serve_probes, self.app, terms.locale)
+        if seat != "none":
             return
         terms.turn_away(self.loop.time())
         self.transport.write(refusal_bytes(503, Code.SERVER_BUSY, terms.locale))
-        if here <= terms.connections * 2:
+        if terms.lingering < LINGERING:
+            terms.lingering += 1
+            self._lingers = True
             self.transport.part()
         else:
             self.transport.close()
@@ -143,6 +159,8 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_has_come()
         self.transport.lost()
+        self._terms.seats.leave(self)
+        self._terms.lingering -= self._lingers
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -286,6 +304,10 @@ class Connection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self.transport.go_on()
+
+
+def _is_idle(connection: Connection) -> bool:
+    return not connection._answering  # noqa: SLF001 - one of its own kind
 
 
 def peer_uid(transport: asyncio.BaseTransport) -> int | None:

@@ -17,6 +17,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.cli.process import ORPHANED
 from oauthbroker.serving.connection import DoorConfig, Terms
 from oauthbroker.serving.doors import Doors
+from oauthbroker.web.forwarded import Proxies
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
 AGAIN = signal.SIGHUP
@@ -85,6 +86,7 @@ async def broker_served(broker: Broker, doors: Doors, log: FilteringBoundLogger)
                     limits.connections,
                     limits.header_seconds,
                     write_seconds=limits.request_seconds,
+                    proxies=Proxies(settings.trusted_proxies),
                 )
                 grace = max(GRACE_SECONDS, limits.provider_seconds + AFTER_PROVIDER_SECONDS)
                 servers.append(await stack.enter_async_context(served(app, door, terms, grace_seconds=grace)))

@@ -17,8 +17,9 @@ from oauthbroker.broker import Broker
 from oauthbroker.cli.process import calm_libraries, end_with_parent, make_room
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError
-from oauthbroker.serving.connection import SPARE
+from oauthbroker.serving.connection import LINGERING
 from oauthbroker.serving.doors import Doors
+from oauthbroker.serving.seats import SPARE
 from oauthbroker.serving.server import Server, broker_served, on_signals
 from oauthbroker.wiring import open_broker
 
@@ -108,7 +109,7 @@ async def serve(
 
 def _make_room(broker: Broker, doors: int, log: FilteringBoundLogger) -> None:
     """A connection that cannot be accepted for want of a descriptor waits in a queue that nobody reads."""
-    wanted = doors * (broker.bundle.settings.limits.connections + SPARE) + OTHER_FILES
+    wanted = doors * (broker.bundle.settings.limits.connections + SPARE + LINGERING) + OTHER_FILES
     may = make_room(wanted)
     if may < wanted:
         log.warning("too few file descriptors", limit=may, wanted=wanted)

@@ -34,8 +34,7 @@ class Proxies:
         """Remembers, for `is_local`, whether somebody in between shows: in a header as it came, or because the
         connection's other end is a listed proxy, whatever it says."""
         said = bool([name for name, _ in scope["headers"] if name.startswith(_OF_PROXIES)])
-        at = _address((scope.get("client") or ("",))[0]) if self._networks else None
-        scope.setdefault("state", {})[_KEY] = said or (at is not None and self._lists(at))
+        scope.setdefault("state", {})[_KEY] = said or self.lists((scope.get("client") or ("",))[0])
 
     def name_client(self, scope: Scope) -> None:
         """Puts the address of who asked into `scope["client"]`, where the connection's other end is a listed proxy."""
@@ -62,6 +61,11 @@ class Proxies:
             if not self._lists(at):
                 break
         return str(at)
+
+    def lists(self, peer: str) -> bool:
+        """Whether this is a proxy of ours."""
+        at = _address(peer) if self._networks else None
+        return at is not None and self._lists(at)
 
     def _lists(self, address: Address) -> bool:
         return any(address in network for network in self._networks)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.serving.connection import SPARE
+from oauthbroker.serving.connection import LINGERING
+from oauthbroker.serving.seats import SPARE
 from oauthbroker.serving.wire import HEAD_LIMIT, MOST_HEADERS
 from oauthbroker.web.headers import BODY_LIMIT
 from oauthbroker.web.policy import security_headers
@@ -419,31 +420,86 @@ async def test_a_client_that_does_not_read_is_left() -> None:
         writer.close()
 
 
-async def idle(site: Site, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    return [await site.connect() for _ in range(count)]
+Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def idle(site: Site, count: int, *addresses: str) -> list[Line]:
+    return [await site.connect(address) for address in addresses or ("127.0.0.1",) for _ in range(count)]
+
+
+async def hang_up(lines: list[Line]) -> None:
+    for _, writer in lines:
+        writer.close()
+    await asyncio.gather(*(writer.wait_closed() for _, writer in lines), return_exceptions=True)
+
+
+HALVES = ("127.0.0.1", "127.0.0.2")
 
 
 @pytest.mark.case("83")
 async def test_more_connections_than_there_may_be_are_refused_and_probes_still_get_through() -> None:
     async with a_site(connections=10) as site:
-        held = await idle(site, 10)
+        held = await idle(site, 5, *HALVES)
         healthy, other = await site.say(get("/healthz")), await site.say(get())
         assert (200, 503, "serverBusy") == (healthy.status, other.status, other.code)
-        spare = await idle(site, SPARE)
-        for wanted in ("/healthz", "/"):
-            refused = await site.say(get(wanted))
-            assert (503, "serverBusy", "close") == (refused.status, refused.code, refused.header("connection"))
-            assert security_headers().items() <= {name: refused.header(name) for name in security_headers()}.items()
-        told = [line for line in site.lines if line["event"] == "too many connections"]
-        assert [{"limit": 10, "refused": 1}] == [{"limit": line["limit"], "refused": line["refused"]} for line in told]
-        for _, writer in [*held[:5], *spare]:
-            writer.close()
-            await writer.wait_closed()
+        probes = [asyncio.create_task(site.say(get("/healthz"))) for _ in range(SPARE)]
+        assert [200] * SPARE == [(await each).status for each in probes]
+        refused = await site.say(get())
+        assert (503, "serverBusy", "close") == (refused.status, refused.code, refused.header("connection"))
+        assert security_headers().items() <= {name: refused.header(name) for name in security_headers()}.items()
+        await hang_up(held[:5])
         await asyncio.sleep(0.05)
         assert 200 == (await site.say(get())).status
-        for _, writer in held:
-            writer.close()
-    assert ["/healthz", "/"] == site.asked
+        await hang_up(held)
+
+
+@pytest.mark.slow
+@pytest.mark.case("83")
+async def test_probes_of_a_full_broker_are_answered_for_as_long_as_others_are_refused() -> None:
+    """Refused callers linger, to read why, and idle ones of this machine take the probes' own places."""
+    async with a_site(connections=10, header_seconds=60) as site:
+        held = await idle(site, 5, *HALVES)
+        refused: list[Line] = []
+        for _ in range(30):
+            refused += await idle(site, 12)
+            assert 200 == (await site.say(get("/healthz"))).status
+            assert 200 == (await site.say(get("/healthz"), address="127.0.0.3")).status
+        told = [line for line in site.lines if line["event"] == "too many connections"]
+        assert all(10 == line["limit"] for line in told)
+        assert len(site.server.server_state.connections) <= 10 + SPARE + LINGERING
+        await hang_up([*held, *refused])
+    assert ["/healthz"] * 60 == site.asked
+
+
+@pytest.mark.case("83")
+async def test_refused_callers_that_stay_to_read_why_take_no_place_from_anybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oauthbroker.serving.connection._is_idle", lambda _: False)
+    async with a_site(connections=2, header_seconds=60) as site:
+        held = await idle(site, 1, *HALVES)
+        spare = await idle(site, SPARE)
+        refused = await idle(site, LINGERING + 10)
+        async with asyncio.timeout(5):
+            assert {503} == {Said(await reader.read()).status for reader, _ in refused}
+        await hang_up(spare[:1])
+        await asyncio.sleep(0.05)
+        assert 200 == (await site.say(get("/healthz"))).status
+        [told] = [line for line in site.lines if line["event"] == "too many connections"]
+        assert (2, 1) == (told["limit"], told["refused"])
+        await hang_up([*held, *spare, *refused])
+
+
+@pytest.mark.case("83")
+async def test_one_address_holds_half_of_a_listeners_connections_and_a_listed_proxy_all() -> None:
+    async with a_site(connections=10) as site:
+        held = await idle(site, 5)
+        assert [503, 200] == [(await site.say(get(), address=each)).status for each in HALVES]
+        await hang_up(held)
+    async with a_site(connections=10, trusted=["127.0.0.1"]) as site:
+        held = await idle(site, 9)
+        assert 200 == (await site.say(get())).status
+        await hang_up(held)
 
 
 @pytest.mark.slow
@@ -453,7 +509,7 @@ async def test_thousands_of_idle_connections_cost_others_nothing() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     count = min(5_000, hard // 2 - 200)
-    async with a_site(connections=count + 10, header_seconds=8) as site:
+    async with a_site(connections=count + 10, header_seconds=8, trusted=["127.0.0.1"]) as site:
         held = await idle(site, count)
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -1,0 +1,76 @@
+"""Who may hold a connection of a listener: so many at once, of one address half of them, and some more for probes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import Generic, Literal, TypeVar
+
+from oauthbroker.web.forwarded import Proxies
+
+SPARE = 8  # connections beyond the limit from this machine, for probes only
+_PREFIX = 64  # bits of an IPv6 address that one client is given whole
+
+T = TypeVar("T", bound=Hashable)
+Seat = Literal["whole", "probe", "none"]
+
+
+class Seats(Generic[T]):
+    """The connections of one listener that were admitted. A refused one that is still being told so has no seat.
+
+    One address may hold half of the seats, so that it shuts nobody else out. A listed proxy stands for many clients and
+    a Unix socket has no addresses: there is no such limit for them.
+    """
+
+    def __init__(self, most: int, proxies: Proxies) -> None:
+        self._most = most
+        self._proxies = proxies
+        self._whole: dict[T, str] = {}
+        self._by_client: Counter[str] = Counter()
+        self._probes: dict[T, None] = {}
+
+    def take(self, connection: T, address: str | None, *, gives_way: Callable[[T], bool]) -> tuple[Seat, T | None]:
+        """The seat that it gets, and which probe has lost its own to it: the oldest one that gives way."""
+        client = self._client(address)
+        if len(self._whole) < self._most and (not client or self._by_client[client] < max(1, self._most // 2)):
+            self._whole[connection] = client
+            self._by_client[client] += 1
+            return "whole", None
+        if address is None or not _is_loopback(address):
+            return "none", None
+        loser = next(filter(gives_way, self._probes), None) if len(self._probes) >= SPARE else None
+        if loser is not None:
+            del self._probes[loser]
+        if len(self._probes) >= SPARE:
+            return "none", None
+        self._probes[connection] = None
+        return "probe", loser
+
+    def leave(self, connection: T) -> None:
+        """Idempotent; one without a seat leaves none."""
+        self._probes.pop(connection, None)
+        client = self._whole.pop(connection, None)
+        if client is not None:
+            self._by_client[client] -= 1
+            if not self._by_client[client]:
+                del self._by_client[client]
+
+    def _client(self, address: str | None) -> str:
+        """Empty for who is not counted."""
+        if address is None or self._proxies.lists(address):
+            return ""
+        at = _parsed(address)
+        return str(IPv6Network((at, _PREFIX), strict=False)) if isinstance(at, IPv6Address) else str(at)
+
+
+def _parsed(address: str) -> object:
+    try:
+        at = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return getattr(at, "ipv4_mapped", None) or at
+
+
+def _is_loopback(address: str) -> bool:
+    return bool(getattr(_parsed(address), "is_loopback", False))
