@@ -197,6 +197,7 @@ class OAuthApp:
     """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
 
     `refresh_ahead_seconds`: tokens in use are renewed in the background that long before they end; 0 for never.
+    `provider_ca`: certificates (PEM) that are trusted for its provider, beside those of the system.
     """
 
     name: str
@@ -214,6 +215,7 @@ class OAuthApp:
     resource: tuple[str, ...] = ()
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0
+    provider_ca: str = ""
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
 

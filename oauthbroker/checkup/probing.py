@@ -67,16 +67,16 @@ async def probing(settings: Settings, clock: Clock) -> AsyncIterator[Probe]:
 
 @dataclass(slots=True)
 class Probe:
-    """One round of questions: every address is asked once, and a host that cannot be reached only until that is known.
-    `skews`: by how many seconds providers' clocks are ahead."""
+    """One round of questions. Apps that trust the same certificates ask every address once, and a host that cannot be
+    reached only until that is known. `skews`: by how many seconds providers' clocks are ahead."""
 
     to_providers: Transport
     to_us: Transport
     clock: Clock
     limits: Limits
     skews: list[float] = field(default_factory=list)
-    _asked: dict[str, asyncio.Task[Asked]] = field(default_factory=dict)
-    _gone: dict[str, str] = field(default_factory=dict)
+    _asked: dict[tuple[str, str], asyncio.Task[Asked]] = field(default_factory=dict)
+    _gone: dict[tuple[str, str], str] = field(default_factory=dict)
     _row: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def providers(self, apps: Iterable[OAuthApp]) -> list[Finding]:
@@ -86,7 +86,7 @@ class Probe:
 
     async def address(self, public_base_url: str) -> list[Finding]:
         """Whether a broker answers at its public address, as seen from here."""
-        asked = await self._send(self.to_us, f"{public_base_url.rstrip('/')}/healthz")
+        asked = await self._send(self.to_us, Request("GET", f"{public_base_url.rstrip('/')}/healthz"))
         if asked.status == 200:
             return [Finding("address", "ok", f"A broker answers at {public_base_url}.")]
         why = asked.trouble or f"status {asked.status}"
@@ -96,7 +96,7 @@ class Probe:
     async def _provider(self, app: OAuthApp) -> list[Finding]:
         learned, found = await self._issuer(app)
         addresses = _addresses(app, learned)
-        answers = await asyncio.gather(*map(self._ask, addresses.values()))
+        answers = await asyncio.gather(*(self._ask(app, url) for url in addresses.values()))
         asked = dict(zip(addresses, answers, strict=True))
         troubles = {it.trouble: [name for name in asked if asked[name].trouble == it.trouble] for it in asked.values()}
         found += [_silent(app, names, trouble) for trouble, names in troubles.items() if trouble]
@@ -138,7 +138,7 @@ class Probe:
         first, then RFC 8414's, as a broker does."""
         why = found = ""
         for url in metadata_addresses(app.endpoints.issuer):
-            asked = await self._ask(url)
+            asked = await self._ask(app, url)
             if asked.answer is None:
                 return None, asked.trouble, ""
             try:
@@ -149,19 +149,19 @@ class Probe:
                 why = why or error.note or error.code.value
         return None, why, found
 
-    async def _ask(self, url: str) -> Asked:
+    async def _ask(self, app: OAuthApp, url: str) -> Asked:
         url = url.partition("?")[0]
-        if url not in self._asked:
-            self._asked[url] = asyncio.create_task(self._send(self.to_providers, url))
-        return await self._asked[url]
+        request, name = Request("GET", url, ca=app.provider_ca), (url, app.provider_ca)
+        if name not in self._asked:
+            self._asked[name] = asyncio.create_task(self._send(self.to_providers, request))
+        return await self._asked[name]
 
-    async def _send(self, transport: Transport, url: str) -> Asked:
-        limits, host = self.limits, urlsplit(url).netloc
+    async def _send(self, transport: Transport, request: Request) -> Asked:
+        limits, host = self.limits, (urlsplit(request.url).netloc, request.ca)
         try:
             async with self._row:
                 if host in self._gone:
                     return Asked(trouble=self._gone[host])
-                request = Request("GET", url)
                 answer = await transport.send(request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes)
         except TransportFailed as failed:
             if not failed.sent:

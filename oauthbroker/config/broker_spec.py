@@ -126,6 +126,7 @@ class BrokerSpec(Strict):
     allowed_hosts: Texts | None = None
     trusted_proxies: Texts | None = None
     provider_networks: Texts | None = None
+    provider_ca: Text | None = None
     confirm_url: Text | None = None
     login: LoginSpec | None = None
     admin: AdminSpec | None = None

@@ -11,6 +11,7 @@ from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, Prompt, Too
 from oauthbroker.config import urls
 from oauthbroker.config.branding import branding_of
 from oauthbroker.config.broker_spec import BrokerSpec
+from oauthbroker.config.ca import trusted_ca
 from oauthbroker.config.checks_client import (
     check_client,
     check_endpoints,
@@ -108,8 +109,9 @@ def load(path: Path | str) -> Loaded:
     for another in brokers[1:]:
         another.problems.add(another.document.value_at(("kind",)), "kind", "a second Broker", "keep one")
     settings = _settings(broker, bundle, problems)
-    login = _login(broker, settings)
-    drafts = _apps(_of(resources, "OAuthApp"), broker, settings)
+    ca = trusted_ca(broker, broker.spec.provider_ca) if broker is not None else ""
+    login = _login(broker, settings, ca)
+    drafts = _apps(_of(resources, "OAuthApp"), broker, settings, ca)
     apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
     tools = {name: (auth,) for tool in _of(resources, "Tool") for name, auth in tool_auths(tool, apps)}
     tools |= {name: (auth,) for kind in PARTS for part in _of(resources, kind) for name, auth in part_auth(part, apps)}
@@ -176,7 +178,7 @@ def _check_names(documents: list[Document], problems: Problems) -> None:
 
 
 def _apps(
-    apps: list[Written[OAuthAppSpec]], broker: Written[BrokerSpec] | None, settings: Settings
+    apps: list[Written[OAuthAppSpec]], broker: Written[BrokerSpec] | None, settings: Settings, ca: str
 ) -> dict[str, AppDraft]:
     plain_http, reach = _reach(broker, settings)
     has_login = broker is not None and broker.spec.login is not None
@@ -195,7 +197,7 @@ def _apps(
         check_binding(app, settings, login=has_login)
         check_identity(app)
     _check_callbacks(merged)
-    drafts = [(app, _draft(app, plain_secrets=plain_secrets)) for app in merged]
+    drafts = [(app, _draft(app, ca, plain_secrets=plain_secrets)) for app in merged]
     return {app.written.name: draft for app, draft in drafts if draft is not None}
 
 
@@ -205,13 +207,13 @@ def _reach(broker: Written[BrokerSpec] | None, settings: Settings) -> tuple[bool
     return plain_http, Reach(tuple(filter(urls.is_network, settings.provider_networks)), loopback=plain_http)
 
 
-def _login(broker: Written[BrokerSpec] | None, settings: Settings) -> LoginDraft | None:
+def _login(broker: Written[BrokerSpec] | None, settings: Settings, ca: str) -> LoginDraft | None:
     app = login_of(broker, settings.public_base_url)
     if broker is None or broker.spec.login is None or app is None:
         return None
     plain_http, reach = _reach(broker, settings)
     check_login(app, plain_http=plain_http, reach=reach)
-    draft = _draft(app, plain_secrets=broker.spec.allow_plain_secrets is not None)
+    draft = _draft(app, ca, plain_secrets=broker.spec.allow_plain_secrets is not None)
     if draft is None:
         return None
     return LoginDraft(draft, broker.spec.login.prompt, broker.spec.login.max_age_seconds)
@@ -230,7 +232,7 @@ def _check_callbacks(apps: list[Merged]) -> None:
         first.setdefault(path, app)
 
 
-def _draft(app: Merged, *, plain_secrets: bool) -> AppDraft | None:
+def _draft(app: Merged, ca: str, *, plain_secrets: bool) -> AppDraft | None:
     client = app.spec.client
     client_id = None
     if client and client.client_id:
@@ -239,9 +241,10 @@ def _draft(app: Merged, *, plain_secrets: bool) -> AppDraft | None:
     secrets = [
         source_of(app.written, path, source, plain_todo=todo, lines=signs) for path, source in _secret_sources(client)
     ]
+    ca += trusted_ca(app.written, app.spec.provider_ca)
     if client_id is None:
         return None
-    return AppDraft(_app(app), client_id, tuple(it for it in secrets if it), doubts(app), is_unusual(app))
+    return AppDraft(_app(app, ca), client_id, tuple(it for it in secrets if it), doubts(app), is_unusual(app))
 
 
 def _secret_sources(client: ClientSpec | None) -> Iterator[tuple[Keys, ValueSource]]:
@@ -256,7 +259,7 @@ def _assertion_type(client: ClientSpec | None) -> AssertionType:
     return (client and client.assertion_type) or "JWT"
 
 
-def _app(app: Merged) -> OAuthApp:
+def _app(app: Merged, ca: str) -> OAuthApp:
     used = app.identities_used
     anyone = app.authorizers == ("anyone",)
     return OAuthApp(
@@ -272,6 +275,7 @@ def _app(app: Merged) -> OAuthApp:
             assertion_audience=app.assertion_audience,
         ),
         endpoints=app.endpoints,
+        provider_ca=ca,
         scopes=app.scopes,
         redirect=app.redirect,
         owner=Owner(

@@ -73,6 +73,7 @@ class OAuthAppSpec(Strict):
     subject_mode: SubjectMode | None = None
     client: ClientSpec | None = None
     endpoints: EndpointsSpec | None = None
+    provider_ca: Text | None = None
     scopes: Texts | None = None
     resource: Annotated[Texts | None, BeforeValidator(_one_or_many)] = None
     pushed_authorization: Pushing | None = None

@@ -58,7 +58,7 @@ class Asker:
 
     async def _send(self, app: OAuthApp, build: Build, at: int, deadline: float, kind: Kind) -> Answer:
         left = deadline - self.clock.monotonic()
-        request = replace(build(_with_secret(app, at)), app=app.name, kind=kind)
+        request = build(_with_secret(app, at)).for_app(app, kind)
         return await self.transport.send(request, seconds=left, max_bytes=self.limits.provider_bytes)
 
     def _first(self, app: OAuthApp) -> int:

@@ -20,7 +20,7 @@ Keys = tuple[Key, ...]
 
 
 class Discovery:
-    """Metadata by issuer and key sets by address, for all apps. One per event loop.
+    """Metadata by issuer and key sets by address, for all apps that trust the same certificates. One per event loop.
 
     A document is good for a day, its failure for half a minute; an unknown key id refetches a key set at most
     once a minute (case 33). Its size and its time are the limits of every provider call.
@@ -30,8 +30,8 @@ class Discovery:
         self._transport = transport
         self._clock = clock
         self._limits = limits
-        self._metadata: dict[tuple[str, str], Remembered[Metadata]] = {}
-        self._keys: dict[str, Remembered[Keys]] = {}
+        self._metadata: dict[tuple[str, str, str], Remembered[Metadata]] = {}
+        self._keys: dict[tuple[str, str], Remembered[Keys]] = {}
 
     async def endpoints(self, app: OAuthApp) -> Endpoints:
         """The app's own endpoints; what it left empty comes from the issuer's metadata, when something must.
@@ -62,7 +62,7 @@ class Discovery:
     async def signing_keys(self, app: OAuthApp, kid: str | None) -> Keys:
         """The provider's public keys, fetched anew when none of them is called `kid`. Raises as `endpoints` does."""
         url = await self._keys_url(app)
-        keys = await self._shelf(url).get(lambda: self._fetch_keys(app, url))
+        keys = await self._shelf(app, url).get(lambda: self._fetch_keys(app, url))
         if kid is not None and all(key.kid != kid for key in keys):
             keys = await self.newer_keys(app, keys)
         return keys
@@ -71,7 +71,7 @@ class Discovery:
         """The keys as they are now, for a token that fits none of `seen`: providers change keys without changing, or
         ever giving, their names. `seen` itself when they were asked less than a minute ago."""
         url = await self._keys_url(app)
-        return await self._shelf(url).renew(seen, lambda: self._fetch_keys(app, url))
+        return await self._shelf(app, url).renew(seen, lambda: self._fetch_keys(app, url))
 
     async def _keys_url(self, app: OAuthApp) -> str:
         url = (await self.endpoints(app)).jwks_url
@@ -79,15 +79,15 @@ class Discovery:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider's key set has no address")
         return url
 
-    def _shelf(self, url: str) -> Remembered[Keys]:
-        return self._keys.setdefault(url, Remembered(self._clock))
+    def _shelf(self, app: OAuthApp, url: str) -> Remembered[Keys]:
+        return self._keys.setdefault((url, app.provider_ca), Remembered(self._clock))
 
     async def _fetch_keys(self, app: OAuthApp, url: str) -> Keys:
         return keys_response(await self._get(url, app, "keys"))
 
     async def _metadata_of(self, app: OAuthApp) -> Metadata:
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
-        shelf = self._metadata.setdefault((issuer, template), Remembered(self._clock))
+        shelf = self._metadata.setdefault((issuer, template, app.provider_ca), Remembered(self._clock))
         metadata = await shelf.get(lambda: self._fetch_metadata(app))
         if app.has_callback and not metadata.s256:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not support PKCE with S256")
@@ -117,7 +117,7 @@ class Discovery:
                 self._transport.check_url(address)
 
     async def _get(self, url: str, app: OAuthApp, kind: Kind) -> Answer:
-        request = Request("GET", url, app=app.name, kind=kind)
+        request = Request("GET", url).for_app(app, kind)
         return await self._transport.send(
             request, seconds=self._limits.provider_seconds, max_bytes=self._limits.provider_bytes
         )

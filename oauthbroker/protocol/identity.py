@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -145,9 +145,8 @@ class OwnerReader:
 
     async def _userinfo(self, app: OAuthApp, tokens: TokenResponse) -> Json:
         request = userinfo_request(app, await self.discovery.endpoints(app), tokens.access_token)
-        request = replace(request, app=app.name, kind="userinfo")
         answer = await self.transport.send(
-            request, seconds=self.limits.provider_seconds, max_bytes=self.limits.provider_bytes
+            request.for_app(app, "userinfo"), seconds=self.limits.provider_seconds, max_bytes=self.limits.provider_bytes
         )
         return userinfo_response(answer, lists=app.habits.user_info_kind == "own")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 from urllib.parse import urlencode
 
+from oauthbroker.apps import OAuthApp
 from oauthbroker.secret import Secret
 
 Method = Literal["GET", "POST", "DELETE"]
@@ -24,7 +25,7 @@ class Request:
     """One request to a provider. Secrets stay `Secret` until the transport puts them on the wire.
 
     `form` are the members of its body, None for no body; `encoding` is how they are written there. `app` and `kind` go
-    into counters and spans, and nowhere else.
+    into counters and spans, and nowhere else. `ca` is trusted (PEM) beside the system's certificates.
     """
 
     method: Method
@@ -35,6 +36,11 @@ class Request:
     encoding: Encoding = "form"
     app: str = ""
     kind: Kind = "other"
+    ca: str = ""
+
+    def for_app(self, app: OAuthApp, kind: Kind) -> Request:
+        """The same with whose provider it goes to."""
+        return replace(self, app=app.name, kind=kind, ca=app.provider_ca)
 
     def __repr__(self) -> str:
         return f"Request({self.method} {self.url.partition('?')[0]})"

@@ -48,11 +48,11 @@ class TransportFailed(BrokerError):
 
 
 class Transport:
-    """One HTTP client for all providers. TLS is always verified; nothing switches that off.
+    """The HTTP clients for all providers. TLS is always verified; nothing switches that off.
 
-    `plain_http_loopback` is the loud weakening `plainHttpProvider`: http:// to a literal loopback address.
-    `extra_ca_file` (PEM) is trusted beside the system's certificates. The environment (proxies, SSL_CERT_FILE,
-    SSLKEYLOGFILE) is not consulted. Belongs to one event loop; the client is built at the first request. `watch` is
+    `plain_http_loopback` is the loud weakening `plainHttpProvider`: http:// to a literal loopback address. A request
+    may name certificates (`ca`) that are trusted for it beside the system's. The environment (proxies, SSL_CERT_FILE,
+    SSLKEYLOGFILE) is not consulted. Belongs to one event loop; clients are built at the first request. `watch` is
     told of every request. A provider whose address is not in `reach` is not connected to, whoever named it.
     """
 
@@ -60,15 +60,13 @@ class Transport:
         self,
         *,
         plain_http_loopback: bool = False,
-        extra_ca_file: str = "",
         reach: Reach = NOWHERE_INSIDE,
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch
         self._reach = replace(reach, loopback=True) if plain_http_loopback else reach
         self._plain_http = plain_http_loopback
-        self._extra_ca_file = extra_ca_file
-        self._client: httpx2.AsyncClient | None = None
+        self._clients: dict[str, httpx2.AsyncClient] = {}  # by the certificates that are trusted beside the system's
         self._lookups = Lookups()
         self._rows: dict[str, asyncio.Semaphore] = {}
         self._closed = False
@@ -116,12 +114,12 @@ class Transport:
     async def close(self) -> None:
         """Closes every connection; later requests fail."""
         self._closed = True
-        client, self._client = self._client, None
-        if client is not None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
             await client.aclose()
 
     async def _exchange(self, request: Request, flight: _Flight, max_bytes: int) -> Answer:
-        client = self._open_client()
+        client = self._client(request.ca)
         headers = {name: reveal(value) for name, value in request.headers.items()}
         headers |= {"Accept": request.accept, "Accept-Encoding": "identity"}
         content = None
@@ -145,21 +143,21 @@ class Transport:
         parts = urlsplit(url)
         return self._rows.setdefault(f"{parts.scheme}://{parts.netloc.lower()}", asyncio.Semaphore(_PER_ORIGIN))
 
-    def _open_client(self) -> httpx2.AsyncClient:
+    def _client(self, ca: str) -> httpx2.AsyncClient:
         if self._closed:
             raise RuntimeError("the transport is closed")
-        if self._client is None:
+        if ca not in self._clients:
             import httpx2
 
-            self._client = httpx2.AsyncClient(
-                transport=_dialling(_tls(self._extra_ca_file), self._reach, self._lookups),
+            self._clients[ca] = httpx2.AsyncClient(
+                transport=_dialling(_tls(ca), self._reach, self._lookups),
                 trust_env=False,
                 follow_redirects=False,
                 timeout=None,  # theirs is per read; the one deadline for everything is in `send`
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # nothing of one person reaches the next
                 headers={"User-Agent": "oauthbroker"},
             )
-        return self._client
+        return self._clients[ca]
 
 
 def check_url(url: str, *, plain_http_loopback: bool) -> None:
@@ -233,15 +231,15 @@ async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-def _tls(extra_ca_file: str) -> ssl.SSLContext:
+def _tls(ca: str) -> ssl.SSLContext:
     import ssl
 
     import httpx2
 
     context = httpx2.create_ssl_context(trust_env=False)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if extra_ca_file:
-        context.load_verify_locations(cafile=extra_ca_file)
+    if ca:
+        context.load_verify_locations(cadata=ca)
     return context
 
 

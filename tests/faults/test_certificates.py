@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from oauthbroker.errors import Code
-from oauthbroker.protocol.transport import Transport
 from oauthbroker.records import Grant, Token
 from oauthbroker.results import Failed, Ready
 from oauthbroker.testing import Authority, Canaries, IdentityProvider
 from oauthbroker.testing.authority import Certificate, Fault
-from oauthbroker.wiring import flows as wired_flows
 from tests.house import ALICE, House, running, user_app
 
 FAULTS: list[Fault] = [fault for fault in get_args(Fault) if fault]
@@ -35,25 +32,26 @@ async def plant(house: House) -> Grant:
     return grant
 
 
-async def ask(certificate: Certificate) -> tuple[object, Grant, Grant | None, IdentityProvider]:
+async def ask(certificate: Certificate, ca: str = "") -> tuple[object, Grant, Grant | None, IdentityProvider]:
     """What the tool is told, the grant before and after, and the provider to see what it got."""
-    async with IdentityProvider(tls=certificate) as idp, running(idp, [user_app(idp)], background=False) as house:
+    async with (
+        IdentityProvider(tls=certificate) as idp,
+        running(idp, [replace(user_app(idp), provider_ca=ca)], background=False) as house,
+    ):
         before = await plant(house)
         return await house.ask("mail"), before, await house.grant("mail"), idp
 
 
 @pytest.fixture
-def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """An authority that the machine trusts: no setting of the product adds one."""
-    authority = Authority(tmp_path)
-    monkeypatch.setattr(wired_flows, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
-    return authority
+def trusted(tmp_path: Path) -> Authority:
+    """The authority that the app names."""
+    return Authority(tmp_path)
 
 
 @pytest.mark.case("35")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_renewal_over_a_bad_certificate_sends_nothing_and_keeps_the_grant(trusted: Authority, fault: Fault):
-    answer, before, after, idp = await ask(trusted.issue(fault))
+    answer, before, after, idp = await ask(trusted.issue(fault), trusted.file.read_text())
     assert isinstance(answer, Failed)
     assert (Code.PROVIDER_UNREACHABLE, True) == (answer.code, answer.retryable)
     assert [] == idp.requests
@@ -72,6 +70,6 @@ async def test_an_authority_that_nobody_trusts_is_refused_whatever_it_signs(tmp_
 
 @pytest.mark.case("35")
 async def test_the_same_renewal_reaches_a_provider_that_proves_itself(trusted: Authority):
-    answer, _, _, idp = await ask(trusted.issue())
+    answer, _, _, idp = await ask(trusted.issue(), trusted.file.read_text())
     assert not isinstance(answer, Ready)  # the planted token is none of the provider's
     assert 1 == idp.count("refresh_token")

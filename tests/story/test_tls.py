@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,17 @@ import pytest
 from pydantic import BaseModel
 
 from oauthbroker.apps import IdentityRule, OAuthApp, Owner
+from oauthbroker.checkup.probing import probing
 from oauthbroker.config.resources import SPECS, models_in
 from oauthbroker.errors import Code
+from oauthbroker.protocol.messages import Answer, Request
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.results import Failed, Ready
+from oauthbroker.settings import Settings
 from oauthbroker.testing import Authority, Browser, IdentityProvider, TestClock
 from oauthbroker.testing.authority import Fault
 from oauthbroker.wiring import flows as wired_flows
-from tests.house import ALICE, House, running, user_app
+from tests.house import ALICE, House, endpoints_of, running, user_app
 from tests.story.test_callback import assert_says
 from tests.story.test_client_credentials import APP as MACHINE
 from tests.story.test_client_credentials import machine, nobody
@@ -39,11 +41,18 @@ FAULTS: dict[Fault, str] = {
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """One that our brokers trust here, so that a certificate is refused for its own fault. Only code can add trust, and
-    this is the only way."""
+    """One that our brokers trust for every request, so that a certificate is refused for its own fault."""
     authority = Authority(tmp_path)
-    monkeypatch.setattr(wired_flows, "Transport", partial(Transport, extra_ca_file=str(authority.file)))
+    monkeypatch.setattr(Trusting, "ca", authority.file.read_text())
+    monkeypatch.setattr(wired_flows, "Transport", Trusting)
     return authority
+
+
+class Trusting(Transport):
+    ca = ""
+
+    async def send(self, request: Request, **bounds: Any) -> Answer:
+        return await super().send(replace(request, ca=self.ca), **bounds)
 
 
 @asynccontextmanager
@@ -144,15 +153,48 @@ async def test_discovery_is_held_to_the_same(identity_provider: IdentityProvider
         assert [] == there.requests
 
 
-async def test_a_good_certificate_is_all_it_takes(test_clock: TestClock, authority: Authority) -> None:
-    """So that the refusals above are about the certificate: the same story, by TLS from end to end."""
-    async with (
-        IdentityProvider(tls=authority.issue(), clock=test_clock) as idp,
-        running(idp, [user_app(idp)], clock=test_clock) as house,
-    ):
-        browser = Browser(apps={house.origin: house.broker.web}, trust=authority.file)
-        await house.connect(await house.ask_link(), browser=browser)
-        assert isinstance(await house.ask(), Ready)
+USERINFO = Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
+
+
+@pytest.mark.parametrize("discovers", [False, True])
+async def test_an_app_with_an_authority_of_its_own_reaches_every_endpoint_by_it(
+    test_clock: TestClock, tmp_path: Path, discovers: bool
+) -> None:
+    """The same story by TLS from end to end: metadata, keys, a pushed request, token, userinfo, renewal, revocation. An
+    app beside it that does not name the authority gets nowhere, and learns nothing from what was fetched for the other."""
+    authority = Authority(tmp_path)
+    async with IdentityProvider(tls=authority.issue(), clock=test_clock) as idp:
+        endpoints = replace(endpoints_of(idp), pushed_authorization_url=idp.url("/par"))
+        if discovers:
+            endpoints = replace(endpoints, issuer=idp.issuer, token_url="", jwks_url="")
+        app = user_app(idp, endpoints=endpoints, owner=USERINFO, pushed_authorization="required")
+        app = replace(app, provider_ca=authority.file.read_text())
+        beside = replace(user_app(idp, "beside", endpoints=endpoints, owner=USERINFO), pushed_authorization="required")
+        async with running(idp, [app, beside], clock=test_clock) as house:
+            browser = Browser(apps={house.origin: house.broker.web}, trust=authority.file)
+            await house.connect(await house.ask_link(), browser=browser)
+            test_clock.advance(3600)
+            assert isinstance(await house.ask(), Ready)
+            await house.broker.revoke("mail", subject=ALICE)
+            paths = {request.path for request in idp.requests}
+            assert {"/par", "/token", "/userinfo", "/revoke"} <= paths
+            assert discovers is any("well-known" in path for path in paths)
+            asked = await house.ask_link("beside")
+            page = await (house.browser().open(asked.authorization_url) if discovers else press(house, asked))
+            assert_says(page, Code.PROVIDER_UNREACHABLE)
+            assert "its authority is not trusted here" in house.log.getvalue()
+
+
+async def test_doctor_asks_with_the_authority_of_each_app(test_clock: TestClock, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    settings = Settings(weaken=frozenset({"plainHttpProvider"}))
+    async with IdentityProvider(tls=authority.issue(), clock=test_clock) as idp, probing(settings, test_clock) as probe:
+        app, beside = user_app(idp), user_app(idp, "beside")
+        found = await probe.providers([replace(app, provider_ca=authority.file.read_text()), beside])
+    lights = {(finding.about, finding.light) for finding in found}
+    assert ("mail", "ok") in lights
+    assert ("beside", "failure") in lights
+    assert ("mail", "failure") not in lights
 
 
 def fields(model: type[BaseModel]) -> set[str]:
@@ -162,9 +204,12 @@ def fields(model: type[BaseModel]) -> set[str]:
     return found
 
 
+MORE_TRUST = {"trusted_proxies", "provider_ca"}  # who speaks for clients; what is trusted beside the system's
+
+
 def test_no_setting_speaks_of_verification() -> None:
     """What cannot be written cannot be switched off. `weaken` has one word, and TLS stays verified under it: the
     brokers of the stories above all have it."""
     words = ("tls", "ssl", "verif", "insecure", "cert", "trust", "authority", "_ca")
-    names = set().union(*(fields(model) for model in SPECS.values())) - {"trusted_proxies"}  # who speaks for clients
+    names = set().union(*(fields(model) for model in SPECS.values())) - MORE_TRUST
     assert set() == {name for name in names if any(word in name for word in words)}

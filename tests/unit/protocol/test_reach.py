@@ -144,13 +144,13 @@ class Resolver:
 
 @asynccontextmanager
 async def sending(
-    monkeypatch: pytest.MonkeyPatch, *answers: list[str], **more: Any
+    monkeypatch: pytest.MonkeyPatch, *answers: list[str], ca: str = "", **more: Any
 ) -> AsyncIterator[tuple[Any, Resolver]]:
     resolver, transport = Resolver(*answers), Transport(**more)
     monkeypatch.setattr(transport, "_lookups", resolver)
 
     async def send(url: str) -> int:
-        return (await transport.send(Request("GET", url), seconds=5, max_bytes=1000)).status
+        return (await transport.send(Request("GET", url, ca=ca), seconds=5, max_bytes=1000)).status
 
     yield send, resolver
     await transport.close()
@@ -221,8 +221,8 @@ async def test_tls_goes_by_the_name_and_not_by_the_address_that_was_dialled(
     """The certificate is for 127.0.0.1; at the same address under another name it is somebody else's."""
     authority = Authority(tmp_path)
     async with RawServer(says(200), tls=authority.issue().context) as server:
-        more = {"extra_ca_file": str(authority.file), "reach": Reach(("127.0.0.1",))}
-        async with sending(monkeypatch, ["127.0.0.1"], **more) as (send, _):
+        ca, reach = authority.file.read_text(), Reach(("127.0.0.1",))
+        async with sending(monkeypatch, ["127.0.0.1"], ca=ca, reach=reach) as (send, _):
             assert 200 == await send(server.url)
             with pytest.raises(TransportFailed, match="another host"):
                 await send(server.url.replace("127.0.0.1", "idp.example"))

@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 from oauthbroker.protocol.messages import Request
-from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.protocol.transport import Transport, TransportFailed, _tls
 from oauthbroker.reach import Reach
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
@@ -28,12 +28,12 @@ def trusted(tmp_path: Path) -> Authority:
     return Authority(tmp_path, "trusted")
 
 
-async def ask(context: ssl.SSLContext, extra_ca_file: str) -> tuple[int | TransportFailed, RawServer]:
+async def ask(context: ssl.SSLContext, ca: str) -> tuple[int | TransportFailed, RawServer]:
     """The status, or the refusal; and the server, to see what it got."""
-    transport = Transport(extra_ca_file=extra_ca_file, reach=HERE)
+    transport = Transport(reach=HERE)
     answer: int | TransportFailed
     async with RawServer(says(200), tls=context) as server:
-        request = Request("POST", f"{server.url}/token", form={"code": Secret(CANARY)})
+        request = Request("POST", f"{server.url}/token", form={"code": Secret(CANARY)}, ca=ca)
         try:
             answer = (await transport.send(request, seconds=5, max_bytes=1000)).status
         except TransportFailed as error:
@@ -44,7 +44,7 @@ async def ask(context: ssl.SSLContext, extra_ca_file: str) -> tuple[int | Transp
 
 @pytest.mark.case("35")
 async def test_a_good_certificate_of_a_trusted_authority_is_accepted(trusted):
-    answer, server = await ask(trusted.issue().context, str(trusted.file))
+    answer, server = await ask(trusted.issue().context, trusted.file.read_text())
     assert (200, 1) == (answer, len(server.requests))
 
 
@@ -71,7 +71,7 @@ BAD = {**FAULTS, "unknownAuthority": _unknown_authority, "oldProtocol": _old_pro
 @pytest.mark.case("35")
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 async def test_any_other_certificate_is_refused_before_a_byte_is_sent(bad, trusted, tmp_path):
-    answer, server = await ask(bad(trusted, Authority(tmp_path, "strangers")), str(trusted.file))
+    answer, server = await ask(bad(trusted, Authority(tmp_path, "strangers")), trusted.file.read_text())
     assert isinstance(answer, TransportFailed)
     assert_clean(answer)
     assert (False, []) == (answer.sent, server.requests)
@@ -92,7 +92,7 @@ WORDS = {
 @pytest.mark.case("35")
 @pytest.mark.parametrize("bad, words", [(BAD[name], words) for name, words in WORDS.items()], ids=WORDS)
 async def test_the_operator_is_told_what_is_wrong_with_it(bad, words, trusted, tmp_path):
-    answer, _ = await ask(bad(trusted, Authority(tmp_path, "strangers")), str(trusted.file))
+    answer, _ = await ask(bad(trusted, Authority(tmp_path, "strangers")), trusted.file.read_text())
     assert isinstance(answer, TransportFailed)
     assert words in (answer.note or "")
 
@@ -121,12 +121,35 @@ async def test_the_environment_neither_adds_trust_nor_gets_the_session_keys(trus
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     answer, _ = await ask(trusted.issue().context, "")
     assert isinstance(answer, TransportFailed)
-    assert 200 == (await ask(trusted.issue().context, str(trusted.file)))[0]
+    assert 200 == (await ask(trusted.issue().context, trusted.file.read_text()))[0]
     assert not keys.exists()
 
 
 @pytest.mark.case("35")
+async def test_an_authority_is_trusted_for_the_requests_that_name_it_and_for_no_other(trusted, tmp_path):
+    """In whichever order they come: what one app trusts, another one does not."""
+    other, transport = Authority(tmp_path, "other"), Transport(reach=HERE)
+    async with RawServer(says(200), tls=trusted.issue().context) as server:
+        for ca in (trusted.file.read_text(), "", other.file.read_text(), trusted.file.read_text()):
+            asked = transport.send(Request("GET", server.url, ca=ca), seconds=5, max_bytes=1000)
+            if ca == trusted.file.read_text():
+                assert 200 == (await asked).status
+            else:
+                with pytest.raises(TransportFailed, match="not trusted here"):
+                    await asked
+    await transport.close()
+
+
+@pytest.mark.case("35")
+def test_the_systems_authorities_stay_beside_a_private_one(trusted):
+    assert len(_tls("").get_ca_certs()) > 0
+    both = _tls(trusted.file.read_text()).get_ca_certs(binary_form=True)
+    assert len(both) == len(_tls("").get_ca_certs()) + 1
+
+
+@pytest.mark.case("35")
 def test_no_switch_turns_verification_off():
-    """A new parameter has to pass by here: those there are can only add trust, allow plain loopback or more networks."""
-    assert ["plain_http_loopback", "extra_ca_file", "reach", "watch"] == list(inspect.signature(Transport).parameters)
+    """A new parameter has to pass by here: those there are can only allow plain loopback or more networks.
+    A request can only add trust."""
+    assert ["plain_http_loopback", "reach", "watch"] == list(inspect.signature(Transport).parameters)
     assert not {name for name in Settings.__slots__ if "verify" in name or "tls" in name or "ssl" in name}

@@ -1,0 +1,56 @@
+"""`providerCa`: a file with the certificates of an authority of one's own, read when the bundle is loaded."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker.config.files import open_plain
+from oauthbroker.config.shape import Written
+
+_MOST_BYTES: Final = 1024 * 1024
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+_TODO: Final = "name a PEM file with the certificate of your authority"
+
+
+def trusted_ca(written: Written[Any], path: str | None) -> str:
+    """The certificates in the file as PEM, and nothing else of it; empty where none is named or it is refused.
+
+    `path` is relative to the file that names it.
+    """
+    if path is None:
+        return ""
+    found, trouble = _read(written.document.folder, path)
+    if trouble:
+        written.refuse(("providerCa",), trouble, _TODO)
+    return found
+
+
+def _read(folder: Path, path: str) -> tuple[str, str]:
+    if not path.strip() or "\x00" in path:
+        return "", "not a path"
+    try:
+        with os.fdopen(open_plain(folder / Path(path).expanduser()), "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except (OSError, RuntimeError):  # RuntimeError: a home folder that is not known
+        return "", "a file that cannot be read"
+    if len(data) > _MOST_BYTES:
+        return "", "a file that is too large"
+    text = data.decode("ascii", "replace")
+    if "PRIVATE KEY-----" in text:
+        return "", "a file with a private key in it"
+    blocks = [_BEGIN + block.partition(_END)[0] + _END for block in text.split(_BEGIN)[1:] if _END in block]
+    certificates = "".join(f"{block}\n" for block in dict.fromkeys(blocks))
+    return (certificates, "") if _is_usable(certificates) else ("", "a file without a certificate that can be read")
+
+
+def _is_usable(certificates: str) -> bool:
+    if not certificates:
+        return False
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=certificates)
+    except (ssl.SSLError, ValueError):
+        return False
+    return True
