@@ -11,7 +11,7 @@ import asyncio
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,10 +57,10 @@ class MetricsFolder:
             fcntl.flock(held, fcntl.LOCK_EX)
         return cls(folder, name, held)
 
-    def write(self, metrics: dict[str, Any], now: Now) -> None:
-        """Replaces what we left before. `metrics` is `Metrics.to_json`."""
+    def write(self, metrics: dict[str, Any], now: Now, circuits: Sequence[Any] = ()) -> None:
+        """Replaces what we left before. `metrics` is `Metrics.to_json`; `circuits` are the open ones, as JSON."""
         gauges = [[gauge.value, list(labels), value] for (gauge, labels), value in now.items() if value]
-        _replace(self._folder / f"{self._name}.json", {**metrics, "now": gauges})
+        _replace(self._folder / f"{self._name}.json", {**metrics, "now": gauges, "circuits": list(circuits)})
 
     def others(self) -> Figures:
         """What all other processes counted, living or not, and what is now in the living ones."""
@@ -74,6 +74,16 @@ class MetricsFolder:
                     figures.metrics.absorb(found)
                     figures.add(now)
         return figures
+
+    def circuits(self) -> list[Any]:
+        """Those that the other living processes have left; they are judged where they are read."""
+        found: list[Any] = []
+        with _locked(self._folder):
+            for name in self._names(".json"):
+                with suppress(ValueError, TypeError):
+                    left = _read(self._folder / f"{name}.json").get("circuits", [])
+                    found += left if isinstance(left, list) and self._lives(name) else []
+        return found
 
     def close(self) -> None:
         """From here on we are one of those that have ended."""
@@ -117,13 +127,20 @@ class MetricsFolder:
 
 class Sharing:
     """Leaves a process' figures in its place, once a second while they change, and at its end. Without a place it does
-    nothing. `now` gives the gauges."""
+    nothing. `now` gives the gauges, `circuits` the open ones."""
 
-    def __init__(self, place: MetricsFolder | None, metrics: Metrics, now: Callable[[], Now]) -> None:
+    def __init__(
+        self,
+        place: MetricsFolder | None,
+        metrics: Metrics,
+        now: Callable[[], Now],
+        circuits: Callable[[], list[Any]] = list,
+    ) -> None:
         self._place = place
         self._metrics = metrics
         self._now = now
-        self._written: tuple[int, Now] | None = None
+        self._circuits = circuits
+        self._written: tuple[int, Now, list[Any]] | None = None
 
     async def run(self) -> None:
         """Until it is cancelled. A folder that takes nothing is tried again later."""
@@ -139,11 +156,11 @@ class Sharing:
             self._place.close()
 
     async def _try(self) -> bool:
-        place, state = self._place, (self._metrics.changes, self._now())
+        place, state = self._place, (self._metrics.changes, self._now(), self._circuits())
         if place is None or state == self._written:
             return True
         try:
-            await asyncio.to_thread(place.write, self._metrics.to_json(), state[1])
+            await asyncio.to_thread(place.write, self._metrics.to_json(), state[1], state[2])
         except OSError:
             return False
         self._written = state

@@ -259,6 +259,7 @@ async def running(
     settings: Settings | None = None,
     login: BrokerLogin | None = None,
     corp: IdentityProvider | None = None,
+    metrics_folder: Path | None = None,
 ) -> AsyncIterator[House]:
     clock = clock or TestClock()
     settings = settings or Settings(
@@ -268,7 +269,14 @@ async def running(
     store = store or MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
     audit, log = AuditList(), io.StringIO()
     async with open_broker(
-        bundle, env={}, clock=clock, store=store, audit=audit, log=json_log(log, clock), background=background
+        bundle,
+        env={},
+        clock=clock,
+        store=store,
+        audit=audit,
+        log=json_log(log, clock),
+        background=background,
+        metrics_folder=metrics_folder,
     ) as broker:
         try:
             yield House(idp, clock, store, audit, log, broker, corp=corp)

@@ -12,8 +12,8 @@ from typing import Literal
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.audit.trail import AuditLine, AuditTrail
-from oauthbroker.circuit import Circuits, OpenCircuit
 from oauthbroker.clock import Clock, from_iso
+from oauthbroker.desk.troubles import Seen, Troubles
 from oauthbroker.desk.uses import Uses
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.grant_health import GrantHealth, State, health_of
@@ -24,7 +24,7 @@ from oauthbroker.repository import Repository
 from oauthbroker.snapshot import Snapshot
 from oauthbroker.turn import SubjectMode
 
-__all__ = ["AppState", "Entries", "Found", "OpenCircuit", "Row", "Survey", "Trouble", "Waiting", "Wanted"]
+__all__ = ["AppState", "Entries", "Found", "Row", "Survey", "Waiting", "Wanted"]
 
 PAGE = 50
 BREATH = 64  # records that are opened before others may run
@@ -32,8 +32,6 @@ LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for
 FAILURES = frozenset({"ConnectFailed", "RenewalFailed"})
 DECISIONS = frozenset({Code.PROVIDER_DENIED.value})  # a person's own "no" is an answer, not a failure of the app
 Light = Literal["good", "warn", "bad"]
-Trouble = Literal["renewals", "revocations", "device codes"]
-TROUBLES: tuple[Trouble, ...] = ("revocations", "device codes", "renewals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ class AppState:
     app: OAuthApp | None
     light: Light
     counts: Mapping[State, int]
-    circuits: tuple[tuple[Trouble, OpenCircuit], ...]
+    circuits: tuple[Seen, ...]
     failure: tuple[datetime, str] | None
 
 
@@ -119,12 +117,11 @@ class Waiting:
 
 @dataclass(slots=True)
 class Survey:
-    """What it reads of grants is kept for some seconds, because it reads all of them. `circuits` are those of
-    revocations, device codes and renewals, in this order, and of this process alone."""
+    """What it reads of grants is kept for some seconds, because it reads all of them."""
 
     in_use: InUse
     repository: Repository
-    circuits_of: Sequence[Circuits]
+    troubles: Troubles
     uses: Uses
     trail: AuditTrail
     clock: Clock
@@ -152,7 +149,7 @@ class Survey:
         for row in await self._all_rows():
             counts.setdefault(row.app, Counter())[row.health.state] += 1
         failures = await self._last_failures()
-        circuits = self.circuits()
+        circuits = await self.troubles.seen()
         return [
             self._app_state(name, counts.get(name, Counter()), circuits, failures.get(name))
             for name in sorted({*self.in_use.apps, *counts})
@@ -182,14 +179,6 @@ class Survey:
         found = [held.record async for held in self.repository.sessions()]
         open_ones = [_waiting(each) for each in found if each.open and each.expires_at > now]
         return sorted(open_ones, key=lambda each: each.expires_at)
-
-    def circuits(self) -> list[tuple[Trouble, OpenCircuit]]:
-        """Those of this process: another worker may have met other troubles."""
-        return [
-            (trouble, each)
-            for trouble, circuits in zip(TROUBLES, self.circuits_of, strict=True)
-            for each in circuits.open_now()
-        ]
 
     async def audit(self, count: int, entries: Entries) -> list[AuditLine]:
         """The newest lines, the newest first."""
@@ -258,11 +247,11 @@ class Survey:
         self,
         name: str,
         counts: Counter[State],
-        circuits: Sequence[tuple[Trouble, OpenCircuit]],
+        circuits: Sequence[Seen],
         failure: tuple[datetime, str] | None,
     ) -> AppState:
-        own = tuple(each for each in circuits if each[1].app == name)
-        common = [circuit for _, circuit in own if not circuit.grant]
+        own = tuple(each for each in circuits if each.circuit.app == name)
+        common = [each.circuit for each in own if not each.circuit.grant]
         recent = failure is not None and self.clock.now() - failure[0] < timedelta(hours=1)
         light: Light = "good"
         if own or counts["again"] or recent or name not in self.in_use.apps:

@@ -133,7 +133,7 @@ class AdminPages:
         return views.render_queues(self._office(request, visitor.key), queues, dead).response()
 
     async def circuits(self, request: Request, visitor: Visitor) -> Response:
-        return views.render_circuits(self._office(request, visitor.key), self._survey.circuits()).response()
+        return views.render_circuits(self._office(request, visitor.key), await self._survey.troubles.seen()).response()
 
     async def audit(self, request: Request, visitor: Visitor) -> Response:
         asked = request.query_params

@@ -12,7 +12,8 @@ from oauthbroker import audit
 from oauthbroker.audit.trail import AuditLine
 from oauthbroker.clock import from_iso
 from oauthbroker.desk.letters import Letter, QueueState
-from oauthbroker.desk.survey import AppState, Entries, Found, OpenCircuit, Row, Trouble, Waiting, Wanted
+from oauthbroker.desk.survey import AppState, Entries, Found, Row, Waiting, Wanted
+from oauthbroker.desk.troubles import Seen
 from oauthbroker.errors import Locale
 from oauthbroker.records.use import Use
 from oauthbroker.web.display import plain_phrase
@@ -145,7 +146,7 @@ def render_drop(office: Office, letter: Letter) -> Page:
     return office.page("drop", office.text.drop_title, "/queues", letter=letter)
 
 
-def render_circuits(office: Office, circuits: Sequence[tuple[Trouble, OpenCircuit]]) -> Page:
+def render_circuits(office: Office, circuits: Sequence[Seen]) -> Page:
     text = office.text
     names = {"renewals": text.what_renewals, "revocations": text.what_revocations, "device codes": text.what_devices}
     return office.page("circuits", text.circuits, "/circuits", circuits=circuits, names=names)

@@ -122,6 +122,7 @@ class AdminTexts:
     what_devices: str
     col_why: str
     col_left: str
+    col_workers: str
     all_grants: str
     one_grant: str
     seconds: str
@@ -247,13 +248,14 @@ EN = AdminTexts(
     drop_lead="Its agent will never hear of it. The grant itself is not touched.",
     drop_button="Drop it",
     no_dead="There are none.",
-    circuits_lead="Whom this process leaves in peace for a while, and why. Other workers have circuits of their own.",
+    circuits_lead="Providers that are not asked for a while, and why, in how many workers of this store.",
     col_what="For",
     what_renewals="renewals",
     what_revocations="revocations",
     what_devices="device codes",
     col_why="Why",
     col_left="Asked again in",
+    col_workers="Workers",
     all_grants="all grants",
     one_grant="one grant",
     seconds="{count} s",

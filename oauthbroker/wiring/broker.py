@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve
 from oauthbroker.confirming import Confirming
+from oauthbroker.desk.troubles import Left
 from oauthbroker.erasure import Erasure
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.inventory import Secrets
@@ -95,7 +96,7 @@ def build(given: Given, *, whole: bool = True, read: Read | None = None, place: 
     """`whole`: the configuration names every app there is. `read` takes a configuration anew; `place` is where the
     processes of one store share their figures."""
     repository, clock, audit, log = given.repository, given.clock, given.audit, given.log
-    rooms = Rooms.of(given, whole=whole)
+    rooms = Rooms.of(given, whole=whole, elsewhere=_circuits_in(place))
     faces = Faces.of(given, rooms, lambda: broker, place)
     in_use, flows = rooms.in_use, rooms.flows
     turns = Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, rooms.audit)
@@ -140,9 +141,20 @@ def build(given: Given, *, whole: bool = True, read: Read | None = None, place: 
             rooms.audit,
         ),
     )
-    sharing = Sharing(place, rooms.metrics, faces.gauges.of_process)
+    sharing = Sharing(place, rooms.metrics, faces.gauges.of_process, rooms.admin.survey.troubles.left)
     means = rooms.means
     return House(broker, rooms.relay, rooms.upkeep, flows, means.transport, rooms.outbox, sharing, repository, log)
+
+
+def _circuits_in(place: MetricsFolder | None) -> Callable[[], Awaitable[list[Left]]]:
+    """Reads those of the other workers. A folder that cannot be read has none."""
+
+    async def read() -> list[Left]:
+        with suppress(OSError):
+            return await asyncio.to_thread(place.circuits) if place is not None else []
+        return []
+
+    return read
 
 
 async def _as_given(given: Source) -> Bundle:

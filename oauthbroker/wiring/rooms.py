@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
@@ -19,6 +19,7 @@ from oauthbroker.desk.admin import Admin
 from oauthbroker.desk.letters import Letters
 from oauthbroker.desk.people import People
 from oauthbroker.desk.survey import Survey
+from oauthbroker.desk.troubles import Left, Troubles, alone
 from oauthbroker.errors import Code
 from oauthbroker.in_use import Health, InUse
 from oauthbroker.inventory import Grants
@@ -75,8 +76,8 @@ class Rooms:
     admin: Admin
 
     @classmethod
-    def of(cls, given: Given, *, whole: bool) -> Rooms:
-        """`whole`: the configuration names every app there is."""
+    def of(cls, given: Given, *, whole: bool, elsewhere: Callable[[], Awaitable[list[Left]]] = alone) -> Rooms:
+        """`whole`: the configuration names every app there is. `elsewhere`: the circuits of other workers."""
         in_use, repository, clock, log = InUse(given.bundle), given.repository, given.clock, given.log
         apps, settings = in_use.apps, given.bundle.settings
         metrics, outbox, moved, scrubber = Metrics(), Bell(), Bell(), Scrubber()
@@ -95,7 +96,7 @@ class Rooms:
         grants = Grants(apps, repository, clock, flows.revoke, revocations, flows.importing(means, apps))
         keys = api_keys(repository, clock, audit)
         people = People.of(apps, repository, grants, flows.opening, settings, clock, audit)
-        survey = Survey(in_use, repository, flows.circuits, people.uses, trail, clock)
+        survey = Survey(in_use, repository, Troubles(flows.circuits, clock, elsewhere), people.uses, trail, clock)
         letters = Letters(repository, queues, clock)
         return cls(
             in_use=in_use,

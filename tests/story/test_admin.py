@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -377,9 +379,35 @@ async def test_open_circuits_say_why_and_for_how_long(house: House) -> None:
     planting.open_circuit(house, "mail")
     person = await operator(house)
     (row,) = table(await person.open(f"{HOME}/circuits"))
-    assert ["mail all grants", "renewals", "appMisconfigured", "1", "30 s"] == row
+    assert ["mail all grants", "renewals", "appMisconfigured", "1", "30 s", "1"] == row
     house.clock.advance(31)
     assert "No circuit is open" in (await person.open(f"{HOME}/circuits")).text
+
+
+async def test_circuits_of_every_worker_are_told_whichever_is_asked(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
+) -> None:
+    apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
+    settings = public(BASE, admin_loopback=True)
+    shared: Any = {"clock": test_clock, "settings": settings, "metrics_folder": tmp_path / "metrics"}
+    async with (
+        running(identity_provider, apps, **shared) as asked,
+        running(identity_provider, apps, **shared) as other,
+    ):
+        planting.open_circuit(other, "mail")
+        planting.open_circuit(other, "files", Code.PROVIDER_RATE_LIMITED)
+        planting.open_circuit(asked, "files", Code.PROVIDER_RATE_LIMITED)
+        person = await operator(asked)
+        rows: list[list[str]] = []
+        async with asyncio.timeout(20):
+            while len(rows) < 2 or "2" not in {row[5] for row in rows}:  # each leaves them within a second
+                await asyncio.sleep(0.1)
+                rows = table(await person.open(f"{HOME}/circuits"))
+        assert {"mail all grants": "1", "files all grants": "2"} == {row[0]: row[5] for row in rows}
+        lights = {row[0]: row[1] for row in table(await person.open(HOME))}
+        assert ("Broken", "Look at it", "All well") == (lights["mail Mail"], lights["files Files"], lights["team Team"])
+        test_clock.advance(120)
+        assert "No circuit is open" in (await person.open(f"{HOME}/circuits")).text
 
 
 async def test_the_audit_log_is_read_newest_first_by_app_and_type(house: House) -> None:

@@ -115,9 +115,9 @@ async def test_figures_are_left_once_a_second_while_they_change_and_at_the_end(
     written = list[dict[str, object]]()
     write = place.write
 
-    def noted(metrics: dict[str, object], now: Now) -> None:
+    def noted(metrics: dict[str, object], now: Now, circuits: list[object]) -> None:
         written.append(metrics)
-        write(metrics, now)
+        write(metrics, now, circuits)
 
     monkeypatch.setattr(place, "write", noted)
     monkeypatch.setattr("oauthbroker.metrics_folder.asyncio.sleep", sleep)
@@ -139,10 +139,23 @@ async def test_figures_are_left_once_a_second_while_they_change_and_at_the_end(
     assert 3 == seen_by(reader)[0]
 
 
+def test_open_circuits_are_those_of_living_others(folder: Path) -> None:
+    ours, one, two = (MetricsFolder.open(folder, TestClock()) for _ in range(3))
+    for place, circuits in ((ours, [["a"]]), (one, [["b"], ["c"]]), (two, [["d"]])):
+        place.write(Metrics().to_json(), {}, circuits)
+    assert [["b"], ["c"], ["d"]] == sorted(ours.circuits())
+    one.close()
+    assert [["d"]] == ours.circuits()
+    (odd,) = [path for path in folder.glob("*.json") if '["d"]' in path.read_text()]
+    for damaged in ("[", "[]", '{"circuits": 7}'):
+        odd.write_text(damaged)
+        assert [] == ours.circuits()
+
+
 async def test_a_folder_that_takes_nothing_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = MetricsFolder.open(folder, TestClock())
 
-    def full(metrics: dict[str, object], now: Now) -> None:
+    def full(metrics: dict[str, object], now: Now, circuits: list[object]) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(place, "write", full)

@@ -17,6 +17,7 @@ from oauthbroker.clock import printed, to_iso
 from oauthbroker.desk.connections import Connection, Request, Service
 from oauthbroker.desk.letters import Letter, QueueState
 from oauthbroker.desk.survey import AppState, Entries, Found, Row, Waiting, Wanted
+from oauthbroker.desk.troubles import Seen
 from oauthbroker.errors import BrokerError, Code, Locale
 from oauthbroker.grant_health import GrantHealth
 from oauthbroker.records.use import Use
@@ -89,7 +90,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
     office = admin.Office(locale, NOW, desk.url, desk.token, word)
     row = Row(GRANT, word, word, word, (word,), health, NOW, NOW, word, word, 1, to_be_told=True)
     circuit = OpenCircuit(word, GRANT, Code.PROVIDER_UNREACHABLE, 12.3, 3)
-    state = AppState(word, an_app(word), "warn", Counter({"again": 1}), (("renewals", circuit),), (NOW, word))
+    state = AppState(word, an_app(word), "warn", Counter({"again": 1}), (Seen("renewals", circuit),), (NOW, word))
     letter = Letter(word, word, word, word, 5, word, word, NOW)
     line = AuditLine(1, to_iso(NOW), word, {word: word, "agent": word, "grant": "grant-x"}, genuine=False)
     return [
@@ -103,7 +104,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         admin.render_waiting(office, [Waiting("as-" + "x" * 22, word, "user", word, word, NOW, NOW, under_way=True)]),
         admin.render_queues(office, [QueueState(word, 1, 2, 3, NOW)], [letter]),
         admin.render_drop(office, letter),
-        admin.render_circuits(office, [("renewals", circuit)]),
+        admin.render_circuits(office, [Seen("renewals", circuit, 2)]),
         admin.render_audit(office, [line], {"grant-x": row}, Entries(word, word, word, NOW, NOW), apps=[word]),
     ]
 

@@ -1,0 +1,87 @@
+"""Which providers are left alone for now, and why: in this process, and in the other workers of the store.
+
+Each worker has circuits of its own, because each meets its own troubles. It leaves them where the others can read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from oauthbroker.circuit import Circuits, OpenCircuit
+from oauthbroker.clock import Clock, from_iso, to_iso
+from oauthbroker.errors import Code
+
+Trouble = Literal["renewals", "revocations", "device codes"]
+TROUBLES: tuple[Trouble, ...] = ("revocations", "device codes", "renewals")
+Left = list[Any]  # [trouble, app, grant, code, until, failures], as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One circuit that is open, and in how many workers. Its time and failures are those of the worker that waits
+    longest."""
+
+    trouble: Trouble
+    circuit: OpenCircuit
+    workers: int = 1
+
+
+async def alone() -> list[Left]:
+    """What other workers have left, where there are none."""
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """`own` are the circuits of revocations, device codes and renewals, in this order. `elsewhere` reads what the
+    other workers have left."""
+
+    own: Sequence[Circuits]
+    clock: Clock
+    elsewhere: Callable[[], Awaitable[Iterable[Left]]] = alone
+
+    async def seen(self) -> list[Seen]:
+        """Those of all workers, each circuit once."""
+        found: dict[tuple[str, ...], Seen] = {}
+        for each in (*self._here(), *self._of_others(await self.elsewhere())):
+            circuit = each.circuit
+            place = (each.trouble, circuit.app, circuit.grant, circuit.code.value)
+            before = found.get(place)
+            longest = each if before is None else max(before, each, key=lambda it: it.circuit.seconds_left)
+            found[place] = Seen(each.trouble, longest.circuit, 1 if before is None else before.workers + 1)
+        return list(found.values())
+
+    def left(self) -> list[Left]:
+        """What this process leaves for the others. It changes with the circuits, and not with time."""
+        now = self.clock.now()
+        return [
+            [each.trouble, it.app, it.grant, it.code.value, _whole_second(to_iso(until)), it.failures]
+            for each in self._here()
+            for it, until in [(each.circuit, now + timedelta(seconds=each.circuit.seconds_left + 0.5))]
+        ]
+
+    def _here(self) -> list[Seen]:
+        return [
+            Seen(trouble, each)
+            for trouble, circuits in zip(TROUBLES, self.own, strict=True)
+            for each in circuits.open_now()
+        ]
+
+    def _of_others(self, left: Iterable[Left]) -> list[Seen]:
+        """What cannot be read, or is over, is passed over."""
+        now, found = self.clock.now(), list[Seen]()
+        for each in left:
+            with suppress(ValueError, TypeError):
+                trouble, app, grant, code, until, failures = each
+                seconds = (from_iso(until) - now).total_seconds()
+                if seconds > 0 and trouble in TROUBLES:
+                    found.append(Seen(trouble, OpenCircuit(app, grant, Code(code), seconds, int(failures))))
+        return found
+
+
+def _whole_second(iso: str) -> str:
+    return iso.partition(".")[0].rstrip("Z") + "Z"

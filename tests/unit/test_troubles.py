@@ -1,0 +1,54 @@
+"""Open circuits of this process and of other workers: each once, with the longest wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oauthbroker.circuit import Circuits
+from oauthbroker.desk.troubles import Left, Troubles
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.testing import TestClock
+
+
+def troubles(clock: TestClock, *left: Left, elsewhere: list[Any] | None = None) -> Troubles:
+    async def others() -> list[Left]:
+        return elsewhere if elsewhere is not None else [*left]
+
+    return Troubles([Circuits(clock), Circuits(clock), Circuits(clock)], clock, others)
+
+
+def worker(clock: TestClock, app: str, seconds: int) -> Troubles:
+    """A process whose provider asks for a pause in renewals."""
+    one = troubles(clock)
+    one.own[2].failed(app, BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=seconds))
+    return one
+
+
+async def test_a_circuit_of_several_workers_is_told_once_with_the_longest_wait() -> None:
+    clock = TestClock()
+    left = worker(clock, "mail", 40).left() + worker(clock, "mail", 90).left() + worker(clock, "files", 7).left()
+    ours = troubles(clock, *left)
+    ours.own[2].failed("mail", BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=10))
+    ours.own[0].failed("mail", BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=10))
+    found = {(each.trouble, each.circuit.app): each for each in await ours.seen()}
+    assert {("revocations", "mail"): 1, ("renewals", "mail"): 3, ("renewals", "files"): 1} == {
+        place: each.workers for place, each in found.items()
+    }
+    assert 89 < found["renewals", "mail"].circuit.seconds_left < 91
+
+
+async def test_what_is_over_or_cannot_be_read_is_passed_over() -> None:
+    clock = TestClock()
+    (good,) = worker(clock, "mail", 40).left()
+    odd = [[], None, 7, good[:-1], ["?", *good[1:]], [*good[:3], "noSuchCode", *good[4:]], [*good[:4], "soon", 1]]
+    assert 1 == len(await troubles(clock, elsewhere=[*odd, good]).seen())
+    clock.advance(41)
+    assert [] == await troubles(clock, good).seen()
+
+
+def test_what_is_left_for_others_does_not_change_with_time() -> None:
+    clock = TestClock()
+    one = worker(clock, "mail", 40)
+    before = one.left()
+    clock.advance(5.25)
+    assert before == one.left()
