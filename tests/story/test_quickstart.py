@@ -27,6 +27,7 @@ def idp(canaries: Canaries) -> Iterator[IdentityProvider]:
 def at(idp: IdentityProvider, desk: Desk, bundle: str) -> str:
     """The page's app with the scripted provider's endpoints, and a Broker with a port that is free."""
     app = yaml.safe_load(bundle)
+    app["spec"]["client"]["authMethod"] = "client_secret_basic"  # what the scripted provider wants at every endpoint
     ours = idp.endpoints
     app["spec"]["endpoints"] = {
         "authorizationUrl": ours["authorizationUrl"],
@@ -51,7 +52,7 @@ async def test_a_script_asks_once_and_finds_the_token_ready_from_then_on(
     desk = Desk(tmp_path, canaries, monkeypatch, capsys)
     (tmp_path / "config" / "broker.yaml").unlink()
     uris = (f"{desk.base}/oauth/callback/github",)
-    client = idp.register(Client("gh", redirect_uris=uris, dialect="github", auth_method="client_secret_post"))
+    client = idp.register(Client("gh", redirect_uris=uris, dialect="github"))
     [bundle], [script] = page_blocks(PAGE, "yaml"), page_blocks(PAGE, "python")
     _, once = page_blocks(PAGE, "sh")
     desk.write("github", at(idp, desk, bundle))
