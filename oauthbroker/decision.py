@@ -70,7 +70,7 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
     if grant.revoked or token is None or grant.renewal.ended == "quarantined":
         return Ask("revoked")
     if not need.scopes.issubset(grant.scopes):
-        return Ask("scopes")
+        return Ask("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
     if token.lives(need.enough(token), now) and not (token.is_from_the_future(now) and grant.refresh_tokens):
         return Use()
     if _is_too_much(token, need):

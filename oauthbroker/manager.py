@@ -196,12 +196,14 @@ class OAuthManager:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
         title, locale = app.display_name, caller.turn.locale_or(self.settings.locale)
+        declined = [scope for scope in scopes if grant is not None and scope in grant.declined]
         if caller.private_links:
-            message, link = invitation_apart(reason, title, locale), private_page(self.settings.public_base_url)
+            message = invitation_apart(reason, title, locale, declined)
+            link = private_page(self.settings.public_base_url)
             return AuthorizationRequired(session.id, link, session.expires_at, message, reason)
         link = await self._link(app, session)
         prompt = session.device.prompt if session.device is not None else None
-        message = invitation(reason, title, locale)
+        message = invitation(reason, title, locale, declined)
         return AuthorizationRequired(session.id, link, session.expires_at, message, reason, prompt)
 
     async def _link(self, app: OAuthApp, session: AuthSession) -> str:

@@ -43,11 +43,13 @@ class Pending:
 
         Only sessions of this turn's own resume target, and only for subjects that this very turn carries. The link is
         the connect page's in every case: no state, no provider URL. With links `apart` there is none, nor a device
-        code: `links` has them, to be delivered where only the person reads them.
+        code: `links` has them, to be delivered where only the person reads them. A session for scopes that were asked
+        for and not granted has no item: the person has answered, and would be asked for ever.
         """
         item = _item if links == "inline" else _item_apart
         locale = locale_of(given_turn(turn), self._settings.locale)
-        items = [item(app, session, self._settings, locale) for app, session in await self._waiting(turn)]
+        waiting = [each for each in await self._waiting(turn) if not await self._is_declined(*each)]
+        items = [item(app, session, self._settings, locale) for app, session in waiting]
         return {"type": "auth.pending", "items": items} if items else None
 
     async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
@@ -74,6 +76,14 @@ class Pending:
                 and held.record.expires_at > self._clock.now()
             ]
         return found
+
+    async def _is_declined(self, app: OAuthApp, session: AuthSession) -> bool:
+        if session.reason == "scopesDeclined":
+            return True
+        held = await self._repository.grant(app.name, session.subject)
+        if held is None or held.record.revoked or session.switch_account:
+            return False
+        return not set(session.scopes).difference(held.record.scopes).isdisjoint(held.record.declined)
 
     async def cancel(self, auth_session_id: str) -> bool:
         """Withdraws a request. False when it had ended or somebody is finishing it. Raises `requestInvalid`."""

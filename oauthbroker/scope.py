@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from oauthbroker.apps import OAuthApp
 from oauthbroker.errors import BrokerError, Code
 
+NO_RIGHTS = frozenset({"offline_access"})
+"""Scopes that ask for a refresh token and give no right (OpenID Connect Core 1.0 section 11). Many providers grant them
+and leave them out of their answers, so they never count as missing."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScopeNeed:
@@ -30,7 +34,7 @@ def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequen
         if not ceiling:
             raise BrokerError(Code.APP_FORBIDDEN)
     if wanted is None:
-        return ScopeNeed(frozenset(ceiling), ceiling)
+        return ScopeNeed(frozenset(ceiling) - NO_RIGHTS, ceiling)
     allowed = app.scope_set if declared is None else app.scope_set.intersection(declared)
     if not isinstance(wanted, (list, tuple, set, frozenset)) or len(wanted) > len(allowed):
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)
@@ -39,7 +43,7 @@ def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequen
     needed = frozenset(wanted)
     if len(needed) != len(wanted) or not needed <= allowed:
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)
-    return ScopeNeed(needed, tuple(wanted) or ceiling)
+    return ScopeNeed(needed - NO_RIGHTS, tuple(wanted) or ceiling)
 
 
 def union_in_app_order(app: OAuthApp, *groups: Sequence[str]) -> tuple[str, ...]:
@@ -53,8 +57,9 @@ def granted_scopes(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(granted, missing) after an exchange. RFC 6749 section 5.1: no `scope` in the answer means what was asked.
 
-    Aliases are folded and unlisted ones (never echoed by the provider) assumed. Raises `scopeExceeded` for a
-    scope that the app does not have, unless it says `extraScopes: ignore`; extras are never stored.
+    Aliases are folded; unlisted ones (never echoed by the provider) and those that are no right are assumed. Raises
+    `scopeExceeded` for a scope that the app does not have, unless it says `extraScopes: ignore`; extras are never
+    stored.
     """
     habits = app.habits
     if answered is None or habits.scopeless:
@@ -63,6 +68,6 @@ def granted_scopes(
     extras = said - app.scope_set - set(habits.always_scopes)
     if extras and habits.extra_scopes == "reject":
         raise BrokerError(Code.SCOPE_EXCEEDED)
-    said.update(scope for scope in asked if scope in habits.unlisted_scopes)
+    said.update(scope for scope in asked if scope in habits.unlisted_scopes or scope in NO_RIGHTS)
     granted = tuple(scope for scope in app.scopes if scope in said)
     return granted, tuple(scope for scope in asked if scope not in said)

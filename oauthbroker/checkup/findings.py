@@ -146,7 +146,28 @@ def of_grants(grants: Sequence[GrantState], apps: Mapping[str, AppFacts]) -> lis
         [grant for grant in living if grant.app not in apps],
         "Configure them again, or end them with `oauthbroker grants revoke --all --app NAME`.",
     )
+    found += _of_unlisted(living)
     return [*found, Finding("grants", "ok", f"{len(living)} alive, {len(grants) - len(living)} revoked.")]
+
+
+def _of_unlisted(living: Sequence[GrantState]) -> list[Finding]:
+    """Scopes that were asked for at several consents in a row and never granted, one finding an app."""
+    unlisted: dict[str, Counter[str]] = {}
+    for grant in living:
+        if grant.unlisted:
+            unlisted.setdefault(grant.app, Counter()).update(grant.unlisted)
+    todo = (
+        "See whether the client may ask for it there. If the provider grants it and does not say so, name it in "
+        "`quirks.unlistedScopes`."
+    )
+    return [
+        Finding("grants", "warning", f"The provider does not list {_scopes(scopes)}, consent after consent.", todo, app)
+        for app, scopes in sorted(unlisted.items())
+    ]
+
+
+def _scopes(scopes: Counter[str]) -> str:
+    return ", ".join(f"{scope} ({_counted(count, 'grant')})" for scope, count in sorted(scopes.items())[:NAMED])
 
 
 def _if_any(light: Light, which: str, grants: Collection[GrantState], todo: str) -> list[Finding]:

@@ -47,6 +47,7 @@ class GrantState:
     refused_at: datetime | None
     created_at: datetime
     updated_at: datetime
+    unlisted: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, grant: Grant) -> GrantState:
@@ -67,6 +68,7 @@ class GrantState:
             refused_at=renewal.refused_at,
             created_at=grant.created_at,
             updated_at=grant.updated_at,
+            unlisted=grant.unlisted,
         )
 
 

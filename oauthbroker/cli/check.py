@@ -23,6 +23,7 @@ from oauthbroker.config import ConfigRefused, Loaded, Problem, load
 from oauthbroker.config.loading import AppDraft, LoginDraft
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.skipped import LeftAlone
+from oauthbroker.scope import NO_RIGHTS
 
 REFUSED = 2
 MOST_SKIPPED = 20
@@ -127,6 +128,8 @@ def _describe_login(login: LoginDraft) -> Text:
 
 def _notices(draft: AppDraft) -> Iterator[tuple[str, str]]:
     """What the preset does not vouch for. No failure: it may be right, and somebody should try it."""
+    for scope in sorted(NO_RIGHTS & draft.app.scope_set):
+        yield "better", f"{scope} under quirks.alwaysScopes: it asks for a refresh token and is no right"
     if draft.unusual_flow:
         yield "not known", f"whether {draft.app.flow} works there"
     if draft.doubts:

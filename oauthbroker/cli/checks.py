@@ -31,6 +31,7 @@ from oauthbroker.config.problems import Problems
 from oauthbroker.config.values import is_unread_secret
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.providers import presets
+from oauthbroker.scope import NO_RIGHTS
 from oauthbroker.settings import Settings
 from oauthbroker.store.file import FileStore
 from oauthbroker.store.keys import Keyring
@@ -171,7 +172,7 @@ class Doctor:
                 self.apps[name] = resolve(self.loaded, self.env, secrets, only={name}).apps[name]
             except ConfigRefused as refused:
                 found += self._missing(name, refused.problems)
-            doubts += self._doubts(name)
+            doubts += [*_misplaced(draft.app), *self._doubts(name)]
         if self.loaded.login is not None:
             self.login, lacking = self.loaded.login.draft.app, Problems()
             for source in (self.loaded.login.draft.client_id, *self.loaded.login.draft.client_secrets):
@@ -273,3 +274,12 @@ class Doctor:
     def _facts(self) -> dict[str, AppFacts]:
         known = presets()
         return {name: AppFacts.of(app, known.get(app.provider)) for name, app in self.apps.items()}
+
+
+def _misplaced(app: OAuthApp) -> list[Finding]:
+    """Scopes that stand among the app's and give no right."""
+    todo = "Write it under `quirks.alwaysScopes`, where the preset does not have it already."
+    return [
+        Finding("configuration", "ok", f"{scope} stands in `scopes`: it asks for a refresh token only.", todo, app.name)
+        for scope in sorted(NO_RIGHTS & app.scope_set)
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -50,6 +50,7 @@ class Row:
     authorized_by: str | None
     unsent: int
     to_be_told: bool
+    unlisted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class AppState:
-    """One app at a glance. `app` is None for one that has grants and is not configured any more."""
+    """One app at a glance. `app` is None for one that has grants and is not configured any more. `unlisted` are scopes
+    that consent after consent left out."""
 
     name: str
     app: OAuthApp | None
@@ -99,6 +101,7 @@ class AppState:
     counts: Mapping[State, int]
     circuits: tuple[Seen, ...]
     failure: tuple[datetime, str] | None
+    unlisted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +149,14 @@ class Survey:
     async def apps(self) -> list[AppState]:
         """All that are configured, and those that only grants remember."""
         counts: dict[str, Counter[State]] = {}
+        unlisted: dict[str, set[str]] = {}
         for row in await self._all_rows():
             counts.setdefault(row.app, Counter())[row.health.state] += 1
+            unlisted.setdefault(row.app, set()).update(row.unlisted)
         failures = await self._last_failures()
         circuits = await self.troubles.seen()
         return [
-            self._app_state(name, counts.get(name, Counter()), circuits, failures.get(name))
+            self._app_state(name, counts.get(name, Counter()), circuits, failures.get(name), unlisted.get(name, set()))
             for name in sorted({*self.in_use.apps, *counts})
         ]
 
@@ -233,6 +238,7 @@ class Survey:
             authorized_by=grant.authorized_by,
             unsent=len(grant.outbox),
             to_be_told=grant.to_be_told,
+            unlisted=() if grant.revoked else grant.unlisted,
         )
 
     async def _last_failures(self) -> dict[str, tuple[datetime, str]]:
@@ -249,16 +255,17 @@ class Survey:
         counts: Counter[State],
         circuits: Sequence[Seen],
         failure: tuple[datetime, str] | None,
+        unlisted: Collection[str],
     ) -> AppState:
         own = tuple(each for each in circuits if each.circuit.app == name)
         common = [each.circuit for each in own if not each.circuit.grant]
         recent = failure is not None and self.clock.now() - failure[0] < timedelta(hours=1)
         light: Light = "good"
-        if own or counts["again"] or recent or name not in self.in_use.apps:
+        if own or counts["again"] or recent or unlisted or name not in self.in_use.apps:
             light = "warn"
         if any(circuit.code is Code.APP_MISCONFIGURED for circuit in common):
             light = "bad"
-        return AppState(name, self.in_use.apps.get(name), light, counts, own, failure)
+        return AppState(name, self.in_use.apps.get(name), light, counts, own, failure, tuple(sorted(unlisted)))
 
 
 def _waiting(session: AuthSession) -> Waiting:

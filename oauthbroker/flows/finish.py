@@ -7,7 +7,7 @@ and open: so this one ends last, and no acknowledged grant, no event and nobody 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,6 +18,7 @@ from oauthbroker.audit import AuditWriter, Connected, ConnectFailed, TokensDropp
 from oauthbroker.binding import OwnerVerdict, check_pin, judge_owner
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.keeper import Tell
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.judging import crashed
@@ -48,7 +49,7 @@ class Verified:
 @dataclass(frozen=True, slots=True)
 class Finish:
     """Verifies and commits for every flow that ends in a grant; ends sessions that do not. `learn` hears of each grant
-    before it is stored, so that no revocation overlooks it."""
+    before it is stored, so that no revocation overlooks it. `tell` writes the log."""
 
     repository: Repository
     owners: OwnerReader
@@ -57,6 +58,7 @@ class Finish:
     metrics: Metrics
     learn: Callable[[Grant], None]
     wake: Callable[[], None]
+    tell: Tell
 
     async def claim(
         self, held: Held[AuthSession], seconds: float, *, confirmed: bool = False
@@ -113,6 +115,8 @@ class Finish:
             with suppress(BrokerError, Conflict):  # the grant is durable: from here on `recover` can finish
                 await self._complete_all(stored.record, held)
         self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
+        if verified.missing and grant.unlisted:
+            self.tell("a provider does not list scopes", app=app.name, grant=grant.id[:15], scopes=list(grant.unlisted))
         self.wake()
         return stored
 
@@ -218,6 +222,7 @@ class Finish:
             registration=app.registration,
             resume=session.resume,
             retired=_still_to_tell(app, old, (tokens.access_token, *([refresh] if refresh else []))),
+            declined=_declined(old, session, verified),
             provider_data={name: tokens.facts[name] for name in app.habits.keeps if name in tokens.facts},
         )
         missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
@@ -298,6 +303,16 @@ def _still_to_tell(app: OAuthApp, old: Grant | None, kept: tuple[Secret, ...]) -
     its token it is forgotten: it might end what the person has agreed to just now."""
     ended = old.ended if old is not None and app.revocation.reach == "token" else None
     return ended.without(kept) if ended is not None else None
+
+
+def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> dict[str, int]:
+    """What this consent did not grant, and how often in a row; what it was not asked for stays as it was."""
+    before: Mapping[str, int] = {}
+    if old is not None and not old.revoked and old.account == verified.owner.account:
+        before = old.declined
+    answered = {*session.scopes, *verified.scopes}
+    kept = {scope: times for scope, times in before.items() if scope not in answered}
+    return kept | {scope: before.get(scope, 0) + 1 for scope in verified.missing}
 
 
 def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:

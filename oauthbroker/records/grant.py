@@ -20,6 +20,7 @@ from oauthbroker.turn import ResumeTarget
 CLOCK_SLACK_SECONDS = 60
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # whatever a clock is set to, it has passed
 ENDLESS = float("inf")
+UNLISTED_AFTER = 2  # consents in a row
 RevocationState = Literal["none", "pending", "done", "refused", "shared", "untold"]
 
 
@@ -68,7 +69,8 @@ class Grant:
     `outbox` are events not yet queued; `retired` are tokens of before that the provider has still to hear of, and a
     provider that refused to hear is not asked before `tell_after`; `token_binding` is reserved for sender-constrained
     tokens (RFC 9449). `imported` is the mark of the line that it came with from another system; such a grant may have
-    an empty access token until it is renewed."""
+    an empty access token until it is renewed. `declined` are scopes that were asked for and not granted, and at how
+    many consents in a row."""
 
     app: str
     provider: str
@@ -91,6 +93,7 @@ class Grant:
     tell_after: datetime | None = None
     token_binding: str = ""
     imported: str = ""
+    declined: Mapping[str, int] = field(default_factory=dict)
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -103,6 +106,11 @@ class Grant:
         if self.token is None or self.revoked or self.renewal.ended:
             return ()
         return tuple(secret for secret in (self.renewal.spare, self.token.refresh_token) if secret is not None)
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Scopes that consent after consent left out: the provider does not list them in its answers."""
+        return tuple(scope for scope, times in self.declined.items() if times >= UNLISTED_AFTER)
 
     @property
     def unfinished(self) -> bool:
@@ -135,7 +143,8 @@ class Grant:
     def renewed(self, token: Token, scopes: tuple[str, ...], at: datetime) -> Grant:
         """With a new token, and nothing left to settle."""
         renewal = Renewal(asked=self.renewal.asked, forced=self.renewal.forced, worked=True)
-        return replace(self, token=token, scopes=scopes, renewal=renewal, updated_at=at)
+        declined = {scope: times for scope, times in self.declined.items() if scope not in scopes}
+        return replace(self, token=token, scopes=scopes, declined=declined, renewal=renewal, updated_at=at)
 
     def adopting(self, begun: Grant, token: Token) -> Grant | None:
         """With the refresh token of a renewal that a new login overtook, where that login kept the very one which the
@@ -226,6 +235,8 @@ class Grant:
             status["tokenBinding"] = self.token_binding
         if self.imported:
             status["imported"] = self.imported
+        if self.declined:
+            status["declined"] = dict(self.declined)
         return codec.encode("OAuthGrantRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
@@ -264,5 +275,6 @@ class Grant:
             tell_after=codec.moment(status.get("tellAfter")),
             token_binding=status.get("tokenBinding", ""),
             imported=status.get("imported", ""),
+            declined=status.get("declined", {}),
             provider_data=spec["providerData"],
         )

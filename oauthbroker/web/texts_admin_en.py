@@ -45,6 +45,7 @@ class AdminTexts:
     none: str
     not_configured: str
     circuit_open: str
+    unlisted: str
     no_apps: str
     search: str
     search_hint: str
@@ -178,6 +179,7 @@ EN = AdminTexts(
     none="none",
     not_configured="not configured any more",
     circuit_open="open, {code}",
+    unlisted="The provider does not list {scopes}, consent after consent.",
     no_apps="No app is configured.",
     search="Search",
     search_hint="part of a subject, or a grant id",

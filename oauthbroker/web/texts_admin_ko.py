@@ -41,6 +41,7 @@ KO = AdminTexts(
     none="없음",
     not_configured="더 이상 구성되지 않음",
     circuit_open="열림, {code}",
+    unlisted="승인을 거듭해도 공급자의 응답에 다음 권한이 없습니다: {scopes}",
     no_apps="구성된 앱이 없습니다.",
     search="검색",
     search_hint="subject 의 일부 또는 연결 id",

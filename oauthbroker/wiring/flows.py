@@ -101,7 +101,7 @@ class Flows:
         clock, audit, metrics, limits = means.clock, means.audit, means.metrics, means.limits
         apps, expired_events = in_use.apps, in_use.bundle.settings.expired_events
         kin = Kin(repository, clock, apps if whole else None)
-        finish = Finish(repository, means.owners, clock, audit, metrics, kin.learn, wake)
+        finish = Finish(repository, means.owners, clock, audit, metrics, kin.learn, wake, tell)
         quota = OpenSessions(limits)
         of_revoke, of_devices = Circuits(clock), Circuits(clock)
         of_refresh = Circuits(clock, limits.provider_concurrency)

@@ -158,7 +158,7 @@ async def test_a_second_code_asks_for_what_the_first_asks_for_too(here: World):
     broker = here.start()
     await ask(broker, scopes=["read"])
     wider = await ask(broker, scopes=["write"], instance="other thread")
-    assert ("read", "write", "openid") == here.story(prompt_of(wider)).scopes
+    assert ("openid", "read", "write") == here.story(prompt_of(wider)).scopes
     assert wider.auth_session_id == (await ask(broker, scopes=["read"], instance="other thread")).auth_session_id
     here.idp.device_approve(prompt_of(wider).user_code)
     await here.poll()
@@ -170,7 +170,7 @@ async def test_a_step_up_asks_for_the_old_scopes_too(here: World):
     broker = here.start()
     await _connected(here, scopes=["read"])
     asked = await ask(broker, scopes=["write"])
-    assert ("scopes", ("read", "write", "openid")) == (asked.reason, here.story(prompt_of(asked)).scopes)
+    assert ("scopes", ("openid", "read", "write")) == (asked.reason, here.story(prompt_of(asked)).scopes)
 
 
 async def _connected(here: World, account: str = "alice", **more: Any) -> AuthorizationRequired:

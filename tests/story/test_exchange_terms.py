@@ -70,7 +70,7 @@ async def test_less_than_asked_is_stored_as_it_is_and_the_agent_is_told_what_is_
     assert isinstance(ready, Ready)
     assert ("read",) == ready.scopes
     more = await house.ask_link(scopes=["read", "write"])
-    assert "scopes" == more.reason
+    assert "scopesDeclined" == more.reason
 
 
 @pytest.mark.case("30")

@@ -27,6 +27,19 @@ export interface OAuthTokenReady {
   degraded?: true;
 }
 
+/**
+ * Why a person has to agree. `scopesDeclined`: the scopes that the message names were asked for before and not granted,
+ * so a tool that can do without them goes on without. A newer broker may know one more.
+ */
+export type AuthorizationReason =
+  | "noGrant"
+  | "revoked"
+  | "expired"
+  | "scopes"
+  | "scopesDeclined"
+  | "refreshUncertain"
+  | (string & {});
+
 /** A person has to agree first: show `message` and `authorizationUrl`, end the turn, and wait for the event. */
 export interface OAuthTokenAuthorizationRequired {
   status: "authorization_required";
@@ -34,7 +47,7 @@ export interface OAuthTokenAuthorizationRequired {
   authorizationUrl: string;
   expiresAt: string;
   message: string;
-  reason?: string;
+  reason?: AuthorizationReason;
   deviceCode?: DeviceCode;
 }
 

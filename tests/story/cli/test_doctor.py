@@ -274,6 +274,15 @@ def test_without_any_configuration_it_says_so(desk: Desk):
     assert [] == findings(told, "ok"), "nothing is claimed of a store that nobody named"
 
 
+def test_a_scope_that_is_no_right_is_told_where_it_belongs(house: Desk):
+    app = next(path for path in house.folder.rglob("*.yaml") if "kind: OAuthApp" in path.read_text("utf-8"))
+    text = app.read_text("utf-8")
+    assert not [words for _, words in findings(examined(house, "--offline"), "ok") if "alwaysScopes" in words]
+    app.write_text(text.replace("scopes: [", "scopes: [offline_access, ", 1), "utf-8")
+    (told,) = [words for _, words in findings(examined(house, "--offline"), "ok") if "alwaysScopes" in words]
+    assert "offline_access stands in `scopes`" in told
+
+
 def test_a_broken_app_keeps_nobody_from_looking_at_the_store(house: Desk):
     house.write("mail", "apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {name: mail}\nspec: {}\n")
     told = examined(house, "--offline")

@@ -147,6 +147,15 @@ def test_what_a_preset_is_not_sure_of_is_said_and_refuses_nothing(tmp_path: Path
     assert "unverified" not in own.stdout
 
 
+def test_a_scope_that_is_no_right_is_told_where_it_belongs(tmp_path: Path):
+    folder = write(tmp_path / "b", app=edited(APP, ("scopes: [read, write]", "scopes: [read, write, offline_access]")))
+    result = check(folder, ACME_SECRET="x")
+    assert (0, "") == (result.exit_code, result.stderr)
+    [line] = [line for line in result.stdout.splitlines() if "offline_access under" in line]
+    assert "quirks.alwaysScopes" in line
+    assert "alwaysScopes" not in check(write(tmp_path / "own", app=APP), ACME_SECRET="x").stdout
+
+
 def test_nothing_to_read_is_a_problem_too(tmp_path: Path):
     result = check(tmp_path / "nowhere")
     assert 2 == result.exit_code

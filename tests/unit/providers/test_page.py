@@ -27,6 +27,9 @@ very version that holds the same fact.
 **Unverified** is everything else: nobody here has seen it written down, and none of these providers was asked. Try it
 before you rely on it. `oauthbroker check` says how many unverified facts an app relies on, and `--json` which.
 
+`offline_access` asks for a refresh token and is no right: it belongs under `quirks.alwaysScopes`, not among an app's
+`scopes`. The presets that are known to need it ask for it themselves ("always asked for").
+
 PKCE is always sent, with S256. "A person is" and "a team is" are the templates of `owner.identity`; where there is none,
 the app has to write one, because the provider's answers do not tell by themselves.
 

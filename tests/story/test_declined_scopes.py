@@ -1,0 +1,146 @@
+"""A scope that was asked for and not granted: the grant remembers it, and the person is not asked for ever."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from oauthbroker.checkup.findings import of_grants
+from oauthbroker.checkup.forecast import AppFacts, GrantState
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.house import ALICE, BASE, SCOPES, House, running, turn, user_app
+
+GRANTED = ("openid", "read", "write")
+
+
+@pytest.fixture
+async def quiet(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as house:
+        yield house
+
+
+async def consent(house: House, *granted: str, wanted: Sequence[str] | None = None) -> AuthorizationRequired:
+    """Somebody agrees to part of what is asked; what the next call is told."""
+    page = await house.connect(await house.ask_link(scopes=wanted), scopes=granted or GRANTED)
+    assert 200 == page.status
+    return await house.ask_link(scopes=wanted)
+
+
+@pytest.mark.case("29")
+@pytest.mark.rule("12.5.1-5")
+async def test_the_next_call_that_needs_it_is_told_which_scopes_were_asked_for_and_not_granted(quiet: House) -> None:
+    asked = await consent(quiet)
+    assert "scopesDeclined" == asked.reason
+    assert "admin" in asked.message
+    assert "write" not in asked.message
+    assert isinstance(await quiet.ask(scopes=["read"]), Ready), "what was granted is served"
+    korean = await quiet.ask_link(of=replace(turn(), locale="ko"))
+    assert "admin" in korean.message
+
+
+@pytest.mark.case("29")
+@pytest.mark.rule("12.5.8")
+async def test_it_is_one_open_session_and_no_item_of_its_own_in_the_pending_block(quiet: House) -> None:
+    asked = await consent(quiet)
+    again = [await quiet.ask_link() for _ in range(3)]
+    assert {asked.auth_session_id} == {each.auth_session_id for each in again}
+    assert await quiet.broker.pending(turn()) is None
+
+
+@pytest.mark.case("29")
+@pytest.mark.rule("12.5.8")
+async def test_a_request_of_another_conversation_for_what_was_declined_is_no_item_any_more(quiet: House) -> None:
+    other = turn(instance="another")
+    theirs = await quiet.ask_link(of=other)
+    block = await quiet.broker.pending(other)
+    assert block is not None
+    assert [theirs.auth_session_id] == [item["authSessionId"] for item in block["items"]]
+    await consent(quiet)
+    assert await quiet.broker.pending(other) is None
+    assert "scopesDeclined" == (await quiet.ask_link(of=other)).reason
+
+
+@pytest.mark.case("29")
+async def test_who_agrees_after_all_is_ready_and_nothing_is_remembered(quiet: House) -> None:
+    asked = await consent(quiet)
+    await quiet.connect(asked)
+    assert isinstance(await quiet.ask(), Ready)
+    grant = await quiet.grant()
+    assert grant is not None
+    assert ({}, SCOPES) == (grant.declined, grant.scopes)
+
+
+@pytest.mark.case("29")
+async def test_a_scope_that_was_never_asked_for_is_simply_missing(quiet: House) -> None:
+    asked = await consent(quiet, "openid", "read", wanted=["read", "write"])
+    assert "scopesDeclined" == asked.reason
+    other = await quiet.ask_link(scopes=["admin"])
+    assert "scopes" == other.reason
+
+
+@pytest.mark.case("29")
+async def test_after_the_second_consent_in_a_row_log_doctor_and_admin_say_that_the_provider_does_not_list_it(
+    quiet: House,
+) -> None:
+    first = await consent(quiet)
+    assert "a provider does not list scopes" not in quiet.log.getvalue()
+    await quiet.connect(first, scopes=GRANTED)
+    (line,) = [line for line in quiet.log.getvalue().splitlines() if "a provider does not list scopes" in line]
+    assert '"admin"' in line
+    grant = await quiet.grant()
+    assert grant is not None
+    assert ({"admin": 2}, ("admin",)) == (grant.declined, grant.unlisted)
+    (finding,) = [it for it in of_grants([GrantState.of(grant)], {"mail": AppFacts(SCOPES)}) if it.light == "warning"]
+    assert ("mail", True) == (finding.about, "admin" in finding.text)
+    assert "unlistedScopes" in finding.todo
+    _, key = await quiet.broker.api_keys.create("ops", {"operator"})
+    operator = quiet.browser()
+    await operator.open(f"{BASE}/admin/login")
+    await operator.submit({"key": key.reveal()})
+    assert "does not list" in (await operator.open(f"{BASE}/admin")).text
+
+
+@pytest.mark.case("29")
+async def test_in_a_row_means_that_a_grant_in_between_starts_anew(quiet: House) -> None:
+    asked = await consent(quiet)
+    await quiet.connect(asked)
+    assert await quiet.broker.revoke("mail", subject=ALICE)
+    asked = await consent(quiet)
+    grant = await quiet.grant()
+    assert grant is not None
+    assert ("scopesDeclined", {"admin": 1}) == (asked.reason, grant.declined)
+
+
+OFFLINE = ("read", "offline_access")
+
+
+@pytest.mark.case("29")
+@pytest.mark.parametrize("wanted", [None, ["offline_access"], ["read", "offline_access"]])
+async def test_offline_access_never_counts_as_missing(
+    identity_provider: IdentityProvider, test_clock: TestClock, wanted: list[str] | None
+) -> None:
+    app = user_app(identity_provider, scopes=OFFLINE)
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        asked, other = await house.ask_link(scopes=wanted), await house.ask_link(of=turn(instance="another"))
+        assert 200 == (await house.connect(asked, scopes=["openid", "read"])).status
+        assert isinstance(await house.ask(scopes=wanted), Ready)
+        event = await house.event()
+        assert event is not None
+        assert "scopesMissing" not in event["payload"]
+        if wanted is None:
+            assert "completed" == (await house.session(other)).status, "who waited for the same is not left waiting"
+
+
+@pytest.mark.case("29")
+async def test_a_grant_of_before_that_lacks_offline_access_asks_nobody_again(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with running(identity_provider, [user_app(identity_provider, scopes=OFFLINE)], clock=test_clock) as house:
+        await house.connected()
+        held = await house.repository.grant("mail", ALICE)
+        assert held is not None
+        await house.repository.save_grant(replace(held.record, scopes=("read",)), expect=held.generation)
+        assert isinstance(await house.ask(), Ready)
