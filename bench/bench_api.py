@@ -35,10 +35,10 @@ from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.apps import Bundle
 from oauthbroker.clock import SystemClock
 from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.serving.connection import Terms
 from oauthbroker.serving.doors import listen, listen_unix
 from oauthbroker.serving.loop import run_serving
 from oauthbroker.serving.server import served
+from oauthbroker.serving.terms import Terms
 from oauthbroker.settings import ApiSocket, Limits, Settings
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.web.access_log import json_log, uvicorn_options

@@ -20,9 +20,9 @@ from starlette.types import ASGIApp
 
 from oauthbroker.clock import SystemClock
 from oauthbroker.metrics import Metrics
-from oauthbroker.serving.connection import Terms
 from oauthbroker.serving.doors import listen
 from oauthbroker.serving.server import Server, served
+from oauthbroker.serving.terms import Terms
 from oauthbroker.web.access_log import AccessLog, json_log
 from oauthbroker.web.deadline import may_take_long
 from oauthbroker.web.forwarded import Proxies

@@ -6,60 +6,28 @@ import asyncio
 import logging
 import socket
 import struct
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import httptools
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
-from structlog.typing import FilteringBoundLogger
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from oauthbroker.errors import Code, Locale
 from oauthbroker.serving.parting import PartingTransport
-from oauthbroker.serving.seats import Seats
+from oauthbroker.serving.terms import Terms
 from oauthbroker.serving.wire import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
 from oauthbroker.web.access_log import uvicorn_options
-from oauthbroker.web.forwarded import Proxies
 from oauthbroker.web.headers import PEER, PROBES
 
 IDLE_SECONDS = 5  # between two requests of one connection
 LINGERING = 64  # refused connections that are still told so; more of them are cut off
-TELL_SECONDS = 10.0
 _UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 _QUIET = logging.getLogger("uvicorn.error.wire")
 _QUIET.setLevel(logging.ERROR)  # what uvicorn warns of is a refused request, which has a line of ours
-
-
-@dataclass(slots=True)
-class Terms:
-    """What holds for the connections of one listener. Seconds; `connections` at once, of one address half of them
-    unless it is one of `proxies`. `over`: it lets nobody in."""
-
-    log: FilteringBoundLogger
-    locale: Locale = "en"
-    connections: int = 1_000
-    header_seconds: float = 10.0
-    write_seconds: float = 60.0
-    proxies: Proxies = field(default_factory=Proxies)
-    seats: Seats[Connection] = field(init=False)
-    lingering: int = field(default=0, init=False)
-    over: bool = field(default=False, init=False)
-    _turned_away: int = field(default=0, init=False)
-    _told_at: float = field(default=float("-inf"), init=False)
-
-    def __post_init__(self) -> None:
-        self.seats = Seats(self.connections, self.proxies)
-
-    def turn_away(self, now: float) -> None:
-        """One more connection was refused: said once in a while, with how many there were."""
-        self._turned_away += 1
-        if now - self._told_at >= TELL_SECONDS:
-            self.log.warning("too many connections", limit=self.connections, refused=self._turned_away)
-            self._told_at, self._turned_away = now, 0
 
 
 class DoorConfig(uvicorn.Config):

@@ -15,8 +15,9 @@ from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.broker import Broker
 from oauthbroker.cli.process import ORPHANED
-from oauthbroker.serving.connection import DoorConfig, Terms
+from oauthbroker.serving.connection import DoorConfig
 from oauthbroker.serving.doors import Doors
+from oauthbroker.serving.terms import Terms
 from oauthbroker.web.forwarded import Proxies
 
 ENDS = (signal.SIGTERM, signal.SIGINT)

@@ -11,9 +11,9 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from oauthbroker.clock import SystemClock
-from oauthbroker.serving.connection import Terms
 from oauthbroker.serving.doors import listen
 from oauthbroker.serving.server import served
+from oauthbroker.serving.terms import Terms
 from oauthbroker.web.access_log import json_log
 from tests.wire_kit import Said, Site
 

@@ -21,9 +21,9 @@ from oauthbroker.cli.refusals import Refused
 from oauthbroker.clock import SystemClock
 from oauthbroker.config import load
 from oauthbroker.secret import Secret
-from oauthbroker.serving.connection import Terms
 from oauthbroker.serving.doors import listen
 from oauthbroker.serving.server import on_signals, served
+from oauthbroker.serving.terms import Terms
 from oauthbroker.testing import Browser, Client, IdentityProvider, connect_through
 from oauthbroker.web.access_log import json_log
 from oauthbroker.wiring import init_store, open_broker, open_vault

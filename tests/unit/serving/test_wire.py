@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from oauthbroker.clock import SystemClock
-from oauthbroker.serving.connection import Connection, DoorConfig, Terms
+from oauthbroker.serving.connection import Connection, DoorConfig
+from oauthbroker.serving.terms import Terms
 from oauthbroker.serving.wire import HEAD_LIMIT, judge
 from oauthbroker.web.access_log import json_log
 

@@ -1,0 +1,42 @@
+"""What holds for the connections of one listener, and how many of them there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from oauthbroker.errors import Locale
+from oauthbroker.serving.seats import Seats
+from oauthbroker.web.forwarded import Proxies
+
+TELL_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Terms:
+    """What holds for the connections of one listener. Seconds; `connections` at once, of one address half of them
+    unless it is one of `proxies`. `over`: it lets nobody in."""
+
+    log: FilteringBoundLogger
+    locale: Locale = "en"
+    connections: int = 1_000
+    header_seconds: float = 10.0
+    write_seconds: float = 60.0
+    proxies: Proxies = field(default_factory=Proxies)
+    seats: Seats[Any] = field(init=False)
+    lingering: int = field(default=0, init=False)
+    over: bool = field(default=False, init=False)
+    _turned_away: int = field(default=0, init=False)
+    _told_at: float = field(default=float("-inf"), init=False)
+
+    def __post_init__(self) -> None:
+        self.seats = Seats(self.connections, self.proxies)
+
+    def turn_away(self, now: float) -> None:
+        """One more connection was refused: said once in a while, with how many there were."""
+        self._turned_away += 1
+        if now - self._told_at >= TELL_SECONDS:
+            self.log.warning("too many connections", limit=self.connections, refused=self._turned_away)
+            self._told_at, self._turned_away = now, 0
