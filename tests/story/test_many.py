@@ -25,7 +25,7 @@ from oauthbroker.store.fs import Fs
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_keyring
-from tests.house import ALICE, SCOPES, House, running, tree, turn, user_app
+from tests.house import ALICE, BOB, SCOPES, House, UnwellStore, running, tree, turn, user_app
 
 MANY = 10_000
 WRITES = {"create_file", "write", "rename", "unlink", "fsync", "open_lock"}
@@ -104,6 +104,76 @@ async def test_the_cap_of_one_subject_is_nobody_elses(house: House) -> None:
     assert most == len(opened(answers))
     assert isinstance(await house.ask(of=turn("idp:user:other")), AuthorizationRequired)
     assert isinstance(await house.ask("files"), AuthorizationRequired)
+
+
+async def completed(house: House, asked: AuthorizationRequired) -> None:
+    assert 200 == (await house.connect(asked)).status
+
+
+async def denied_at_the_provider(house: House, asked: AuthorizationRequired) -> None:
+    assert 403 == (await house.connect(asked, deny=True)).status
+
+
+async def refused_by_the_token_endpoint(house: House, asked: AuthorizationRequired) -> None:
+    house.idp.script.token.refuse("invalid_grant")
+    assert 502 == (await house.connect(asked)).status
+
+
+async def another_account(house: House, asked: AuthorizationRequired) -> None:
+    assert 403 == (await house.connect(asked, "bob")).status
+
+
+async def declined(house: House, asked: AuthorizationRequired) -> None:
+    browser = house.browser()
+    await browser.open(asked.authorization_url)
+    await browser.submit({"decision": "cancel"})
+    assert "failed" == (await house.broker.wait(asked.auth_session_id, timeout=0)).status
+
+
+async def withdrawn(house: House, asked: AuthorizationRequired) -> None:
+    assert await house.broker.cancel(asked.auth_session_id)
+
+
+async def expired(house: House, asked: AuthorizationRequired) -> None:
+    house.clock.set(asked.expires_at)
+
+
+ENDINGS = (
+    completed,
+    denied_at_the_provider,
+    refused_by_the_token_endpoint,
+    another_account,
+    declined,
+    withdrawn,
+    expired,
+)
+
+
+@pytest.mark.case("99")
+@pytest.mark.parametrize("end", ENDINGS, ids=lambda end: end.__name__)
+async def test_a_session_that_ended_leaves_its_room_to_the_next(
+    identity_provider: IdentityProvider, test_clock: TestClock, end: Any
+) -> None:
+    limits, of_bob = Limits(sessions_total=1), turn(BOB, instance="another")
+    async with running(identity_provider, [user_app(identity_provider)], limits=limits, clock=test_clock) as house:
+        asked = await house.ask_link()
+        [full] = refused([await house.ask(of=of_bob)])
+        assert Code.RATE_LIMITED is full.code
+        await end(house, asked)
+        assert opened([await house.ask(of=of_bob)])
+
+
+@pytest.mark.case("99")
+async def test_a_session_that_could_not_be_written_takes_no_room(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    store, limits = UnwellStore(test_clock), Limits(sessions_total=1)
+    apps = [user_app(identity_provider)]
+    async with running(identity_provider, apps, store=store, limits=limits, clock=test_clock) as house:
+        store.refuses = 1
+        [failed] = refused([await house.ask()])
+        assert Code.STORE_UNAVAILABLE is failed.code
+        assert opened([await house.ask()])
 
 
 @pytest.mark.case("99")

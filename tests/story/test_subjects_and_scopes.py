@@ -163,6 +163,22 @@ async def test_switching_accounts_takes_a_call_that_says_so(local: House) -> Non
 
 
 @pytest.mark.case("41")
+@pytest.mark.parametrize("account, kept", [("alice", True), ("bob", False)])
+async def test_a_login_without_a_refresh_token_keeps_the_old_one_of_the_same_account_only(
+    local: House, account: str, kept: bool
+) -> None:
+    await local.connected(of=LOCAL, scopes=["read"])
+    before = await local.grant(subject="local:me")
+    local.idp.change("client-mail", issue_refresh=False)
+    await local.connect(await local.ask(of=LOCAL, scopes=["read"], switch_account=True), account)
+    after = await local.grant(subject="local:me")
+    assert before is not None
+    assert after is not None
+    assert before.token != after.token
+    assert (before.refresh_tokens if kept else ()) == after.refresh_tokens
+
+
+@pytest.mark.case("41")
 async def test_of_two_tabs_with_two_accounts_the_first_to_come_back_is_pinned(local: House) -> None:
     """Two agents asked, two tabs are under way: the first commit wins, the second finds the pin."""
     one = await local.ask_link(of=LOCAL, scopes=["read"])
