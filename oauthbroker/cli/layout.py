@@ -70,7 +70,7 @@ class Layout:
     def _below(self, row: Cells) -> Iterator[Text]:
         label = max((cell_len(self.head[at]) for at in self.apart), default=0)
         indent = GAP + label + GAP
-        for at in self.apart:
+        for at in (at for at in self.apart if row[at]):
             first, *more = _folded(row[at], max(self.room - indent, 1))
             name = self.head[at] + " " * (label - cell_len(self.head[at]))
             yield Text(" " * GAP).append(name, style="dim").append(" " * GAP + first)

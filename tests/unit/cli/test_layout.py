@@ -44,6 +44,11 @@ def test_the_widest_column_has_a_line_of_its_own_and_the_others_keep_theirs():
     assert "ba9876543210  calendar  revoked" in lines[next(i for i, line in enumerate(lines) if "ba98" in line)]
 
 
+def test_an_empty_cell_of_a_column_that_moved_has_no_line():
+    lines = drawn([("a", "", "x" * 30), ("b", "y" * 30, "")], 20, ("id", "who", "what"))[2:]
+    assert ["a", "  what  " + "x" * 30, "b", "  who   " + "y" * 30] == lines
+
+
 def test_a_column_of_many_words_is_folded_between_them():
     rows = [("a", "one two three four five six seven")]
     assert ["a   one two three", "    four five six", "    seven"] == drawn(rows, 20, ("id", "text"))[2:]
