@@ -100,6 +100,7 @@ class Grants(GrantList):
 class Vault:
     """What can be seen and done while the configuration's values are not at hand."""
 
+    repository: Repository
     secrets: Secrets
     grants: GrantList
     api_keys: ApiKeys

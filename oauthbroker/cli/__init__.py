@@ -38,6 +38,7 @@ COMMANDS = {
     "api-keys": "Keys for the API: create, list, rotate, remove.",
     "audit": "The audit log: is it sound, and its newest lines.",
     "grants": "Grants people gave: list, show, revoke, import.",
+    "sessions": "Authorizations under way: list, show.",
     "completion": "Print the script that completes commands, options, apps and presets in a shell.",
     "providers": "Presets of providers: what is known, and how surely.",
 }

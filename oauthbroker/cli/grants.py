@@ -60,9 +60,19 @@ def list_command(
 
 
 @app.command("show")
-def show_command(grant_id: GrantId, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+def show_command(
+    grant_id: GrantId,
+    record: Annotated[
+        bool, typer.Option("--record", help="As the specification prints the record, with its secrets masked.")
+    ] = False,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
     """Show one grant."""
     grant = _one(asyncio.run(_list(config, None, None)), grant_id)
+    if record:
+        asyncio.run(_tell_record(config, grant, as_json=as_json))
+        return
     if as_json:
         answer(grant.to_json())
         return
@@ -196,6 +206,19 @@ def _expires(grant: GrantSummary) -> str:
     if not ends and grant.needs == "renewal":
         return "renewed on first use"
     return (ends or "never") + (" (renewable)" if grant.refreshable else "")
+
+
+async def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> None:
+    from oauthbroker.cli.records import tell_record
+    from oauthbroker.config import load
+    from oauthbroker.records.display import grant_record
+    from oauthbroker.wiring import open_vault
+
+    async with open_vault(load(config).settings) as vault:
+        held = await vault.repository.grant(grant.app, grant.subject)
+    if held is None:
+        raise Refused("There is no such grant any more.")
+    tell_record(grant_record(held.record), as_json=as_json)
 
 
 async def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:

@@ -39,7 +39,7 @@ async def open_vault(
         stack.callback(audit.close)
         trail = FileTrail(audit.folder, audit.keys)
         secrets, keys = Secrets(repository, clock, audit), api_keys(repository, clock, audit)
-        yield Vault(secrets, GrantList(repository, clock), keys, trail)
+        yield Vault(repository, secrets, GrantList(repository, clock), keys, trail)
 
 
 def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[FileStore, Inspection] | None:

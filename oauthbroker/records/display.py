@@ -1,0 +1,72 @@
+"""Records as the specification prints them (12.5.4, 12.5.5), for an operator's eyes: secrets masked, whole seconds."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from oauthbroker.clock import printed
+from oauthbroker.records.codec import API_VERSION
+from oauthbroker.records.grant import Grant
+from oauthbroker.records.session import AuthSession
+
+MASK: Final = "<secret>"
+
+
+def grant_record(grant: Grant) -> dict[str, Any]:
+    """An OAuthGrantRecord. What the broker remembers beside it is not the specification's and stays out."""
+    token: dict[str, Any] = {}
+    if grant.token is not None:
+        token = {"tokenType": grant.token.token_type, "accessToken": MASK}
+        if grant.token.refresh_token is not None:
+            token["refreshToken"] = MASK
+        if grant.token.expires_at is not None:
+            token["expiresAt"] = printed(grant.token.expires_at)
+    return _record("OAuthGrantRecord", grant.id, {
+        "provider": grant.provider,
+        "oauthAppRef": {"kind": "OAuthApp", "name": grant.app},
+        "subject": grant.subject,
+        "flow": grant.flow,
+        "scopesGranted": list(grant.scopes),
+        "token": token,
+        "createdAt": printed(grant.created_at),
+        "updatedAt": printed(grant.updated_at),
+        "revoked": grant.revoked,
+        "providerData": dict(grant.provider_data),
+    })  # fmt: skip
+
+
+def session_record(session: AuthSession) -> dict[str, Any]:
+    """An AuthSessionRecord. A verifier or state that is spent is left out, as it is from the store."""
+    return _record("AuthSessionRecord", session.id, {
+        "provider": session.provider,
+        "oauthAppRef": {"kind": "OAuthApp", "name": session.app},
+        "subjectMode": session.subject_mode,
+        "subject": session.subject,
+        "requestedScopes": list(session.scopes),
+        "flow": _device_flow(session) if session.device is not None else _code_flow(session),
+        "status": session.status,
+        "createdAt": printed(session.created_at),
+        "expiresAt": printed(session.expires_at),
+        "resume": session.resume.to_json(),
+    })  # fmt: skip
+
+
+def _record(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _code_flow(session: AuthSession) -> dict[str, Any]:
+    attempt = session.attempt
+    pkce: dict[str, Any] = {"method": "S256"}
+    if attempt.verifier is not None:
+        pkce["codeVerifier"] = MASK
+    if attempt.challenge:
+        pkce["codeChallenge"] = attempt.challenge
+    return {"type": "authorization_code", "pkce": pkce, **({"state": MASK} if attempt.state.reveal() else {})}
+
+
+def _device_flow(session: AuthSession) -> dict[str, Any]:
+    device = session.device
+    assert device is not None  # noqa: S101  (the caller asked)
+    codes = {"deviceCode": MASK, "userCode": MASK} if device.code is not None else {}
+    return {"type": "device_code", **codes, "verificationUri": device.verification_uri, "interval": device.interval}
