@@ -180,6 +180,7 @@ class Habits:
     default_lifetime_seconds: int | None = None
     id_token_algorithms: tuple[IdTokenAlgorithm, ...] = ("RS256", "ES256", "PS256", "EdDSA")
     keeps: tuple[str, ...] = ()
+    tool_data: tuple[str, ...] = ()
     authorize_params: Mapping[str, str] = field(default_factory=dict)
     token_params: Mapping[str, str] = field(default_factory=dict)
     refresh_params: Mapping[str, str] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import from_iso, printed
 from oauthbroker.grant_health import health_of
 from oauthbroker.records import Grant
+from oauthbroker.records.provider_data import told_to_tools
 
 Needs = Literal["consent", "renewal"]
 
@@ -38,6 +39,7 @@ class GrantSummary:
     authorizedBy: str | None
     eventsToSend: int
     providerToTell: bool
+    providerData: Mapping[str, Any]
     created_at: datetime = field(compare=False, repr=False)  # exact, for sorting
 
     @property
@@ -51,8 +53,12 @@ class GrantSummary:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantSummary:
         """The inverse of `to_json`, for the client. Raises KeyError."""
-        said = {name: data[name] for name in cls.__slots__ if name != "created_at"}
-        return cls(**{**said, "scopes": tuple(said["scopes"])}, created_at=from_iso(said["createdAt"]))
+        said = {name: data[name] for name in cls.__slots__ if name not in {"created_at", "providerData"}}
+        return cls(
+            **{**said, "scopes": tuple(said["scopes"])},
+            providerData=data.get("providerData", {}),
+            created_at=from_iso(said["createdAt"]),
+        )
 
     @classmethod
     def of(cls, grant: Grant, app: OAuthApp | None, now: datetime) -> GrantSummary:
@@ -75,6 +81,7 @@ class GrantSummary:
             authorizedBy=grant.authorized_by,
             eventsToSend=len(grant.outbox),
             providerToTell=grant.to_be_told,
+            providerData=told_to_tools(app, grant),
             created_at=grant.created_at,
         )
 

@@ -17,6 +17,7 @@ from oauthbroker.flows.refresh import Refresh
 from oauthbroker.keeper import Tell
 from oauthbroker.metrics import Metric, Metrics, Timing
 from oauthbroker.records import AuthSession, Grant, grant_id
+from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.repository import Conflict, Repository
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation, invitation_apart
 from oauthbroker.scope import ScopeNeed, union_in_app_order
@@ -181,7 +182,10 @@ class OAuthManager:
         if app.refresh_ahead_seconds:
             self.in_use(app, grant)
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
-        return Ready(token.access_token, token.token_type, token.expires_at, scopes, degraded)
+        return Ready(
+            token.access_token, token.token_type, token.expires_at, scopes, degraded,
+            provider_data=told_to_tools(app, grant),
+        )  # fmt: skip
 
     async def _ask(
         self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason

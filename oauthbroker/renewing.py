@@ -110,7 +110,7 @@ class Renewing:
         return held.record if held is not None else None
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
-        return grant.renewed(redeemed.token, redeemed.scopes, self.clock.now())
+        return grant.renewed(redeemed.token, redeemed.scopes, self.clock.now(), redeemed.provider_data)
 
     async def refuse(
         self,

@@ -20,7 +20,8 @@ Reason = Literal["noGrant", "revoked", "expired", "scopes", "scopesDeclined", "r
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A token to call the provider with. `degraded` says that it could not be renewed and lives shorter than usual."""
+    """A token to call the provider with. `degraded` says that it could not be renewed and lives shorter than usual.
+    `provider_data`: what the provider said beside it and its preset declares for tools, such as the API's host."""
 
     access_token: Secret
     token_type: str
@@ -28,6 +29,7 @@ class Ready:
     scopes: tuple[str, ...]
     degraded: bool = False
     status: Literal["ready"] = "ready"
+    provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The specification's JSON, the token in clear: this is where it leaves on purpose."""
@@ -41,6 +43,8 @@ class Ready:
             body["expiresAt"] = printed(self.expires_at)
         if self.degraded:
             body["degraded"] = True
+        if self.provider_data:
+            body["providerData"] = dict(self.provider_data)
         return body
 
     @classmethod
@@ -50,7 +54,10 @@ class Ready:
         if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
             raise ValueError("scopes")
         expires_at = None if until is None else from_iso(_text(data, "expiresAt"))
-        return cls(Secret(token), _text(data, "tokenType"), expires_at, tuple(scopes), data.get("degraded") is True)
+        more, degraded = data.get("providerData", {}), data.get("degraded") is True
+        if not isinstance(more, dict):
+            raise ValueError("providerData")  # noqa: TRY004
+        return cls(Secret(token), _text(data, "tokenType"), expires_at, tuple(scopes), degraded, provider_data=more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,19 @@ our back (repr, format, pickle, copy, json, pydantic) gets three stars or a Type
 from __future__ import annotations
 
 import hmac
+import re
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
+
+
+_SECRET_NAME = re.compile(r"token(?!_type$)|secret|password|assertion|^code$", re.IGNORECASE)
+
+
+def is_named_like_a_secret(name: str) -> bool:
+    """Whether a member of that name may hold a secret: then it is neither kept nor told."""
+    return _SECRET_NAME.search(name) is not None
 
 
 @final

@@ -80,6 +80,7 @@ def show_command(
         "scopes": " ".join(grant.scopes) or "none",
         "needs": NEEDS[grant.needs],
         "expiresAt": _expires(grant),
+        "providerData": " ".join(f"{name}={value}" for name, value in grant.providerData.items()) or "none",
     }
     facts((name, "-" if value is None else str(value)) for name, value in told.items())
 

@@ -14,6 +14,7 @@ from oauthbroker.protocol.client_credentials import client_credentials_request, 
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import Grant, Renewal, Token
+from oauthbroker.records.provider_data import kept_facts
 from oauthbroker.repository import Conflict, Held, Repository, Room
 from oauthbroker.scope import granted_scopes
 from oauthbroker.secret import Secret
@@ -102,6 +103,7 @@ class Fetch:
             created_at=old.created_at if old is not None and not old.revoked else now,
             updated_at=now,
             registration=app.registration,
+            provider_data=kept_facts(app, tokens.facts),
             renewal=Renewal(asked=app.scopes, forced=old.renewal.forced if old is not None else ()),
         )
         if old is None:

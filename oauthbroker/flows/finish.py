@@ -25,6 +25,7 @@ from oauthbroker.protocol.judging import crashed
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired, Token
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
+from oauthbroker.records.provider_data import kept_facts
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.scope import granted_scopes
 from oauthbroker.secret import Secret
@@ -223,7 +224,7 @@ class Finish:
             resume=session.resume,
             retired=_still_to_tell(app, old, (tokens.access_token, *([refresh] if refresh else []))),
             declined=_declined(old, session, verified),
-            provider_data={name: tokens.facts[name] for name in app.habits.keeps if name in tokens.facts},
+            provider_data=kept_facts(app, tokens.facts),
         )
         missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
         event = self._granted(session, grant, missing)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from oauthbroker.apps import Endpoints, OAuthApp
 from oauthbroker.binding import check_same_owner
@@ -17,6 +19,7 @@ from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refres
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import Grant, Token
+from oauthbroker.records.provider_data import kept_facts
 from oauthbroker.scope import granted_scopes
 from oauthbroker.secret import Secret
 
@@ -29,6 +32,7 @@ class Redeemed:
     token: Token
     scopes: tuple[str, ...]
     refresh_token: Secret | None
+    provider_data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ class Redeemer:
                 lifetime = old.lifetime_seconds
             expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
             token = Token(tokens.access_token, tokens.token_type, tokens.refresh_token or sent, expires, lifetime)
-            return Redeemed(token, scopes, tokens.refresh_token)
+            data = kept_facts(app, tokens.facts, grant.provider_data)
+            return Redeemed(token, scopes, tokens.refresh_token, data)
         raise refused
 
 

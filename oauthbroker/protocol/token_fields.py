@@ -12,7 +12,7 @@ from oauthbroker.apps import OAuthApp, TokenMember
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import is_json, lookup
 from oauthbroker.protocol.messages import Answer
-from oauthbroker.secret import Secret
+from oauthbroker.secret import Secret, is_named_like_a_secret
 from oauthbroker.strict_json import decode_object
 from oauthbroker.turn import Json
 
@@ -22,7 +22,6 @@ MAX_TOKEN = 64 * 1024  # no header carries more
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # what a Bearer header can carry in one piece (RFC 6750 section 2.1)
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token, RFC 6749 section 3.3
 _DIGITS = re.compile(r"[0-9]{1,20}")
-_SECRET_NAME = re.compile(r"token(?!_type$)|secret|password|assertion|^code$", re.IGNORECASE)
 _TOKENS: Final[tuple[TokenMember, ...]] = ("access_token", "refresh_token", "id_token")
 _NOTHING: Final[tuple[Json, ...]] = (None, False, 0, "", [], {})
 _FAR = 10**15  # of any form, both ways: the year 33658 in milliseconds. Beyond it, floats overflow
@@ -175,7 +174,7 @@ def public_facts(value: Json, hidden: frozenset[str] = frozenset()) -> Json:
 
 
 def _is_secret(name: str, hidden: frozenset[str]) -> bool:
-    return name in hidden or _SECRET_NAME.search(name) is not None
+    return name in hidden or is_named_like_a_secret(name)
 
 
 def _form_members(body: bytes) -> dict[str, Json]:

@@ -22,6 +22,7 @@ from oauthbroker.apps import (
     Revocation,
     TokenMember,
 )
+from oauthbroker.secret import is_named_like_a_secret
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,510}[\x21-\x7e])?")
@@ -57,6 +58,13 @@ def _template(url: str) -> str:
     if not re.fullmatch(r"https://[A-Za-z0-9._~:/{}-]{1,512}", url):
         raise PydanticCustomError("issuer_template", "not an issuer")
     return url
+
+
+def _tool_member(name: str) -> str:
+    """A member that every tool with a token may read: never one that is named like a secret."""
+    if is_named_like_a_secret(name):
+        raise PydanticCustomError("tool_data", "named like a secret, which no tool is told")
+    return name
 
 
 Member = Annotated[str, AfterValidator(_member)]
@@ -152,6 +160,9 @@ class Quirks(BaseModel):
     user_info_token_header: _HeaderName | None = None
     user_info_token_scheme: Member = "Bearer"
     keeps: _Members = Field(default_factory=list)
+    tool_data: Annotated[list[Annotated[Member, AfterValidator(_tool_member)]], Field(max_length=20)] = Field(
+        default_factory=list
+    )
     revoke: RevocationQuirk | None = None
 
     def over(self, habits: Habits) -> Habits:

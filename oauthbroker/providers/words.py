@@ -226,5 +226,6 @@ _WORDS: dict[str, Callable[[str, Any], tuple[str, str]]] = {
     "userInfoTokenHeader": _said("who-am-I", "takes the token in the header {}"),
     "userInfoTokenScheme": _said("who-am-I", "takes the token as Authorization: {}"),
     "keeps": _said("kept with the grant", "{}"),
+    "toolData": _said("told to tools", "{}"),
     "notes": lambda _, value: ("note", value),
 }

@@ -140,11 +140,15 @@ class Grant:
         """The grant once that event has reached its queue."""
         return replace(self, outbox=tuple(event for event in self.outbox if event.id != event_id))
 
-    def renewed(self, token: Token, scopes: tuple[str, ...], at: datetime) -> Grant:
-        """With a new token, and nothing left to settle."""
+    def renewed(
+        self, token: Token, scopes: tuple[str, ...], at: datetime, provider_data: Mapping[str, Any] | None = None
+    ) -> Grant:
+        """With a new token, and nothing left to settle. `provider_data` None: as before."""
+        data = self.provider_data if provider_data is None else provider_data
         renewal = Renewal(asked=self.renewal.asked, forced=self.renewal.forced, worked=True)
         declined = {scope: times for scope, times in self.declined.items() if scope not in scopes}
-        return replace(self, token=token, scopes=scopes, declined=declined, renewal=renewal, updated_at=at)
+        changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data)
+        return replace(changed, renewal=renewal, updated_at=at)
 
     def adopting(self, begun: Grant, token: Token) -> Grant | None:
         """With the refresh token of a renewal that a new login overtook, where that login kept the very one which the

@@ -25,6 +25,8 @@ export interface OAuthTokenReady {
   expiresAt?: string;
   /** It could not be renewed just now and lives shorter than usual. */
   degraded?: true;
+  /** What the provider said beside the token and its preset declares for tools, such as the host of its API. */
+  providerData?: Record<string, string | number | boolean>;
 }
 
 /**
@@ -169,6 +171,7 @@ export interface GrantSummary {
   authorizedBy: string | null;
   eventsToSend: number;
   providerToTell: boolean;
+  providerData: Record<string, string | number | boolean>;
 }
 
 /** What there was of a subject. `erased` is false while a provider has to be told, or a browser is connecting. */

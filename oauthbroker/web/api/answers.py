@@ -26,6 +26,10 @@ from oauthbroker.web.api.fields import (
 )
 
 SessionState = Literal["pending", "completed", "failed", "expired"]
+Plain = str | bool | int | float
+PROVIDER_DATA = (
+    "What the provider said beside the token and its preset declares for tools, such as the host of its API."
+)
 Known = Annotated[Code, Field(description="A code of the broker.")]
 
 
@@ -63,6 +67,7 @@ class ReadyResult(Model):
     scopes: list[str]
     expiresAt: Moment | Absent = None
     degraded: Annotated[Literal[True] | Absent, Field(description="It could not be renewed: it lives shorter.")] = None
+    providerData: Annotated[dict[str, Plain] | Absent, Field(description=PROVIDER_DATA)] = None
 
 
 class AuthorizationRequiredResult(Model):
@@ -200,6 +205,7 @@ class GrantBody(Model):
     authorizedBy: str | None
     eventsToSend: int
     providerToTell: bool
+    providerData: Annotated[dict[str, Plain], Field(description=PROVIDER_DATA)]
 
 
 class GrantPage(Model):

@@ -100,7 +100,7 @@ _EVENT = {
     "createdAt": "2026-02-01T10:00:00Z",
 }
 _PENDING = {**_REQUIRED, "oauthAppRef": _APP, "provider": "slack", "subjectMode": "global"}
-_GRANT = {
+_GRANT: dict[str, Any] = {
     "grantId": GRANT,
     "app": "slack-bot",
     "provider": "slack",
@@ -115,6 +115,7 @@ _GRANT = {
     "authorizedBy": None,
     "eventsToSend": 0,
     "providerToTell": False,
+    "providerData": {},
 }
 
 ANSWERS: Mapping[str, Mapping[int, Mapping[str, Json]]] = {

@@ -65,6 +65,7 @@ GRANT = {
     "authorizedBy": None,
     "eventsToSend": 0,
     "providerToTell": False,
+    "providerData": {"instance_url": "https://eu1.crm.example"},
 }
 
 

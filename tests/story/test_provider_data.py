@@ -1,0 +1,140 @@
+"""What a provider says beside its token and a tool needs: the host of its API, the id of the account."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from oauthbroker.apps import Habits
+from oauthbroker.grant_summary import GrantSummary
+from oauthbroker.providers import presets
+from oauthbroker.providers.quirks import Quirks
+from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.results import Ready, result_from_json
+from oauthbroker.secret import Secret
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.house import House, running, turn, user_app
+from tests.nouns import NOW, app_with, grant_with, token_with
+from tests.story.api.kit import Callers, a_turn
+
+HABITS = Habits(always_scopes=("openid",), keeps=("org", "id"), tool_data=("instance_url",))
+HOST, MOVED = "https://eu1.crm.example", "https://eu2.crm.example"
+
+
+@pytest.fixture
+async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    app = user_app(identity_provider, habits=HABITS)
+    async with running(identity_provider, [app], clock=test_clock) as made:
+        yield made
+
+
+def answers_with(idp: IdentityProvider, **members: Any) -> None:
+    idp.script.token.fields(times=1, **members)
+
+
+async def test_a_tool_gets_what_the_preset_declares_and_nothing_else(house: House) -> None:
+    answers_with(house.idp, instance_url=HOST, org={"name": "Acme"}, id="42", unknown="x")
+    ready = await house.connected("mail")
+    assert {"instance_url": HOST} == ready.provider_data
+    said = await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "mail"})
+    assert {"instance_url": HOST} == said["providerData"]
+    again = result_from_json(said)
+    assert isinstance(again, Ready)
+    assert again.provider_data == ready.provider_data
+    grant = await house.grant()
+    assert grant is not None
+    assert {"org": {"name": "Acme"}, "id": "42", "instance_url": HOST} == grant.provider_data
+
+
+async def test_what_a_renewal_says_anew_is_told_and_what_it_leaves_out_stays(house: House) -> None:
+    answers_with(house.idp, instance_url=HOST, id="42")
+    await house.connected("mail")
+    for said, expected in (({}, HOST), ({"instance_url": MOVED}, MOVED), ({}, MOVED)):
+        house.clock.advance(3600)
+        if said:
+            answers_with(house.idp, **said)
+        ready = await house.ask("mail")
+        assert isinstance(ready, Ready)
+        assert {"instance_url": expected} == ready.provider_data
+    grant = await house.grant()
+    assert grant is not None
+    assert "42" == grant.provider_data["id"]
+
+
+async def test_lists_and_the_api_have_it_too(house: House) -> None:
+    answers_with(house.idp, instance_url=HOST)
+    await house.connected("mail")
+    api = await Callers.of(house)
+    assert [{"instance_url": HOST}] == [
+        each["providerData"] for each in (await api.operator.get("/v1/grants")).json()["grants"]
+    ]
+    listed = [grant async for grant in house.broker.grants.list()]
+    assert listed == [GrantSummary.from_json(grant.to_json()) for grant in listed]
+    begun = await api.begin({"turn": a_turn()["turn"]})
+    holder = api.holding(begun["turnToken"])
+    said = (await holder.post("/v1/tokens", {"oauthAppRef": "mail"}, allow=["access token"])).json()
+    assert {"instance_url": HOST} == said["providerData"]
+
+
+async def test_a_token_without_any_has_no_such_member(house: House) -> None:
+    await house.connected("mail")
+    assert "providerData" not in await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "mail"})
+
+
+TOKENS = token_with(refresh_token=Secret("a-refresh-token"))
+NOT_TOLD: list[Any] = [
+    None,
+    {"host": HOST},
+    [HOST],
+    "x" * 3000,
+    "an-access-token",
+    "https://crm.example/?access=an-access-token",
+    "a-refresh-token",
+]
+
+
+@pytest.mark.case("44")
+@pytest.mark.parametrize("value", NOT_TOLD, ids=lambda value: repr(value)[:40])
+def test_no_tree_and_no_token_is_told_whatever_the_member_is_called(value: Any) -> None:
+    app = app_with(habits=HABITS)
+    assert {} == told_to_tools(app, grant_with(token=TOKENS, provider_data={"instance_url": value}))
+    assert {"instance_url": HOST} == told_to_tools(app, grant_with(token=TOKENS, provider_data={"instance_url": HOST}))
+
+
+@pytest.mark.parametrize("name", ["access_token", "refreshToken", "client_secret", "Password", "assertion", "code"])
+def test_nothing_that_is_named_like_a_secret_can_be_declared(name: str) -> None:
+    with pytest.raises(ValidationError, match="named like a secret"):
+        Quirks.model_validate({"toolData": [name]})
+
+
+@pytest.mark.parametrize(
+    "provider, member", [("salesforce", "instance_url"), ("zoho", "api_domain"), ("pipedrive", "api_domain")]
+)
+def test_a_preset_whose_api_has_a_host_for_each_account_tells_it(provider: str, member: str) -> None:
+    preset = presets()[provider]
+    assert [member] == preset.tool_data
+    grant = grant_with(provider=provider, provider_data={member: HOST, "other": "x"})
+    app = app_with(habits=preset.habits())
+    assert {member: HOST} == told_to_tools(app, grant) == told_to_tools(None, grant)  # where only the store is at hand
+    assert {member: HOST} == GrantSummary.of(grant, None, NOW).providerData
+
+
+def test_what_a_preset_tells_is_among_what_it_keeps() -> None:
+    assert {} == {
+        name: found for name, preset in presets().items() if (found := set(preset.tool_data) - set(preset.keeps))
+    }
+
+
+@given(
+    st.dictionaries(st.sampled_from(["instance_url", "id", "x"]), st.text() | st.integers() | st.booleans() | st.none())
+)
+def test_only_declared_members_are_ever_told(data: dict[str, Any]) -> None:
+    told = told_to_tools(app_with(habits=HABITS), replace(grant_with(), provider_data=data))
+    assert told.items() <= data.items()
+    assert told.keys() <= {"instance_url"}
