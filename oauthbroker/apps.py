@@ -102,10 +102,14 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class IdentityRule:
-    """How to read an account out of what the provider says: `slack:user:{team.id}:{authed_user.id}`."""
+    """How to read an account out of what the provider says: `slack:user:{team.id}:{authed_user.id}`.
+
+    `requires` are facts beside it that have to be so.
+    """
 
     source: IdentitySource
     template: str
+    requires: tuple[tuple[str, bool | str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

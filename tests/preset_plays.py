@@ -44,7 +44,7 @@ class Demand(_Form):
     """What a request must have. `params` and `headers` exactly so (a header may hold `{access}`), null for absent."""
 
     method: Literal["GET", "POST", "DELETE"] = "POST"
-    auth: Literal["basic", "post", "none", "jwt", "bearer"] = "none"
+    auth: Literal["basic", "post", "none", "jwt", "bearer", "nothing"] = "none"
     body: Literal["form", "json", "none"] = "form"
     headers: Pairs = {}
     params: Pairs = {}

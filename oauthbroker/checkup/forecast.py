@@ -5,7 +5,7 @@ What nobody knows is said too: how long most providers' refresh tokens live is n
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,24 +13,26 @@ from typing import Any, Literal
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import printed
-from oauthbroker.providers import Preset
+from oauthbroker.providers import Preset, TokenLimit
 from oauthbroker.records import Grant
 from oauthbroker.records.renewal import Ended
 
-Why = Literal["registration", "ended", "noRefreshToken", "age", "disuse", "scopes"]
+Why = Literal["registration", "ended", "noRefreshToken", "age", "disuse", "crowded", "scopes"]
 REASONS: dict[Why, str] = {
     "registration": "the app has another client id or token endpoint than the grant was made with",
     "ended": "the provider refuses to renew it",
     "noRefreshToken": "the token ends and there is nothing to renew it with",
     "age": "the refresh token ends that long after the person agreed, at the earliest",
-    "disuse": "the refresh token ends if it is not used until then",
+    "disuse": "the token ends if it is not used until then",
+    "crowded": "the provider keeps only so many tokens of one account, and this one is among the oldest",
     "scopes": "the app has scopes that this grant lacks: whoever asks for them asks the person",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class GrantState:
-    """What a checkup looks at in one grant; no token. `lost`: answers to renewals that did not come."""
+    """What a checkup looks at in one grant; no token. `lost`: answers to renewals that did not come. `person`: who
+    agreed, as far as it is known. `used_at`: when a tool got its token last, where it was looked up."""
 
     app: str
     subject: str
@@ -47,10 +49,12 @@ class GrantState:
     refused_at: datetime | None
     created_at: datetime
     updated_at: datetime
+    person: str
+    used_at: datetime | None = None
     unlisted: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, grant: Grant) -> GrantState:
+    def of(cls, grant: Grant, used_at: datetime | None = None) -> GrantState:
         token, renewal = grant.token, grant.renewal
         return cls(
             app=grant.app,
@@ -68,6 +72,8 @@ class GrantState:
             refused_at=renewal.refused_at,
             created_at=grant.created_at,
             updated_at=grant.updated_at,
+            person=grant.authorized_by or grant.subject,
+            used_at=used_at,
             unlisted=grant.unlisted,
         )
 
@@ -75,18 +81,23 @@ class GrantState:
 @dataclass(frozen=True, slots=True)
 class AppFacts:
     """What a forecast has to know of an app. `registration` is empty where its client id is not at hand; the days are
-    those that a refresh token lives unused, and at all, None where nobody knows."""
+    those that a refresh token lives unused, and at all, and that an access token without an end lives unused, None
+    where that is not known. `limit`: how many tokens of one account the provider keeps."""
 
     scopes: tuple[str, ...]
     registration: str = ""
     unused_days: int | None = None
     most_days: int | None = None
+    access_unused_days: int | None = None
+    limit: TokenLimit | None = None
 
     @classmethod
     def of(cls, app: OAuthApp, preset: Preset | None) -> AppFacts:
         known = app.registration if app.client.client_id else ""
-        unused, most = (preset.refresh_token_idle_days, preset.refresh_token_days) if preset else (None, None)
-        return cls(app.scopes, known, unused, most)
+        if preset is None:
+            return cls(app.scopes, known)
+        days = preset.refresh_token_idle_days, preset.refresh_token_days, preset.access_token_idle_days
+        return cls(app.scopes, known, *days, preset.token_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +140,11 @@ def forecast(grants: Iterable[GrantState], apps: Mapping[str, AppFacts], now: da
     """Living grants of configured apps, except those of a client that asks for itself."""
     found: list[Outlook] = []
     unknown: Counter[str] = Counter()
-    for grant in grants:
-        app = apps.get(grant.app)
-        if app is None or grant.revoked or grant.alone:
-            continue
-        outlook = _outlook(grant, app, now)
+    living = [grant for grant in grants if grant.app in apps and not grant.revoked and not grant.alone]
+    crowded = _crowded(living, apps)
+    for grant in living:
+        app = apps[grant.app]
+        outlook = _outlook(grant, app, now, crowded=grant.grant_id in crowded)
         if outlook is not None:
             found.append(outlook)
         if grant.refreshable and app.unused_days is None and app.most_days is None:
@@ -142,7 +153,21 @@ def forecast(grants: Iterable[GrantState], apps: Mapping[str, AppFacts], now: da
     return Forecast(tuple(found), dict(sorted(unknown.items())))
 
 
-def _outlook(grant: GrantState, app: AppFacts, now: datetime) -> Outlook | None:
+def _crowded(living: Iterable[GrantState], apps: Mapping[str, AppFacts]) -> set[str]:
+    """The oldest grants beyond what a provider keeps of one account for one client."""
+    together: dict[tuple[int, str, str, frozenset[str]], list[GrantState]] = defaultdict(list)
+    for grant in living:
+        limit = apps[grant.app].limit
+        if limit is not None:
+            scopes = frozenset(grant.scopes if limit.per == "clientAndScopes" else ())
+            together[limit.count, grant.registration, grant.person, scopes].append(grant)
+    newest_first = {
+        key: sorted(group, key=lambda it: (it.created_at, it.grant_id), reverse=True) for key, group in together.items()
+    }
+    return {grant.grant_id for (count, *_), group in newest_first.items() for grant in group[count:]}
+
+
+def _outlook(grant: GrantState, app: AppFacts, now: datetime, *, crowded: bool) -> Outlook | None:
     """The first that comes."""
 
     def at(when: datetime | None, why: Why, *, certain: bool = True) -> Outlook:
@@ -154,6 +179,11 @@ def _outlook(grant: GrantState, app: AppFacts, now: datetime) -> Outlook | None:
         return at(now, "ended")
     if not grant.refreshable and grant.expires_at is not None:
         return at(max(grant.expires_at, now), "ended" if grant.ended else "noRefreshToken")
+    if crowded:
+        return at(now, "crowded", certain=False)
+    if not grant.refreshable and app.access_unused_days is not None:
+        last = max(grant.updated_at, grant.used_at or grant.updated_at)
+        return at(max(last + timedelta(days=app.access_unused_days), now), "disuse", certain=False)
     if grant.refreshable and (first := _end_of_refresh_token(grant, app)):
         when, why = first
         return at(max(when, now), why, certain=False)

@@ -12,6 +12,7 @@ from oauthbroker.clock import Clock
 from oauthbroker.metrics import Metrics
 from oauthbroker.queues import Depth, Queues
 from oauthbroker.records.api_key import ApiKey
+from oauthbroker.records.use import Use
 from oauthbroker.repository import Repository
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Limits
@@ -30,7 +31,10 @@ class Inspection:
     damaged: list[str] = field(default_factory=list)
 
     async def grants(self) -> list[GrantState]:
-        return [GrantState.of(held.record) async for held in self.repository.grants()]
+        """With when each was used last, as far as it was written."""
+        uses = self.repository.shelf("uses", Use.from_plaintext).all() if "uses" in self.kinds else None
+        used = {} if uses is None else {use.grant: use.at async for use in uses}
+        return [GrantState.of(held.record, used.get(held.record.id)) async for held in self.repository.grants()]
 
     async def sessions(self) -> Sessions:
         now, waiting, stuck = self.clock.now(), 0, 0

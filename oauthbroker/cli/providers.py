@@ -120,7 +120,7 @@ def _summary(preset: Preset) -> dict[str, Any]:
         "documentation": preset.documentation,
         "flows": preset.flows,
         "params": list(preset.params),
-        "identity": preset.identity.model_dump(by_alias=True, exclude_none=True),
+        "identity": preset.identity.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True),
         "modes": _modes(preset),
         "unverified": preset.unverified(),
     }

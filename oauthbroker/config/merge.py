@@ -33,10 +33,11 @@ class Identity:
 
     source: IdentitySource | None = None
     template: str = ""
+    requires: tuple[tuple[str, bool | str], ...] = ()
 
     @property
     def rule(self) -> IdentityRule | None:
-        return IdentityRule(self.source, self.template) if self.source and self.template else None
+        return IdentityRule(self.source, self.template, self.requires) if self.source and self.template else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,8 @@ def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> I
         known = preset.identity.global_ if mode == "global" else preset.identity.user
     source = (said and said.source) or (known and known.source) or None
     template = (said and said.template) or (known.template if known and known.source == source else "")
-    return Identity(source, template)
+    requires = tuple(known.requires.items()) if known and (source, template) == (known.source, known.template) else ()
+    return Identity(source, template, requires)
 
 
 def _known_habits(spec: OAuthAppSpec, preset: Preset | None) -> Habits:

@@ -172,7 +172,7 @@ def _identity(
         return None
     try:
         if rule.source in known:
-            return render(rule.template, known[rule.source])
+            return _read(rule, known[rule.source])
         refused = BrokerError(Code.SUBJECT_UNVERIFIABLE, note="the provider sent nothing to read the account from")
     except BrokerError as exc:
         refused = exc
@@ -186,9 +186,18 @@ def _repeated(rule: IdentityRule | None, known: Mapping[IdentitySource, Mapping[
     if rule is None or rule.source not in known:
         return None
     try:
-        return render(rule.template, known[rule.source])
+        return _read(rule, known[rule.source])
     except BrokerError:
         return None
+
+
+def _read(rule: IdentityRule, facts: Json | Mapping[str, Json]) -> str:
+    """The account, if the rest is as the rule requires. Raises `subjectUnverifiable`."""
+    for name, wanted in rule.requires:
+        found = _lookup(facts, name)
+        if type(found) is not type(wanted) or found != wanted:
+            raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="the account is of another kind than the app is for")
+    return render(rule.template, facts)
 
 
 def _check_same_person(app: OAuthApp, claims: VerifiedClaims | None, userinfo: Json) -> None:

@@ -61,10 +61,21 @@ class PresetEndpoints(_Data):
 
 
 class PresetIdentity(_Data):
-    """Where an account is read from. Without a template the app has to write one."""
+    """Where an account is read from. Without a template the app has to write one.
+
+    `requires` are facts of the same source that have to be so: they tell kinds of installations apart.
+    """
 
     source: IdentitySource = Field(alias="from")
     template: str = ""
+    requires: Annotated[dict[str, bool | str], Field(max_length=5)] = Field(default_factory=dict)
+
+
+class TokenLimit(_Data):
+    """So many living tokens of one account are kept; one more ends the oldest without a word."""
+
+    count: Annotated[int, Field(gt=0)]
+    per: Literal["client", "clientAndScopes"] = "client"
 
 
 class PresetIdentities(_Data):
@@ -73,10 +84,14 @@ class PresetIdentities(_Data):
 
 
 class Modes(_Data):
-    """Variants that `options.<provider>.<option>` picks: each overrides some of the preset's fields."""
+    """Variants that `options.<provider>.<option>` picks: each overrides some of the preset's fields.
+
+    `teams` are modes for global mode alone, beside its default.
+    """
 
     option: str
     default: dict[Literal["global", "user"], str]
+    teams: list[str] = Field(default_factory=list)
     values: dict[str, dict[str, Any]]
 
 
@@ -84,7 +99,9 @@ class Preset(Quirks):
     """Everything known of one provider. `evidence` says for every fact where it was learnt.
 
     A refresh token ends after `refresh_token_idle_days` in which nobody used it, or `refresh_token_days` after the
-    person agreed, however often it was used. `sample_scopes` are for an app to start from; they claim nothing.
+    person agreed, however often it was used. One that was used still works for `refresh_token_leeway_seconds`. An
+    access token without an end of its own ends after `access_token_idle_days` in which nobody used it.
+    `sample_scopes` are for an app to start from; they claim nothing.
     """
 
     name: str
@@ -100,6 +117,9 @@ class Preset(Quirks):
     refresh_tokens: Literal["none", "keep", "rotate", "unknown"] = "unknown"
     refresh_token_idle_days: Annotated[int, Field(gt=0)] | None = None
     refresh_token_days: Annotated[int, Field(gt=0)] | None = None
+    refresh_token_leeway_seconds: Annotated[int, Field(gt=0)] | None = None
+    access_token_idle_days: Annotated[int, Field(gt=0)] | None = None
+    token_limit: TokenLimit | None = None
     authorize_params: Parameters = Field(default_factory=dict)
     token_params: Parameters = Field(default_factory=dict)
     refresh_params: Parameters = Field(default_factory=dict)

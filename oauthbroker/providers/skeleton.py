@@ -34,8 +34,8 @@ def app_yaml(preset: Preset, mode: str = "") -> str:
 
 def _is_for_a_person(preset: Preset, variant: Preset, mode: str) -> bool:
     """User mode, unless the preset knows only a team's account, or this mode is the one for teams."""
-    usual = preset.modes.default if preset.modes else {}
-    if mode and usual.get("global") == mode != usual.get("user"):
+    usual, teams = (preset.modes.default, preset.modes.teams) if preset.modes else ({}, [])
+    if mode and (usual.get("global") == mode != usual.get("user") or mode in teams):
         return False
     return variant.identity.user is not None or variant.identity.global_ is None
 

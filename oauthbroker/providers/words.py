@@ -137,10 +137,17 @@ def _pairs(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _identity(mode: str, value: Mapping[str, str]) -> tuple[str, str]:
+def _identity(mode: str, value: Mapping[str, Any]) -> tuple[str, str]:
     who = "a person is" if mode == "user" else "a team is"
     template = value.get("template") or "a template that you write"
-    return who, f"{template}, read from {_SOURCES[value['from']]}"
+    facts: Mapping[str, bool | str] = value.get("requires") or {}
+    where = " and ".join(f"{name} is {str(said).lower()}" for name, said in facts.items())
+    return who, f"{template}, read from {_SOURCES[value['from']]}{where and f' where {where}'}"
+
+
+def _limit(value: Mapping[str, Any]) -> str:
+    scopes = " and set of scopes" if value.get("per") == "clientAndScopes" else ""
+    return f"{value['count']} of one account for one client{scopes}; one more ends the oldest"
 
 
 def _lifetime(_: str, value: str) -> tuple[str, str]:
@@ -189,6 +196,9 @@ _WORDS: dict[str, Callable[[str, Any], tuple[str, str]]] = {
     "refreshTokens": _one_of("refresh tokens", _REFRESH),
     "refreshTokenIdleDays": _said("refresh tokens", "end after {} days without use"),
     "refreshTokenDays": _said("refresh tokens", "end {} days after the person agreed, used or not"),
+    "refreshTokenLeewaySeconds": _said("refresh tokens", "that were used work for {} seconds more"),
+    "accessTokenIdleDays": _said("access tokens", "that have no end of their own end after {} days without use"),
+    "tokenLimit": lambda _, value: ("tokens", _limit(value)),
     "revoke": _revoke,
     "scopeParam": _said("scopes", "asked for in the parameter {}"),
     "scopeSeparator": _one_of("scopes in requests", _SEPARATORS, "separated by {}"),

@@ -7,10 +7,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from oauthbroker.api_keys import ApiKeys
 from oauthbroker.checkup.forecast import REASONS, AppFacts, GrantState, Why, forecast
-from oauthbroker.providers import presets
+from oauthbroker.checkup.inspection import Inspection
+from oauthbroker.providers import TokenLimit, presets
 from oauthbroker.records import Renewal
 from oauthbroker.records.renewal import Intent
+from oauthbroker.records.use import Use
+from oauthbroker.repository import KINDS, LEASES, Repository
+from oauthbroker.settings import Limits
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.testing import TestClock
+from tests.nouns import app_with
 from tests.unit.records_kit import grant
 
 NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
@@ -44,12 +52,57 @@ def only(state: GrantState, app: AppFacts) -> tuple[Why, datetime | None, bool] 
         ({}, replace(APP, most_days=180, unused_days=60), ("disuse", NOW + 50 * DAY, False)),
         ({}, replace(APP, most_days=120, unused_days=60), ("age", NOW + 20 * DAY, False)),
         ({}, replace(APP, scopes=("a", "b", "c")), ("scopes", None, False)),
+        (
+            {"refreshable": False, "expires_at": None},
+            replace(APP, access_unused_days=30),
+            ("disuse", NOW + 20 * DAY, False),
+        ),
+        (
+            {"refreshable": False, "expires_at": None, "used_at": NOW - DAY},
+            replace(APP, access_unused_days=30),
+            ("disuse", NOW + 29 * DAY, False),
+        ),
+        (
+            {"refreshable": False, "expires_at": None, "used_at": NOW - 99 * DAY},
+            replace(APP, access_unused_days=5),
+            ("disuse", NOW, False),
+        ),
+        ({}, replace(APP, access_unused_days=5), None),
         ({"revoked": True}, replace(APP, most_days=1), None),
         ({"alone": True}, replace(APP, most_days=1), None),
     ],
 )
 def test_the_first_that_comes_is_told(changes, app: AppFacts, told):
     assert told == only(replace(GRANT, **changes), app)
+
+
+LIMITED = replace(APP, limit=TokenLimit(count=2, per="client"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "app", "crowded"),
+    [
+        ({}, LIMITED, ["1"]),
+        ({}, replace(APP, limit=TokenLimit(count=1, per="client")), ["1", "2"]),
+        ({}, replace(APP, limit=TokenLimit(count=3, per="client")), []),
+        ({}, APP, []),
+        ({"person": "another"}, LIMITED, []),
+        ({"registration": "r0"}, replace(LIMITED, registration=""), []),
+        ({"scopes": ("a",)}, LIMITED, ["1"]),
+        ({"scopes": ("b", "a")}, replace(APP, limit=TokenLimit(count=2, per="clientAndScopes")), ["1"]),
+        ({"scopes": ("a",)}, replace(APP, scopes=("a",), limit=TokenLimit(count=2, per="clientAndScopes")), []),
+        ({"revoked": True}, LIMITED, []),
+    ],
+)
+def test_the_oldest_grants_of_an_account_beyond_what_its_provider_keeps_are_told(changes, app: AppFacts, crowded):
+    """Of three grants of one person, made one after the other; the last one differs in what the row says."""
+    grants = [
+        replace(GRANT, subject=f"of-{age}", grant_id=str(age), created_at=NOW - (9 - age) * DAY, person="p")
+        for age in (1, 2, 3)
+    ]
+    told = forecast([*grants[:2], replace(grants[2], **changes)], {"slack-bot": app}, NOW)
+    assert crowded == [it.grant_id for it in told.outlooks if it.why == "crowded"]
+    assert not [it for it in told.outlooks if it.certain and it.why == "crowded"]
 
 
 def test_grants_of_apps_that_are_not_configured_are_nobodys_forecast():
@@ -85,7 +138,41 @@ def test_every_reason_has_its_words():
     assert all(len(words) > 20 for words in REASONS.values())
 
 
-@pytest.mark.parametrize(("name", "days"), [("spotify", (None, 180)), ("box", (60, None)), ("slack", (None, None))])
+@pytest.mark.parametrize(
+    ("name", "days"),
+    [
+        ("spotify", (None, 180)),
+        ("box", (60, None)),
+        ("slack", (None, None)),
+        ("google", (180, None)),
+        ("atlassian", (90, 365)),
+        ("intuit", (100, 1825)),
+    ],
+)
 def test_presets_tell_how_long_refresh_tokens_live_where_it_is_known(name: str, days: tuple[int | None, int | None]):
     preset = presets()[name]
     assert days == (preset.refresh_token_idle_days, preset.refresh_token_days)
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "limit"),
+    [
+        ("github", 365, TokenLimit(count=10, per="clientAndScopes")),
+        ("google", None, TokenLimit(count=100)),
+        ("salesforce", None, TokenLimit(count=5)),
+        ("slack", None, None),
+    ],
+)
+def test_presets_tell_how_many_tokens_a_provider_keeps_and_how_long_unused(name, days, limit):
+    facts = AppFacts.of(app_with(), presets()[name])
+    assert (days, limit) == (facts.access_unused_days, facts.limit)
+
+
+async def test_a_checkup_knows_when_each_grant_was_used_last() -> None:
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
+    repository = Repository(store)
+    held = await repository.save_grant(grant(), expect=0)
+    await repository.shelf("uses", Use.from_plaintext).add(Use.first(held.record.id, "planner", None, NOW))
+    inspection = Inspection(repository, ApiKeys, KINDS, TestClock(), Limits())  # type: ignore[arg-type]
+    assert [NOW] == [state.used_at for state in await inspection.grants()]
+    assert [None] == [state.used_at for state in await replace(inspection, kinds=()).grants()]

@@ -53,7 +53,7 @@ def test_what_is_unverified_has_its_mark_and_what_is_sure_has_none(name: str):
 def test_what_is_shown_can_be_pasted(tmp_path: Path):
     shown = typed("show", "slack").stdout.partition("An OAuthApp to start from:\n")[2]
     tmp_path.joinpath("apps.yaml").write_text(shown, "utf-8")
-    assert {"my-slack-bot", "my-slack-user"} == set(load(tmp_path).apps)
+    assert {f"my-slack-{mode}" for mode in ("bot", "user", "orgBot", "orgUser")} == set(load(tmp_path).apps)
 
 
 @pytest.mark.parametrize("name", ["google", "slack", "oidc"])
@@ -71,7 +71,9 @@ def test_json_has_every_fact_with_its_source():
     found: dict[str, Any] = json.loads(typed("show", "slack", "--json").stdout)
     assert set(presets()["slack"].facts()) == set(found["evidence"])
     assert "https://slack.com/api/oauth.v2.access" == found["endpoints"]["tokenUrl"]
-    assert ["bot", "user"] == sorted(found["apps"])
+    assert ["bot", "orgBot", "orgUser", "user"] == sorted(found["apps"])
+    assert "subjectMode: global" in found["apps"]["orgBot"]
+    assert "subjectMode: user" in found["apps"]["orgUser"]
     assert "slack" == yaml.safe_load(found["apps"]["bot"])["spec"]["provider"]
 
 

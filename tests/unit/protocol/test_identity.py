@@ -285,6 +285,33 @@ async def test_a_provider_without_id_tokens_is_read_by_userinfo_alone():
     assert OwnerFacts(None, "x:o-1", None) == facts
 
 
+REQUIRED = (("org.wide", True), ("org.kind", "big"))
+
+
+@pytest.mark.parametrize(
+    ("org", "code"),
+    [
+        ({"wide": True, "kind": "big"}, None),
+        ({"wide": True, "kind": "big", "more": 1}, None),
+        ({"wide": False, "kind": "big"}, Code.SUBJECT_UNVERIFIABLE),
+        ({"wide": True, "kind": "small"}, Code.SUBJECT_UNVERIFIABLE),
+        ({"wide": "true", "kind": "big"}, Code.SUBJECT_UNVERIFIABLE),
+        ({"wide": 1, "kind": "big"}, Code.SUBJECT_UNVERIFIABLE),
+        ({"kind": "big"}, Code.SUBJECT_UNVERIFIABLE),
+        ({"wide": None, "kind": "big"}, Code.SUBJECT_UNVERIFIABLE),
+        (None, Code.SUBJECT_UNVERIFIABLE),
+    ],
+)
+async def test_an_account_of_another_kind_than_the_rule_requires_is_nobodys(org: Any, code: Code | None):
+    owner = Owner(user_identity=IdentityRule("tokenResponse", "x:{user}", REQUIRED))
+    async with site(PAGES) as server:
+        app, response = app_at(server, owner=owner, issuer=""), tokens(None, {"user": "U1", "org": org})
+        if code is None:
+            assert "x:U1" == (await read(app, response)).user_identity
+        else:
+            assert code == await read_refused(app, response)
+
+
 async def test_the_token_response_tells_without_any_further_request():
     owner = Owner(global_identity=rule("tokenResponse", "t:{team.id}"), user_identity=rule("tokenResponse", "u:{user}"))
     async with site(PAGES) as server:
