@@ -72,8 +72,9 @@ def test_there_are_forty():
 
 # --- no quirk is there for nothing
 
-# These refuse more than the standard does, or matter only beside an ID token; the unit tests of the protocol show them.
-ELSEWHERE = {"id_token_algorithms", "issuer_promised", "user_info_kind"}
+# These refuse more than the standard does, or matter only beside an ID token, as the unit tests of the protocol show; or
+# say which of the kept members a tool is told, as test_provider_data shows.
+ELSEWHERE = {"id_token_algorithms", "issuer_promised", "user_info_kind", "tool_data"}
 STANDARD = {field.name: getattr(Habits(), field.name) for field in fields(Habits)}
 
 
@@ -81,7 +82,8 @@ def without(quirk: str, app: OAuthApp) -> OAuthApp:
     """The app as if its preset did not know this of its provider."""
     if quirk == "revoke":
         return replace(app, revocation=Revocation())
-    return replace(app, habits=replace(app.habits, **{quirk: STANDARD[quirk]}))
+    unknown = {"keeps", "tool_data"} if quirk == "keeps" else {quirk}  # what tools are told is kept as well
+    return replace(app, habits=replace(app.habits, **{each: STANDARD[each] for each in unknown}))
 
 
 def quirks() -> Iterator[Any]:
