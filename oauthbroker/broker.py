@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,7 +141,7 @@ class Broker:
         """The person said no in the conversation: the link dies, no event. False when there was nothing to cancel."""
         return await self.waiting.cancel(auth_session_id)
 
-    async def revoke(self, app: str, *, subject: str) -> bool:
+    async def revoke(self, app: str | Mapping[str, str], *, subject: str) -> bool:
         """Ends a grant: here at once, at the provider as soon as it answers. False when none was alive."""
         return await self.grants.revoke(name_of(app), subject) is not None
 

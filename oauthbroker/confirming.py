@@ -10,6 +10,7 @@ from oauthbroker.flows.parking import HANDLE, Parking
 from oauthbroker.protocol.callback import LOCATOR_LENGTH
 from oauthbroker.results import SessionOutcome
 from oauthbroker.subject import resolve_subject
+from oauthbroker.token_request import app_name
 from oauthbroker.turn import TurnLike, whole_turn
 
 
@@ -42,6 +43,7 @@ class Confirming:
         Raises `stateUnknown` for a code that is none of those, `requestInvalid` for what is no turn, and store codes.
         """
         turn = whole_turn(turn)
+        apps = None if apps is None else {app_name(app) for app in apps}
         pairs = []
         for app in list(self._apps.values()):
             if app.owner.vouching != "channelCode" or (apps is not None and app.name not in apps):

@@ -17,6 +17,7 @@ from oauthbroker.importing import Importing
 from oauthbroker.repository import Repository
 from oauthbroker.revocations import Figures, Pair, Revocations
 from oauthbroker.secret import Secret
+from oauthbroker.token_request import AppRef, app_name
 
 __all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "Vault"]
 
@@ -30,8 +31,9 @@ class GrantList:
         self._clock = clock
         self._apps: Mapping[str, OAuthApp] = {} if apps is None else apps
 
-    async def list(self, *, app: str | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
-        """Every readable grant, revoked ones included, in no order."""
+    async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
+        """Every readable grant, revoked ones included, in no order. `app` in any form of a reference."""
+        app = None if app is None else app_name(app)
         async for held in self._repository.grants():
             grant = held.record
             if app in {None, grant.app} and subject in {None, grant.subject}:
@@ -71,14 +73,17 @@ class Grants(GrantList):
         """By grantId, for whoever will read the grant itself; an id of no grant takes up to a second."""
         return await self._pages.find(grant_id)
 
-    async def revoke(self, app: str, subject: str) -> Told | None:
+    async def revoke(self, app: AppRef, subject: str) -> Told | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
 
         None when no grant was alive.
         """
-        return await self._revoke.grant(self._apps.get(app), app, subject)
+        name = app_name(app)
+        return await self._revoke.grant(self._apps.get(name), name, subject)
 
-    async def revoke_all(self, *, app: str | None = None, subject: str | None = None, patience: float = 0) -> Figures:
+    async def revoke_all(
+        self, *, app: AppRef | None = None, subject: str | None = None, patience: float = 0
+    ) -> Figures:
         """Ends every grant of an app, of a subject, or all there are, and goes on telling providers of those that
         were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
         chosen = [(it.app, it.subject) async for it in self.list(app=app, subject=subject) if it.unended]

@@ -27,7 +27,10 @@ def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None
     return app_name(said["oauthAppRef"]), scopes, said.get("minTtlSeconds")
 
 
-def app_name(ref: str | Mapping[str, str]) -> str:
+AppRef = str | Mapping[str, str]
+
+
+def app_name(ref: AppRef) -> str:
     """The name in `"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. Raises `requestInvalid`."""
     kind, name = "OAuthApp", ref
     if isinstance(ref, str):

@@ -36,6 +36,7 @@ from oauthbroker.config.shape import Written, written
 from oauthbroker.config.skipped import LeftAlone, idle_refs, left_alone
 from oauthbroker.config.values import SecretKey, Source, source_of
 from oauthbroker.config.yaml_reader import Document
+from oauthbroker.providers import PresetEndpoints
 from oauthbroker.reach import Reach
 from oauthbroker.settings import Settings
 
@@ -285,10 +286,17 @@ def _app(app: Merged, ca: str) -> OAuthApp:
             authorizers="anyone" if anyone else app.authorizers,
             confirm_url=(app.spec.owner and app.spec.owner.confirm_url) or "",
         ),
-        title=app.spec.title or (app.preset.title if app.preset else ""),
+        title=app.spec.title or _title_of(app),
         revocation=app.revocation,
         habits=app.habits,
         resource=tuple(app.spec.resource or ()),
         refresh_ahead_seconds=(app.spec.refresh and app.spec.refresh.ahead_seconds) or 0,
         pushed_authorization=app.spec.pushed_authorization or "auto",
     )
+
+
+def _title_of(app: Merged) -> str:
+    """What people read where the app has no title: its provider, or its own name where the preset names no provider."""
+    if app.preset is None:
+        return ""
+    return app.preset.title if app.preset.endpoints != PresetEndpoints() else app.written.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from string import Formatter
 from typing import Any
 
@@ -318,3 +319,17 @@ def test_an_app_says_how_its_provider_revokes(tmp_path: Any):
     assert ("own", "token", "DELETE", "bearer", "none") == (way.kind, way.reach, way.method, way.authenticate, way.body)
     none = preset_app(tmp_path, "google", ("  redirect:", "  quirks: {revoke: {kind: none, reach: none}}\n  redirect:"))
     assert "none" == none.revocation.kind
+
+
+@pytest.mark.parametrize(
+    "provider, title, expected",
+    [("oidc", "", "acme"), ("oidc", "  title: Post\n", "Post"), ("slack", "", "Slack")],
+    ids=["no provider's name", "a title", "a provider's name"],
+)
+def test_people_never_read_the_name_of_a_protocol(tmp_path: Path, provider: str, title: str, expected: str) -> None:
+    """Without a title, an app of any OpenID provider goes by its own name."""
+    written = APP.replace("provider: acme\n", f"provider: {provider}\n{title}")
+    if provider == "slack":
+        written = written.replace(ENDPOINTS, "").replace(OWNER, "")
+    [draft] = load(write(tmp_path / "b", app=written)).apps.values()
+    assert expected == draft.app.display_name
