@@ -48,6 +48,22 @@ def _used_up(key: Key, room: Room | None) -> Taken | None:
     return taken if isinstance(taken, Taken) else None
 
 
+async def _to_its_end(work: asyncio.Future[T]) -> T:
+    """Waits for work that cancels nothing. A cancelled task waits for it all the same, however often it is cancelled,
+    and only then goes on with its cancellation: the leases and locks around it must outlast the work."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is None:
+        return work.result()
+    if not work.cancelled():
+        work.exception()  # retrieved, so that asyncio does not report it
+    raise cancelled
+
+
 def _log_damage(place: str, code: Code) -> None:
     _log.warning("unreadable entry %s: %s", place, code.value)
 
@@ -167,8 +183,13 @@ class FileStore:
         if self._closed:
             return
         self._closed = True
-        while self._writing:
-            await asyncio.wait(self._writing)
+        try:
+            while self._writing:
+                await _to_its_end(asyncio.gather(*self._writing, return_exceptions=True))
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
         self._locks.close()
         self._pool.shutdown()
         self._folders.close()
@@ -221,25 +242,15 @@ class FileStore:
             await self._run(partial(self._entries.remove, key, expect, held))
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """`work` on a thread. A cancelled task waits for it all the same: its locks must outlast its work."""
-        working = asyncio.get_running_loop().run_in_executor(self._pool, at_border, work)
-        try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            await asyncio.wait([working])
-            raise
+        """`work` on a thread."""
+        return await _to_its_end(asyncio.get_running_loop().run_in_executor(self._pool, at_border, work))
 
     async def _see_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """A write that began ends, whether or not its caller stays: what a provider burnt must be stored."""
+        """A write that began ends, even if its caller is cancelled: what a provider burnt must be stored."""
         task = asyncio.get_running_loop().create_task(work)
         self._writing.add(task)
-        task.add_done_callback(self._written)
-        return await asyncio.shield(task)
-
-    def _written(self, task: asyncio.Task[Any]) -> None:
-        self._writing.discard(task)
-        if not task.cancelled():
-            task.exception()  # its caller may have left
+        task.add_done_callback(self._writing.discard)
+        return await _to_its_end(task)
 
     async def _keys(self, kind: str) -> list[Key]:
         if kind not in self._kinds:
