@@ -133,6 +133,7 @@ class OAuthManager:
                 grant, decision = renewed.grant, settle(renewed, call.need, self.clock.now())
                 if isinstance(decision, Use) and self._is_rejected(call, grant):
                     raise renewed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
+            await caller.check_turn()
             match decision:
                 case Refuse(code, seconds):
                     raise BrokerError(code, retry_after_seconds=seconds)
@@ -141,6 +142,7 @@ class OAuthManager:
                 case Ask(reason):
                     answer = await self._ask(caller, call, grant, reason)
                     if answer is not None:
+                        await caller.check_turn()
                         return answer
         raise BrokerError(Code.STORE_LOCKED)
 

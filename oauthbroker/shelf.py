@@ -109,20 +109,20 @@ class Shelf(Generic[R]):
 
     async def end(self, locator: str, now: datetime) -> bool:
         """Removes a record that would have lived on. False when there was none (any more)."""
-        await self.bury(locator, now)
-        return await self.remove(locator)
+        return await self.bury(locator, now) and await self.remove(locator)
 
-    async def bury(self, locator: str, at: datetime) -> None:
+    async def bury(self, locator: str, at: datetime) -> bool:
         """Lets no copy of this record count from `at` on, for as long as any might. Before the record itself is changed
-        or removed, which is what other processes notice."""
+        or removed, which is what other processes notice. False when there is no record."""
         entry = await self._store.get(self._store.key(self._kind, locator))
         if entry is None or self._tombstones is None:
-            return
+            return entry is not None
         until: datetime | None = None
         with suppress(BrokerError):
             record = self._open(entry)
             until = record.expires_at if isinstance(record, Ending) else None
         await self._tombstones.bury(entry.key, Tombstone(self._kind, at, until))
+        return True
 
     async def remove(self, locator: str) -> bool:
         """For a record that is over by itself. False when there was none (any more)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 
@@ -25,7 +25,7 @@ Words = tuple[str, tuple[str, ...] | None, int | None]
 class Caller:
     """Who asks: a turn, and the tool it runs (None: the runtime itself); `turn_id` where a turn token said so.
     `private_links`: links are delivered by the runtime, so an answer holds none. `narrowed`: its turn token has a
-    caveat of any kind."""
+    caveat of any kind. `turn_holds` raises `turnEnded` once that token's turn is over."""
 
     turn: Turn
     tool: str | None = None
@@ -33,6 +33,7 @@ class Caller:
     turn_id: str | None = None
     private_links: bool = False
     narrowed: bool = False
+    turn_holds: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
     _calls: dict[Words, TokenCall] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -54,6 +55,12 @@ class Caller:
             if auth.app == app:
                 return auth.scopes
         raise BrokerError(Code.APP_FORBIDDEN)
+
+    async def check_turn(self) -> None:
+        """Raise `turnEnded` for a turn that ended since its token was admitted. Call it after the last wait before an
+        answer leaves: other processes end turns, too."""
+        if self.turn_holds is not None:
+            await self.turn_holds()
 
     def remember(self, words: Words, call: TokenCall) -> None:
         """Tools ask for the same thing again and again."""

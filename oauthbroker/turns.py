@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
 from oauthbroker.audit import AuditWriter, TurnBegun, TurnEnded
@@ -56,10 +57,13 @@ class Guest:
     expires_at: datetime
     private_links: bool = False
     narrowed: bool = False
+    turn_holds: Callable[[], Awaitable[None]] | None = field(default=None, repr=False, compare=False)
     caller: Caller = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        caller = Caller(self.turn, self.tool, self.declared, self.turn_id, self.private_links, self.narrowed)
+        caller = Caller(
+            self.turn, self.tool, self.declared, self.turn_id, self.private_links, self.narrowed, self.turn_holds
+        )
         object.__setattr__(self, "caller", caller)  # one for all calls: it remembers what was judged
 
     def may_ask(self, app: str) -> bool:
@@ -78,9 +82,9 @@ class _Known:
     expires_at: datetime
     narrowed: bool
 
-    def guest(self, record: TurnRecord) -> Guest:
+    def guest(self, record: TurnRecord, holds: Callable[[], Awaitable[None]]) -> Guest:
         private = record.private_links
-        return Guest(record.id, record.turn, self.tool, self.declared, self.expires_at, private, self.narrowed)
+        return Guest(record.id, record.turn, self.tool, self.declared, self.expires_at, private, self.narrowed, holds)
 
 
 @dataclass(slots=True)
@@ -161,13 +165,18 @@ class Turns:
         """The same one as long as token, turn and configuration are the same, for those who called last."""
         busy = self._busy.pop(digest, None)
         if busy is None or busy[0] is not known or busy[1] is not record:
-            busy = known, record, known.guest(record)
+            busy = known, record, known.guest(record, partial(self._check_holds, known))
             if any(each.bundle is not known.bundle for each, _, _ in self._busy.values()):
                 self._busy.clear()
         self._busy[digest] = busy
         if len(self._busy) > MOST_BUSY:
             self._busy.popitem(last=False)
         return busy[2]
+
+    async def _check_holds(self, known: _Known) -> None:
+        record = await self.shelf.get(known.locator)
+        if record is None or min(known.expires_at, record.expires_at) <= self.clock.now():
+            raise BrokerError(Code.TURN_ENDED)
 
     async def _judged(self, token: str) -> tuple[_Known, TurnRecord]:
         made = TurnToken.parse(token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from oauthbroker.errors import Code
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.results import Failed, TokenResult
 from oauthbroker.web.api.doors import AnyCall, Call, reply
 from oauthbroker.web.api.fields import NamedApp
@@ -35,7 +35,10 @@ def ref_of(ref: str | NamedApp) -> str:
 
 
 def _answer(call: AnyCall, result: TokenResult) -> Response:
-    """A tool that asked for what is not its own is written down."""
+    """A tool that asked for what is not its own is written down. A turn that ended during the call is refused as
+    it would have been before it."""
+    if isinstance(result, Failed) and result.code is Code.TURN_ENDED:
+        raise BrokerError(Code.TURN_ENDED)
     if isinstance(result, Failed) and result.code in DENIALS:
         call.refused(result.code)
     return reply(result.to_json())

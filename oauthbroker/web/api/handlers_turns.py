@@ -72,12 +72,15 @@ async def pending_of_turn(call: Call[NoParameters, PendingQuery, NoParameters]) 
     guest = call.guest
     apart = guest.private_links or call.query.links == "apart"
     block = await call.broker.pending(guest.turn, links="apart" if apart else "inline")
+    await call.still()
     items = [item for item in (block or {}).get("items", ()) if guest.may_ask(item["oauthAppRef"]["name"])]
     return reply({"type": "auth.pending", "items": items})
 
 
 async def links_of_turn(call: AnyCall) -> Response:
-    return reply({"links": await call.broker.links(call.guest.turn)})
+    links = await call.broker.links(call.guest.turn)
+    await call.still()
+    return reply({"links": links})
 
 
 def turn_of(body: TurnBody) -> Turn:

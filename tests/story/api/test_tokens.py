@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
+from oauthbroker.audit import TokenIssued
 from oauthbroker.context import OAuthContext
+from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.testing import connect_through
 from oauthbroker.web.api.answers import TokenResultBody
-from tests.house import House, turn
-from tests.story.api.kit import Callers
+from tests.house import ALICE, House, turn
+from tests.story.api.kit import Caller, Callers
 
 RESULT: TypeAdapter[Any] = TypeAdapter(TokenResultBody)
 MAY_SHOW = ("access token", "ticket")
@@ -135,3 +139,69 @@ async def test_the_whole_story_over_http(house: House, api: Callers) -> None:
     assert [] == (await tool.get("/v1/turn/pending")).json()["items"]
     assert 204 == (await api.runtime.delete(f"/v1/turns/{begun['turnId']}")).status
     assert (401, "turnEnded") == ((over := await tool.post("/v1/tokens", {"oauthAppRef": "mail"})).status, over.code)
+
+
+@asynccontextmanager
+async def hanging_refresh(house: House) -> AsyncIterator[Callable[[], Any]]:
+    """A renewal under way; the block is given a way to wait until the provider was asked."""
+    hold = house.idp.script.client("client-mail").refresh.hang(after_work=True)
+    try:
+        yield hold.arrived
+    finally:
+        hold.release()
+
+
+@asynccontextmanager
+async def held_pair(house: House) -> AsyncIterator[Callable[[], Any]]:
+    """Somebody else writes records of the pair, so that nothing new can be opened for it."""
+    async with house.repository.pair("mail", ALICE):
+        yield lambda: asyncio.sleep(0.1)
+
+
+async def ended_elsewhere(house: House, turn_id: str) -> None:
+    """By another process on the same store."""
+    shelf = house.repository.shelf("turns", TurnRecord.from_plaintext)
+    assert await shelf.end(turn_id.removeprefix("turn-"), house.clock.now())
+
+
+async def ended_here(house: House, turn_id: str) -> None:
+    assert await house.broker.turns.end(turn_id)
+
+
+async def out_of_time(house: House, _: str) -> None:
+    house.clock.advance(61)
+
+
+async def asked(_: House, tool: Caller) -> Any:
+    return await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, allow=MAY_SHOW)
+
+
+async def rejected(house: House, tool: Caller) -> Any:
+    grant = await house.grant()
+    assert grant is not None
+    assert grant.token is not None
+    body = {"oauthAppRef": "mail", "accessToken": grant.token.access_token.reveal()}
+    return await tool.post("/v1/tokens/rejected", body, allow=MAY_SHOW)
+
+
+@pytest.mark.case("79")
+@pytest.mark.parametrize("end", [ended_elsewhere, ended_here, out_of_time])
+@pytest.mark.parametrize(
+    "call, connected, waits_on",
+    [(asked, True, hanging_refresh), (rejected, True, hanging_refresh), (asked, False, held_pair)],
+)
+async def test_nothing_leaves_for_a_turn_that_ended_while_its_call_waited(
+    house: House, api: Callers, call: Any, connected: bool, waits_on: Any, end: Any
+) -> None:
+    if connected:
+        await house.connected()
+        house.clock.advance(24 * 3600)
+    begun = await api.begin(ttlSeconds=60)
+    tool, before = api.holding(begun["toolTokens"]["Tool/mail"]), len(house.audit.entries)
+    async with waits_on(house) as under_way:
+        asking = asyncio.create_task(call(house, tool))
+        await under_way()
+        await end(house, begun["turnId"])
+    answer = await asking
+    assert (401, "turnEnded") == (answer.status, answer.code)
+    assert not [entry for entry in house.audit.entries[before:] if isinstance(entry, TokenIssued)]
