@@ -231,6 +231,15 @@ class OAuthApp:
         digest = hashlib.sha256(json.dumps([self.client.client_id, place]).encode()).hexdigest()
         object.__setattr__(self, "registration", digest[:32])
 
+    def asking_which_account(self) -> OAuthApp:
+        """The app for a person who came with the wrong account: an OpenID provider is asked to let them choose (OpenID
+        Connect Core 1.0 section 3.1.2.1). What the app's own `prompt` says stays."""
+        said = self.habits.authorize_params.get("prompt", "").split()
+        if self.endpoints.issuer is None or {"login", "select_account", "none"} & set(said):
+            return self
+        params = {**self.habits.authorize_params, "prompt": " ".join([*said, "select_account"])}
+        return replace(self, habits=replace(self.habits, authorize_params=params))
+
     @property
     def has_callback(self) -> bool:
         """Whether browsers come back to a path of this app's own."""

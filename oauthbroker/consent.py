@@ -52,11 +52,14 @@ class AlreadyConnected(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an authorization ended: connected, or not and why."""
+    """How an authorization ended: connected, or not and why. `scopes` and `account` are those of the grant that it
+    brought, as far as this browser may know them."""
 
     app: OAuthApp
     code: Code | None = None
     locale: Locale | None = None
+    scopes: tuple[str, ...] | None = None
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +187,19 @@ class Consent:
             return BrokerError(Code.STATE_EXPIRED)
         return BrokerError(Code.STATE_USED) if session.status == "failed" or session.taken else None
 
-    async def outcome(self, app_name: str, locator: str) -> Ending | None:
-        """How the session of a browser that came from there ended, if it was this app's and has ended."""
+    async def outcome(self, app_name: str, locator: str, cookie: str | None) -> Ending | None:
+        """How the session of a browser that came from there ended, if it was this app's and has ended. The account is
+        told to the browser that was at the provider: others may look at a page that only shows a code."""
         session, app = await self._connect.outcome_of(locator), self._apps.get(app_name)
         if session is None or app is None or session.app != app.name or session.open:
             return None
-        return Ending(app, None if session.status == "completed" else session.failure or Code.STATE_EXPIRED)
+        ending = _ending(app, session)
+        grant = await self._connect.grant_of(session) if ending.code is None else None
+        if grant is None:
+            return ending
+        account = grant.authorized_by or (grant.account[1] if grant.account is not None else "")
+        is_own = cookie is not None and await self._connect.session_of(locator, cookie) is not None
+        return replace(ending, scopes=grant.scopes, account=account if is_own else "")
 
     async def depart(self, ticket: str) -> Departure:
         """Sends this browser off to the provider, or to the broker's own login before that. Raises `stateUnknown`;

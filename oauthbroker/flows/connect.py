@@ -15,7 +15,7 @@ from oauthbroker.protocol.callback import LOCATOR_LENGTH, attempt_cookie_fits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.way_out import WayOut
 from oauthbroker.quota import OpenSessions
-from oauthbroker.records import Attempt, AuthSession, Login
+from oauthbroker.records import Attempt, AuthSession, Grant, Login
 from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.scope import union_in_app_order
 from oauthbroker.secret import Secret
@@ -72,6 +72,12 @@ class Connect:
         held = await self.repository.session(locator)
         return held.record if held is not None else None
 
+    async def grant_of(self, session: AuthSession) -> Grant | None:
+        """Return the living grant that this session brought; None where another one has taken its place since."""
+        held = await self.repository.grant(session.app, session.subject)
+        is_of = held is not None and held.record.auth_session_id == session.id and not held.record.revoked
+        return held.record if held is not None and is_of else None
+
     async def shown(self, ticket: str) -> AuthSession:
         """The session that a link's page is about: an open one, or in the device code flow also one that is being
         finished or has ended, because that page is looked at again and again. Raises `stateUnknown`."""
@@ -126,7 +132,7 @@ class Connect:
     ) -> tuple[AuthSession, Secret]:
         held = await self._counted(app, held)
         session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
-        url = await self.way_out.now(app, attempt, session.scopes)
+        url = await self.way_out.now(app.asking_which_account() if session.tries else app, attempt, session.scopes)
         await self.repository.save_session(session, expect=held.generation)
         return session, url
 

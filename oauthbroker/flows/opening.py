@@ -29,13 +29,15 @@ LOOK_SECONDS = 3.0  # how long a tool waits for a provider's metadata before it 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an authorization is for. Two wishes that are equal share one session."""
+    """What an authorization is for. Two wishes that are equal but for `tries` share one session: so often has its
+    person tried before."""
 
     subject: str
     scopes: tuple[str, ...]
     resume: ResumeTarget
     reason: Reason = "noGrant"
     switch_account: bool = False
+    tries: int = 0
 
 
 class Devices(Protocol):
@@ -216,6 +218,7 @@ class Opening:
             link=app.redirect.link if device is None else "connect",
             switch_account=wish.switch_account,
             reason=wish.reason,
+            tries=wish.tries,
             device=device[0] if device is not None else None,
         )
 

@@ -50,7 +50,9 @@ class AuthSession:
 
     `device` is set in the device code flow, which has no attempt of a browser. `presses` counts how often its link's
     button was pressed. `parked` is a code that came back and waits for a word on whose browser that was. `login` is set
-    from the button on where a login of the broker's own comes first: until it is passed no attempt is any good.
+    from the button on where a login of the broker's own comes first: until it is passed no attempt is any good. `tries`
+    counts the sessions before it that ended with the wrong account, or without their code. `was_parked`: it ended while
+    its code waited.
     """
 
     locator: str
@@ -77,6 +79,8 @@ class AuthSession:
     presses: int = 0
     parked: Parked | None = None
     login: Login | None = None
+    tries: int = 0
+    was_parked: bool = False
 
     @property
     def id(self) -> str:
@@ -179,6 +183,7 @@ class AuthSession:
             attempt=attempt,
             device=self.device.spent(self.ticket) if self.device is not None else None,
             parked=None,
+            was_parked=self.parked is not None,
             login=None,
         )
 
@@ -211,6 +216,10 @@ class AuthSession:
         }
         if self.presses:
             status["presses"] = self.presses
+        if self.tries:
+            status["tries"] = self.tries
+        if self.was_parked:
+            status["wasParked"] = True
         if self.parked is not None:
             status["parked"] = self.parked.to_json()
         if self.login is not None:
@@ -244,6 +253,8 @@ class AuthSession:
             finished_at=codec.moment(status["finishedAt"]),
             outbox=AgentEvent.from_json(status["outbox"]) if status["outbox"] else None,
             presses=status.get("presses", 0),
+            tries=status.get("tries", 0),
+            was_parked=status.get("wasParked", False),
             parked=Parked.from_json(status["parked"]) if status.get("parked") else None,
             login=Login.from_json(status["login"]) if status.get("login") else None,
         )

@@ -5,6 +5,7 @@ Follows nothing by itself. Two of them are the two people of an attack. `story.c
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ Fields = Mapping[str, str | Sequence[str]] | Sequence[tuple[str, str]]
 App = Callable[..., Any]
 
 _STOPOVER = "/login/callback"  # of the broker's own login: from there the way leads on to a provider
+_ANOTHER_TRY = re.compile(r"/next/as-[^/]+/again$")
 _LONG = 16  # shorter cookies and path parts are names, not secrets
 _ONE_REQUEST = httpx2.Limits(max_keepalive_connections=0)
 
@@ -226,12 +228,12 @@ class Browser:
 
     def _meet(self, address: SplitResult) -> None:
         """A long last part of a `/connect/...` path is a ticket, and a story begins; a callback ends it, and that of
-        the broker's own login begins the next one."""
+        the broker's own login, or the button for another try, begins the next one."""
         parts = address.path.split("/")
         if "connect" in parts[:-1] and len(parts[-1]) >= _LONG:
             self.canaries.add(parts[-1], "ticket")
             self._came_back.discard(_origin(address))
-        elif address.path.endswith(_STOPOVER):
+        elif address.path.endswith(_STOPOVER) or _ANOTHER_TRY.search(address.path):
             self._came_back.discard(_origin(address))
         elif {"code", "state", "error"} & {name for name, _ in parse_qsl(address.query)}:
             self._came_back.add(_origin(address))

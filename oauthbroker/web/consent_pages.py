@@ -23,9 +23,10 @@ from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.display import host_of
 from oauthbroker.web.forms import read_form
 from oauthbroker.web.next_step import render_next, render_private, render_wrong_account
-from oauthbroker.web.pages import CANCEL, CONTINUE, CSRF_FIELD, DECISION_FIELD, ConnectView
+from oauthbroker.web.pages import CANCEL, CONTINUE, CSRF_FIELD, DECISION_FIELD, ConnectView, DoneView
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.rendering import Page
+from oauthbroker.web.retry_pages import AGAIN, RetryPages
 from oauthbroker.web.routes import Handler, route
 from oauthbroker.web.texts import locale_of
 
@@ -39,8 +40,9 @@ OVER = frozenset({Code.STATE_UNKNOWN, Code.STATE_USED, Code.STATE_EXPIRED})
 class ConsentPages:
     """The handlers. Each reads what the browser sent, asks `consent`, and renders a page."""
 
-    def __init__(self, consent: Consent, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+    def __init__(self, consent: Consent, retry: RetryPages, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
         self._consent = consent
+        self._retry = retry
         self._base_url = settings.public_base_url.rstrip("/")
         self._origin = csrf.origin_of(settings.public_base_url)
         self._secure = settings.public_base_url.startswith("https:")
@@ -59,6 +61,7 @@ class ConsentPages:
             route("/declined/{app}", self.show_declined, "GET"),
             route(f"{NEXT}/{{session}}", self.show_next, "GET"),
             route("/connect", self.show_private, "GET"),
+            route(AGAIN, self._retry.again, "POST"),
             *([route(login.app.redirect.callback_path, self.log_in, "GET")] if login is not None else []),
             *(route(app.redirect.callback_path, self.callback_of(app), "GET") for app in with_callback),
         ]
@@ -69,14 +72,17 @@ class ConsentPages:
         return await self._truthfully(request, lambda: locator_of_link(ticket), self._invite(request, ticket))
 
     async def _truthfully(self, request: Request, locator: Callable[[], str], answer: Awaitable[Response]) -> Response:
-        """The answer; where the session that it is about is over, the browser that it was of is told the truth. Every
-        other browser is told what an unknown link is told."""
+        """The answer; where the session that it is about is over, the browser that it was of is told the truth, or is
+        offered another try. Every other browser is told what an unknown link is told."""
         try:
             return await answer
         except BrokerError as error:
             refused = error
+        name = locator()
+        offered = await self._retry.offered(request, name, refused)
+        if offered is not None:
+            return offered
         if refused.code in OVER:
-            name = locator()
             told = await self._consent.truth(name, self._cookies_of(request)(name))
             if told is not None:
                 raise told
@@ -162,28 +168,37 @@ class ConsentPages:
         place = await self._consent.login_endpoint()
         if refused.code is not Code.SUBJECT_MISMATCH or not problems.wants_page(request.headers) or not place:
             raise refused
+        offered = await self._retry.offered(request, locator_of_callback(query), refused, login=place)
+        if offered is not None:
+            return offered
         note_refusal(request.scope, refused)
         return render_wrong_account(place, self._locale_of(request)).response()
 
     async def show_connected(self, request: Request) -> Response:
         """A clean address after the callback, so that no code stays in the history (case 92)."""
-        app = await self._just_ended(request, None)
-        return pages.render_outcome("connected", None, app.display_name, self._locale_of(request)).response()
+        ending = await self._just_ended(request, None)
+        view = DoneView(
+            ending.app.display_name, ending.app.provider, ending.scopes, ending.account, self._base_url + "/connections"
+        )
+        return pages.render_done(view, self._locale_of(request, ending.locale)).response()
 
     async def show_declined(self, request: Request) -> Response:
-        app = await self._just_ended(request, Code.PROVIDER_DENIED)
-        return pages.render_outcome("denied", None, app.display_name, self._locale_of(request)).response()
+        ending = await self._just_ended(request, Code.PROVIDER_DENIED)
+        locale = self._locale_of(request, ending.locale)
+        return pages.render_outcome("denied", None, ending.app.display_name, locale).response()
 
-    async def _just_ended(self, request: Request, code: Code | None) -> OAuthApp:
-        """The app that this browser just came back for, if that ended with `code`. Every other browser is told that
-        there is nothing here, whatever apps there are."""
+    async def _just_ended(self, request: Request, code: Code | None) -> Ending:
+        """How it ended for this browser, which just came back, if that was with `code`. Every other browser is told
+        that there is nothing here, whatever apps there are."""
         locator = arrival.locator_of(self._mac, request.headers, self._clock.now(), secure=self._secure)
         ending = None
         if locator is not None:
-            ending = await self._consent.outcome(request.path_params["app"], locator)
+            ending = await self._consent.outcome(
+                request.path_params["app"], locator, self._cookies_of(request)(locator)
+            )
         if ending is None or ending.code is not code:
             raise HTTPException(404)
-        return ending.app
+        return ending
 
     async def show_next(self, request: Request) -> Response:
         """What comes after the callback where somebody vouches for the browser first, or after the login. A clean
@@ -195,7 +210,8 @@ class ConsentPages:
     async def _go_on(self, request: Request, locator: str) -> Response:
         step = await self._consent.next_step(locator, self._cookies_of(request)(locator))
         if isinstance(step, Ending):
-            return self._ended(step, request, locator)
+            offered = await self._retry.offered(request, locator, BrokerError(step.code)) if step.code else None
+            return offered or self._ended(step, request, locator)
         return render_next(step, self._locale_of(request), self._consent.now()).response()
 
     async def show_private(self, request: Request) -> Response:

@@ -46,6 +46,17 @@ class ConnectView:
     subject_title: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DoneView:
+    """What a person is told at the end: `scopes` None and `account` empty are not known, or not for this browser."""
+
+    app_name: str
+    provider: str
+    scopes: tuple[str, ...] | None
+    account: str
+    connections_url: str
+
+
 def render_connect(view: ConnectView, locale: Locale) -> Page:
     """Who asks for what, for whom, and where it leads. Shows, and changes nothing.
 
@@ -119,6 +130,22 @@ def render_interstitial(url: str, view: ConnectView, locale: Locale) -> Page:
         view=view,
         provider=provider,
         url=checked_url(url),
+    )
+    return Page(html, 200, locale)
+
+
+def render_done(view: DoneView, locale: Locale) -> Page:
+    """It is connected: with which account, what it may do, and where it can be ended."""
+    text, scopes = TEXTS[locale], view.scopes or ()
+    html = render(
+        "done.html",
+        locale,
+        kind="connected",
+        title=plain_phrase(text.connected_title, app=view.app_name),
+        view=view,
+        scopes=[scope_line(view.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
+        more_scopes=max(0, len(scopes) - _SCOPES_SHOWN),
+        is_known=view.scopes is not None,
     )
     return Page(html, 200, locale)
 

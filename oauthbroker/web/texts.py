@@ -52,6 +52,13 @@ class Texts:
     login_wrong_title: str
     login_wrong_lead: str
     login_wrong_hint: str
+    again_expected: str
+    again_hint: str
+    again_button: str
+    code_over_title: str
+    code_over_lead: str
+    code_over_hint: str
+    code_over_button: str
     private_title: str
     private_lead: str
     private_hint: str
@@ -61,6 +68,8 @@ class Texts:
     connected_title: str
     connected_title_plain: str
     connected_lead: str
+    label_account: str
+    done_link: str
     denied_title: str
     denied_lead: str
     failed_title: str
@@ -121,6 +130,15 @@ EN = Texts(
     "Nothing was connected.",
     login_wrong_hint="If the link is yours, open it again from your conversation, and sign in at {host} with the "
     "account that your agent knows you by. If somebody sent it to you, close this page.",
+    again_expected="This link is for {subject}.",
+    again_hint="If the service does not ask which account to use, sign out there first. "
+    "If another person sent you the link, close this page.",
+    again_button="Try another account",
+    code_over_title="The code has ended",
+    code_over_lead="It was not sent in time, or a wrong one was. Nothing was connected.",
+    code_over_hint="You agree at the service once more, and then get a new code. "
+    "If another person sent you the link, close this page.",
+    code_over_button="Get a new code",
     private_title="Your link was sent to you privately",
     private_lead="It is not in the conversation, so nobody else can open it. Look for a message that only you see.",
     private_hint="If there is none, go back to your conversation and say that you got no link.",
@@ -130,6 +148,8 @@ EN = Texts(
     connected_title="{app} is connected",
     connected_title_plain="Connected",
     connected_lead="You can close this page and go back to your conversation. The agent continues by itself.",
+    label_account="Account",
+    done_link="See or end your connections",
     denied_title="Nothing was connected",
     denied_lead="You declined, so nothing was stored. You can close this page.",
     failed_title="This did not work",
@@ -190,6 +210,14 @@ KO = Texts(
     login_wrong_lead="{host} 에 로그인한 계정이 이 링크를 요청한 계정과 다릅니다. 연결된 것은 없습니다.",
     login_wrong_hint="본인의 링크라면 대화에서 링크를 다시 열고 {host} 에 올바른 계정으로 로그인하십시오. "
     "다른 사람이 보낸 링크라면 이 페이지를 닫으십시오.",
+    again_expected="이 링크는 {subject} 계정을 위한 것입니다.",
+    again_hint="서비스가 사용할 계정을 묻지 않으면 먼저 그곳에서 로그아웃하십시오. "
+    "다른 사람이 보낸 링크라면 이 페이지를 닫으십시오.",
+    again_button="다른 계정으로 다시 시도",
+    code_over_title="코드가 만료되었습니다",
+    code_over_lead="제때 보내지 않았거나 다른 코드를 보냈습니다. 연결된 것은 없습니다.",
+    code_over_hint="서비스에서 다시 동의하면 새 코드를 받습니다. 다른 사람이 보낸 링크라면 이 페이지를 닫으십시오.",
+    code_over_button="새 코드 받기",
     private_title="링크를 따로 보냈습니다",
     private_lead="다른 사람이 열 수 없도록 대화에는 링크를 남기지 않았습니다. 나에게만 보이는 메시지를 확인하십시오.",
     private_hint="메시지가 없다면 대화로 돌아가 링크를 받지 못했다고 알려 주십시오.",
@@ -199,6 +227,8 @@ KO = Texts(
     connected_title="{app} 연결 완료",
     connected_title_plain="연결 완료",
     connected_lead="이 페이지를 닫고 대화로 돌아가십시오. 에이전트가 작업을 이어서 진행합니다.",
+    label_account="계정",
+    done_link="내 연결 보기 또는 해제",
     denied_title="연결되지 않았습니다",
     denied_lead="요청을 거절하셨으며 아무것도 저장되지 않았습니다. 이 페이지를 닫아도 됩니다.",
     failed_title="완료하지 못했습니다",

@@ -21,6 +21,7 @@ from oauthbroker.web.connections_pages import ConnectionsPages
 from oauthbroker.web.consent_pages import ConsentPages
 from oauthbroker.web.health import Readiness, health_routes
 from oauthbroker.web.metrics_page import Scrape, metrics_routes, operators_only
+from oauthbroker.web.retry_pages import RetryPages
 from oauthbroker.web.routes import Routes
 from oauthbroker.wiring.rooms import Given, Rooms
 
@@ -57,7 +58,7 @@ def _pages(given: Given, rooms: Rooms) -> list[Routes]:
         return given.mac("csrf", message.hex())
 
     return [
-        ConsentPages(rooms.consent, settings, mac, clock).routes,
+        ConsentPages(rooms.consent, RetryPages(rooms.retrying, settings, mac, clock), settings, mac, clock).routes,
         ConnectionsPages(rooms.people.connections, settings, mac, clock).routes,
         AdminPages(rooms.admin, settings, mac, clock).routes,
         partial(logo_routes, settings),

@@ -29,6 +29,7 @@ from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.queues import Queues
 from oauthbroker.repository import Repository
 from oauthbroker.resume import Bell, Relay
+from oauthbroker.retrying import Retrying
 from oauthbroker.revocations import Revocations
 from oauthbroker.scrubber import Scrubber
 from oauthbroker.token_call import Calls
@@ -66,6 +67,7 @@ class Rooms:
     flows: Flows
     manager: OAuthManager
     consent: Consent
+    retrying: Retrying
     queues: Queues
     relay: Relay
     upkeep: Upkeep
@@ -118,6 +120,7 @@ class Rooms:
                 apps, flows.connect, flows.callback, flows.logins, flows.parking, means.discovery, clock,
                 lambda: in_use.bundle,
             ),
+            retrying=Retrying(apps, flows.connect, flows.opening, clock),
             queues=queues,
             relay=Relay(repository, queues, revocations, moved),
             upkeep=upkeep,

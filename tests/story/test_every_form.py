@@ -56,6 +56,13 @@ async def disconnect(house: House) -> Browser:
     return person
 
 
+async def wrong_account(house: House) -> Browser:
+    person = house.browser()
+    assert 403 == (await house.connect(await house.ask_link(), "bob", person)).status
+    await house.events()
+    return person
+
+
 async def login(house: House) -> Browser:
     person = house.browser()
     await person.open(f"{BASE}/admin/login")
@@ -93,6 +100,7 @@ async def drop(house: House) -> Browser:
 
 FORMS: dict[str, Way] = {
     "/connect/{ticket}": connect,
+    "/next/{session}/again": wrong_account,
     "/connections/open/{ticket}": invitation,
     "/connections/leave": connections,
     "/connections/{grant}/disconnect": disconnect,
@@ -113,6 +121,7 @@ SPOILT_HEADERS = {
     "another site that hides it": {"sec-fetch-site": "cross-site"},
     "a sibling": {"sec-fetch-site": "same-site"},
 }
+WITHOUT_VISIT = {"/admin/login", "/admin/enter", "/next/{session}/again"}
 SPOILT_FIELDS = ("missing", "empty", "wrong", "twice", "another form's", "another browser's", "no cookie")
 
 
@@ -198,7 +207,7 @@ async def test_a_form_without_the_field_that_was_made_for_it_does_nothing(
     }.get(spoilt, [("csrf", strangers)])
     before = tree(tmp_path)
     page = await person.submit([*fields, *sent], form=form)
-    if spoilt == "no cookie" and "{ticket}" not in path and path not in {"/admin/login", "/admin/enter"}:
+    if spoilt == "no cookie" and "{ticket}" not in path and path not in WITHOUT_VISIT:
         assert page.status == 401 or page.location == f"{BASE}/admin/login", "nobody is let in"
     else:
         assert_says(page, Code.OWNER_BINDING_FAILED)

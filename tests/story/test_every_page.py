@@ -12,6 +12,7 @@ from urllib.parse import quote, urljoin, urlsplit
 import pytest
 from starlette.routing import Route
 
+from oauthbroker.errors import Code
 from oauthbroker.metrics import Metric
 from oauthbroker.resume import locator_of
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -97,6 +98,7 @@ class World:
         planting.open_circuit(house, "files")
         for connected in (False, True):
             await self.come_back("files", connected=connected)
+        await self.come_with_wrong_account("files")
         await house.broker.api_keys.create("ops", {"operator"})
         self.asked = await house.ask_link("files", of=of)
 
@@ -109,8 +111,10 @@ class World:
         for place, arrival in self.arrivals.items():
             walk.browser.cookies.set("oab_arrival", arrival, "127.0.0.1")
             assert 200 == (await walk.go(BASE + place)).pages[BASE + place].status
+        name, value, ended = self.ended
+        walk.browser.cookies.set(name, value, "127.0.0.1")
         return await walk.go(
-            f"{BASE}/connections", self.asked.authorization_url, url, *(BASE + each for each in places)
+            ended, f"{BASE}/connections", self.asked.authorization_url, url, *(BASE + each for each in places)
         )
 
     async def come_back(self, app: str, *, connected: bool) -> None:
@@ -126,6 +130,18 @@ class World:
             await house.repository.save_session(done, expect=held.generation)
         place = f"/{'connected' if connected else 'declined'}/{app}"
         self.arrivals[place] = browser.cookies["oab_arrival"].value
+
+    async def come_with_wrong_account(self, app: str) -> None:
+        """A browser whose session failed for its account; `ended` is its cookie, and the link."""
+        house, browser = self.house, self.house.browser()
+        asked = await house.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance="wrong account"))
+        await house.to_provider(asked, browser)
+        locator = locator_of(asked.auth_session_id)
+        held = await house.repository.session(locator)
+        assert held is not None
+        failed = held.record.failed(house.clock.now(), Code.SUBJECT_MISMATCH)
+        await house.repository.save_session(failed, expect=held.generation)
+        self.ended = (f"oab-{locator}", browser.cookies[f"oab-{locator}"].value, asked.authorization_url)
 
     async def operator(self) -> Walk:
         walk = Walk(await operator(self.house))

@@ -78,6 +78,7 @@ FLOORS = {
         "upkeep",
         "confirming",
         "consent",
+        "retrying",
         "inventory",
         "grant_pages",
         "checkup",

@@ -1,0 +1,99 @@
+"""Another try for the browser whose authorization came to nothing: with another account, or for another code.
+
+The same wish of the same agent is opened once more. Only the browser that was under way gets it, a few times at most,
+and never for a request that was withdrawn, declined or outdated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oauthbroker.apps import OAuthApp
+from oauthbroker.clock import Clock
+from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.flows.connect import Connect
+from oauthbroker.flows.opening import Opening, Wish
+from oauthbroker.records import AuthSession
+
+MOST_TRIES = 3  # each costs the provider an exchange, and a stranger with a link a login of their own
+OTHER_ACCOUNT = frozenset({Code.SUBJECT_MISMATCH, Code.SUBJECT_FORBIDDEN})
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a browser may try again, and why it came to nothing. `expected` is whose account it has to be: empty
+    unless its person has proved to be that subject. `at_login`: the wrong account came to the broker's own login, and
+    the same link is still good."""
+
+    app: OAuthApp
+    code: Code
+    expected: str = ""
+    locale: Locale | None = None
+    at_login: bool = False
+
+    @property
+    def is_of_code(self) -> bool:
+        """Whether a channel code was not sent in time, rather than a wrong account chosen."""
+        return self.code not in OTHER_ACCOUNT
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """The door for `web`. `cookie` is what a browser sends as the session's."""
+
+    apps: Mapping[str, OAuthApp]
+    connect: Connect
+    opening: Opening
+    clock: Clock
+
+    async def offer(self, locator: str, cookie: str | None) -> Offer | None:
+        """What this browser may try again; None for every other browser, and where there is nothing to try."""
+        session = await self.connect.session_of(locator, cookie) if cookie is not None else None
+        app = self.apps.get(session.app) if session is not None else None
+        code = self._why(app, session) if session is not None and app is not None else None
+        if session is None or app is None or code is None:
+            return None
+        knows_who = app.owner.vouching == "brokerLogin" and not session.open and code is Code.SUBJECT_MISMATCH
+        at_login = session.open and code in OTHER_ACCOUNT
+        return Offer(app, code, session.subject if knows_who else "", session.resume.locale, at_login)
+
+    async def take(self, locator: str, cookie: str | None) -> str:
+        """The ticket of the link to try again with. Raises `stateUnknown` where nothing is offered, `rateLimited`, and
+        what opening a session raises."""
+        offer = await self.offer(locator, cookie)
+        session = await self.connect.session_of(locator, cookie or "")
+        if offer is None or session is None:
+            raise BrokerError(Code.STATE_UNKNOWN)
+        if not (session.open and session.ticket is not None and session.parked is None):
+            wish = Wish(
+                session.subject,
+                session.scopes,
+                session.resume,
+                session.reason,
+                session.switch_account,
+                tries=session.tries + 1,
+            )
+            opened = await self.opening.open(offer.app, wish, lambda _: True)
+            session = opened or session
+        if session.ticket is None:
+            raise BrokerError(Code.STATE_UNKNOWN)
+        return session.ticket.reveal()
+
+    def _why(self, app: OAuthApp, session: AuthSession) -> Code | None:
+        """The code that it failed with, if another try may help."""
+        if session.tries >= MOST_TRIES or session.device is not None or session.config_digest != app.digest():
+            return None
+        if session.open:
+            return self._why_not_yet(session)
+        if session.failure in OTHER_ACCOUNT:
+            return session.failure
+        is_over = app.owner.vouching == "channelCode" and session.was_parked and session.status == "failed"
+        return Code.OWNER_BINDING_FAILED if is_over else None
+
+    def _why_not_yet(self, session: AuthSession) -> Code | None:
+        """An open session: whose person logged in as somebody else, or whose code is late and not yet swept."""
+        if session.parked is not None and session.parked.kind == "channelCode":
+            return Code.OWNER_BINDING_FAILED if session.ends_at <= self.clock.now() else None
+        was_wrong = session.login is not None and session.login.wrong and not session.worn_out and not session.taken
+        return Code.SUBJECT_MISMATCH if was_wrong and session.expires_at > self.clock.now() else None

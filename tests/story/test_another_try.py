@@ -1,0 +1,190 @@
+"""What a person sees at the end: what is connected, or another try with another account or for another code."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oauthbroker.apps import IdentityRule, Owner
+from oauthbroker.errors import Code
+from oauthbroker.records.parked import MAX_TRIES
+from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.retrying import MOST_TRIES
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.testing.browser import Page
+from tests.house import ALICE, BASE, House, running, user_app
+from tests.story.binding_kit import broker_login, came_back, code_on, of_alice, parking, settings_for
+from tests.story.test_broker_login import login_callback, mail, of
+from tests.story.test_callback import assert_says, assert_says_connected
+from tests.story.test_channel_code import other_than, refused
+from tests.unit.web import kit
+
+OTHER = "Try another account"
+CODE = "Get a new code"
+
+
+def offers(page: Page, button: str) -> bool:
+    return button in [each.text.strip() for each in kit.Document(page.source).all("button")]
+
+
+async def wrong(house: House, asked: AuthorizationRequired, person: Browser) -> Page:
+    return await house.connect(asked, "bob", person)
+
+
+async def again(person: Browser) -> Page:
+    """The button, and the connect page that it leads to."""
+    page = await person.submit()
+    assert 303 == page.status, page.text
+    return await person.follow()
+
+
+async def agree(house: House, person: Browser, account: str) -> Page:
+    """From the connect page that is open to the broker's last page."""
+    await person.submit({"decision": "continue"})
+    assert person.page.next_url is not None
+    return await person.follow(await house.idp.agree(person.page.next_url, account, browser=person))
+
+
+async def test_the_last_page_says_which_account_may_do_what_and_where_that_can_be_ended(house: House) -> None:
+    person = house.browser()
+    page = await house.connect(await house.ask_link(scopes=["read"]), browser=person)
+    assert "Mail is connected" in page.text
+    assert ALICE in page.text
+    assert "<code><bdi>read</bdi></code>" in page.source
+    assert "write" not in page.text
+    assert [f"{BASE}/connections"] == page.document.links
+    house.clock.advance(60)
+    grant = await house.grant()
+    assert grant is not None
+    await house.broker.grants.revoke("mail", ALICE)
+    assert ALICE not in (await person.open(person.page.url)).text, "it has ended since"
+
+
+async def test_a_browser_that_was_not_at_the_provider_is_not_told_the_account(house: House) -> None:
+    asked, person = await house.ask_link(), house.browser()
+    page = await house.connect(asked, browser=person)
+    person.cookies.drop(f"oab-{asked.auth_session_id.removeprefix('as-')}")
+    page = await person.open(page.url)
+    assert ("Mail is connected" in page.text, ALICE in page.text) == (True, False)
+
+
+async def test_after_a_wrong_account_another_one_can_be_tried_at_once(house: House) -> None:
+    asked, person = await house.ask_link(), house.browser()
+    page = await wrong(house, asked, person)
+    assert_says(page, Code.SUBJECT_MISMATCH)
+    assert offers(page, OTHER)
+    assert ["auth.failed"] == [event["type"] for event in await house.events()]
+    assert ALICE not in page.text, "whose account it should be is for those who proved to be that person"
+    page = await again(person)
+    assert "Connect Mail ?" in page.text
+    assert asked.authorization_url != page.url
+    assert_says_connected(await agree(house, person, "alice"))
+    assert isinstance(await house.ask(), Ready)
+    assert ["auth.granted"] == [event["type"] for event in await house.events()]
+
+
+async def test_the_provider_is_asked_to_let_the_person_choose(house: House) -> None:
+    person = house.browser()
+    await wrong(house, await house.ask_link(), person)
+    await again(person)
+    await person.submit({"decision": "continue"})
+    assert "prompt=select_account" in str(person.page.next_url)
+
+
+async def test_tries_are_few(house: House) -> None:
+    asked, person = await house.ask_link(), house.browser()
+    page = await wrong(house, asked, person)
+    for _ in range(MOST_TRIES):
+        assert offers(page, OTHER)
+        await again(person)
+        page = await agree(house, person, "bob")
+        assert_says(page, Code.SUBJECT_MISMATCH)
+    assert not offers(page, OTHER)
+
+
+@pytest.mark.case("87")
+@pytest.mark.parametrize("spoiled", ["no cookie", "another browser", "no token", "elsewhere"])
+async def test_only_the_browser_that_was_under_way_gets_another_try(house: House, spoiled: str) -> None:
+    asked, person = await house.ask_link(), house.browser()
+    page = await wrong(house, asked, person)
+    form = page.form("csrf")
+    headers: dict[str, str] = {}
+    if spoiled == "no cookie":
+        person.cookies.drop(f"oab-{asked.auth_session_id.removeprefix('as-')}")
+    elif spoiled == "another browser":
+        person = house.browser()
+        await person.open((await house.ask_link("files")).authorization_url)
+    elif spoiled == "no token":
+        form = replace(form, fields=[(name, "x" * 43) for name, _ in form.fields])
+    else:
+        headers = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
+    page = await person.submit(form=form, headers=headers) if headers else await person.submit(form=form)
+    assert page.location is None
+    assert 400 <= page.status < 500
+
+
+async def test_a_withdrawn_or_declined_request_is_not_opened_again(house: House) -> None:
+    for ended in ("cancelled", "declined"):
+        asked, person = await house.ask_link(), house.browser()
+        url = await house.way_back(asked, person)
+        if ended == "cancelled":
+            assert await house.broker.cancel(asked.auth_session_id)
+        else:
+            house.idp.script.authorize.error()
+        assert not offers(await person.follow(url), OTHER)
+
+
+async def test_who_has_proved_to_be_the_subject_is_told_whose_account_it_takes(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    app = user_app(identity_provider)
+    app = replace(app, owner=replace(app.owner, binding="brokerLogin"))
+    with IdentityProvider(clock=test_clock) as corp:
+        login = broker_login(corp)
+        client = replace(login.app, owner=Owner(user_identity=IdentityRule("idToken", "idp:user:{sub}")))
+        more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": replace(login, app=client)}
+        async with running(identity_provider, [app], clock=test_clock, **more) as house:
+            page = await house.connect(await house.ask_link(), "bob")
+            assert_says(page, Code.SUBJECT_MISMATCH)
+            assert (offers(page, OTHER), ALICE in page.text) == (True, True)
+
+
+async def test_after_a_wrong_login_of_the_brokers_own_the_same_link_is_a_button_away(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    with IdentityProvider(clock=test_clock) as corp:
+        more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
+        async with running(identity_provider, [mail(identity_provider)], clock=test_clock, **more) as house:
+            asked, person = await house.ask_link(of=of()), house.browser()
+            page = await person.follow(await login_callback(house, asked, person, "mallory"))
+            assert (403, True) == (page.status, offers(page, OTHER))
+            page = await again(person)
+            assert asked.authorization_url == page.url
+
+
+@pytest.fixture
+async def coded(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    async with parking(identity_provider, test_clock, "channelCode") as house:
+        yield house
+
+
+@pytest.mark.parametrize("how", ["late", "wrong ones"])
+async def test_after_a_code_has_ended_there_is_a_new_one(coded: House, how: str) -> None:
+    person = coded.browser()
+    page = await came_back(coded, await coded.ask_link(of=of_alice()), person)
+    old = code_on(page)
+    if how == "late":
+        coded.clock.advance(61)
+    else:
+        for _ in range(MAX_TRIES):
+            assert Code.STATE_UNKNOWN is await refused(coded, other_than(old))
+    page = await person.open(page.url)
+    assert offers(page, CODE)
+    assert "Connect Mail ?" in (await again(person)).text
+    await agree(coded, person, "alice")
+    new = code_on(await person.follow())
+    assert old != new
+    assert "completed" == (await coded.broker.relay_code(of_alice(), new)).status
