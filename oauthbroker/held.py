@@ -61,6 +61,11 @@ class GrantCache:
             self._bytes -= len(self._kept.popitem(last=False)[1].entry.body)
         return held
 
+    def drop(self, app: str, subject: str) -> None:
+        """Read the pair's grant anew the next time."""
+        dropped = self._kept.pop((app, subject), None)
+        self._bytes -= len(dropped.entry.body) if dropped is not None else 0
+
     def clear(self) -> None:
         self._kept.clear()
         self._bytes = 0

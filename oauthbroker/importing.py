@@ -20,7 +20,7 @@ from oauthbroker.import_lines import Incoming
 from oauthbroker.records import Grant, Retired, Token
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
 from oauthbroker.records.grant import LONG_AGO
-from oauthbroker.repository import Conflict, Repository
+from oauthbroker.repository import Repository
 from oauthbroker.secret import Secret
 
 Fate = Literal["imported", "replaced", "there", "kept", "revoked"]
@@ -42,13 +42,7 @@ class Importing:
 
     async def take(self, incoming: Incoming, *, replace: bool = False) -> Fate:
         """Stores it, unless there is a grant that should stay. Raises store codes and `oauthAppNotFound`."""
-        try:
-            return await self._take(self._app(incoming), incoming, replace=replace)
-        except Conflict:
-            locked = BrokerError(Code.STORE_LOCKED)
-        raise locked
-
-    async def _take(self, app: OAuthApp, incoming: Incoming, *, replace: bool) -> Fate:
+        app = self._app(incoming)
         async with self.repository.pair(app.name, incoming.subject):
             held = await self.repository.grant(app.name, incoming.subject)
             old = held.record if held is not None else None

@@ -10,7 +10,7 @@ from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.records import Grant
-from oauthbroker.repository import Conflict, Room
+from oauthbroker.repository import Room
 
 KEEP_TRYING = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 20)  # seconds between tries to store a renewed token
 Tell = Callable[..., None]
@@ -48,8 +48,8 @@ class Keeper:
         for pause in (*KEEP_TRYING, 0.0):
             try:
                 stored = await write(left)
-            except (BrokerError, Conflict) as error:
-                code = error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
+            except BrokerError as error:
+                code = error.code
             else:
                 self._unstored.discard(after.id)
                 return stored, None

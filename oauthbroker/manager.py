@@ -18,7 +18,7 @@ from oauthbroker.keeper import Tell
 from oauthbroker.metrics import Metric, Metrics, Timing
 from oauthbroker.records import AuthSession, Grant, grant_id
 from oauthbroker.records.provider_data import told_to_tools
-from oauthbroker.repository import Conflict, Repository
+from oauthbroker.repository import Repository
 from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation, invitation_apart
 from oauthbroker.scope import ScopeNeed, union_in_app_order
 from oauthbroker.secret import Secret
@@ -108,8 +108,6 @@ class OAuthManager:
             return await work()
         except BrokerError as error:
             refused = error
-        except Conflict:
-            refused = BrokerError(Code.STORE_LOCKED)
         except Exception as fault:  # noqa: BLE001  (a tool is answered whatever it is; its text may hold anything)
             self.tell("a token call failed", error=type(fault).__name__, place=place_of(fault))
             refused = BrokerError(Code.BROKER_UNREACHABLE)

@@ -18,7 +18,7 @@ from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.protocol.redeem import Redeemed
 from oauthbroker.protocol.refresh import RenewalRefused
 from oauthbroker.records import Grant, Renewal
-from oauthbroker.repository import Conflict, Held, Repository, Room
+from oauthbroker.repository import Held, Repository, Room
 from oauthbroker.secret import Secret
 from oauthbroker.single_flight import Flight
 
@@ -145,7 +145,7 @@ class Renewing:
             renewed = await self._keep(flight, after, trouble, room, write)
         else:
             renewed = Renewed(after, trouble)  # an intent that stays says no more than that the token may be spent
-            with suppress(BrokerError, Conflict):
+            with suppress(BrokerError):
                 renewed = Renewed(await write(room), trouble)
         await self._drop_unwanted(app, refused, renewal, renewed.grant)
         return renewed

@@ -97,7 +97,11 @@ class Repository:
         key = self.grant_key(grant.app, grant.subject)
         if grant.unfinished:
             await self._mark_due(key, grant.app, grant.subject)
-        entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room)
+        try:
+            entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room)
+        except Conflict:
+            self._cache.drop(grant.app, grant.subject)  # what was read there is older than it seemed
+            raise
         return self._cache.keep(Held(grant, entry))
 
     async def erase_grant(self, held: Held[Grant]) -> None:

@@ -30,6 +30,8 @@ from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.scope import granted_scopes
 from oauthbroker.secret import Secret
 
+READS = 3  # of a grant that is about to be replaced
+
 
 class Revoker(Protocol):
     """Tells a provider that tokens have had their day; True when it took note of all of them."""
@@ -105,21 +107,33 @@ class Finish:
             now_there = await self.repository.session(session.locator)
             if now_there is None or now_there.generation != held.generation:
                 raise BrokerError(Code.EXCHANGE_UNCERTAIN, note="the session was ended meanwhile")
+            stored = await self._keep(app, session, verified, sent_at)
+            with suppress(BrokerError):  # the grant is durable: from here on `recover` can finish
+                await self._complete_all(stored.record, held)
+        self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
+        grant = stored.record
+        if verified.missing and grant.unlisted:
+            self.tell("a provider does not list scopes", app=app.name, grant=grant.id[:15], scopes=list(grant.unlisted))
+        self.wake()
+        return stored
+
+    async def _keep(self, app: OAuthApp, session: AuthSession, verified: Verified, sent_at: datetime) -> Held[Grant]:
+        """Store the grant, under the pair's lease. The code is spent: where another version turns out to be newer than
+        the one that was read, it is read again."""
+        entry: Connected | None = None
+        for _ in range(READS):
             before = await self.repository.grant(session.app, session.subject)
             old = before.record if before is not None else None
             if old is not None and old.registration == app.registration:
                 check_pin(old.account, verified.owner.account, switch_account=session.switch_account)
             grant = self._next_grant(app, session, verified, old, sent_at)
-            self.audit.write(Connected(app.name, grant.id, session.id), self.clock.now())  # no entry, no grant
-            self.learn(grant)
-            stored = await self._store(grant, before.generation if before else 0)
-            with suppress(BrokerError, Conflict):  # the grant is durable: from here on `recover` can finish
-                await self._complete_all(stored.record, held)
-        self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
-        if verified.missing and grant.unlisted:
-            self.tell("a provider does not list scopes", app=app.name, grant=grant.id[:15], scopes=list(grant.unlisted))
-        self.wake()
-        return stored
+            if entry is None:
+                entry = Connected(app.name, grant.id, session.id)
+                self.audit.write(entry, self.clock.now())  # no entry, no grant
+                self.learn(grant)
+            with suppress(Conflict):
+                return await self._store(grant, before.generation if before else 0)
+        raise Conflict
 
     async def fail(self, held: Held[AuthSession], code: Code, *, event: EventType | None = "auth.failed") -> bool:
         """Ends a session without a grant, in one write with its own event. False when it changed meanwhile: it stays

@@ -23,7 +23,7 @@ from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.protocol.refresh import RenewalRefused
 from oauthbroker.records import Grant, Token, grant_id
 from oauthbroker.renewing import Renewed, Renewing
-from oauthbroker.repository import Conflict, Held, Repository, Room
+from oauthbroker.repository import Held, Repository, Room
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Limits
 from oauthbroker.single_flight import Flight, SingleFlight
@@ -122,8 +122,6 @@ class Refresh:
                 return await self._transaction(job, flight)
         except BrokerError as error:
             trouble = error.with_traceback(None)
-        except Conflict:
-            trouble = BrokerError(Code.STORE_LOCKED)
         return Renewed(await self._as_it_is(job), trouble)
 
     async def _as_it_is(self, job: _Job) -> Grant | None:

@@ -98,6 +98,13 @@ class Revoke:
     async def bury(self, name: str, subject: str) -> Held[Grant] | None:
         """The tombstone of (name, subject): from here on nobody gets its token, in any process. None when no grant
         was alive. Telling the provider is left to `resume`."""
+        try:
+            return await self._bury(name, subject)
+        except Conflict:  # what was read is older than it seemed
+            pass
+        return await self._bury(name, subject)
+
+    async def _bury(self, name: str, subject: str) -> Held[Grant] | None:
         async with self.repository.pair(name, subject):
             held = await self.repository.grant(name, subject)
             if held is None or held.record.revoked:

@@ -12,6 +12,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from oauthbroker.errors import BrokerError, Code
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -49,8 +51,14 @@ class Room:
         return f"Room({self.key.kind}/{self.key.name[:8]}, {'free' if self.held is not None else 'used up'})"
 
 
-class Conflict(Exception):
-    """Somebody else wrote first: the generation is not the expected one. Read again and decide again."""
+class Conflict(BrokerError):
+    """Another writer was first: the generation is not the expected one. Read again and decide again.
+
+    To a caller that does not, it is a store that is busy: `storeLocked`, which may be tried again.
+    """
+
+    def __init__(self, code: Code = Code.STORE_LOCKED) -> None:
+        super().__init__(code, note="another writer was first")
 
 
 class Store(Protocol):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from oauthbroker.audit import AuditList
+from oauthbroker.audit import AuditList, Connected
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records import AuthSession, Grant
-from oauthbroker.repository import Held, Repository
+from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.results import AuthorizationRequired, Ready
-from tests.house import House, running, user_app
+from tests.house import ALICE, House, running, user_app
 from tests.story.test_callback import assert_says
 
 Break = Callable[[House, pytest.MonkeyPatch], None]
@@ -90,4 +91,53 @@ async def test_without_an_audit_entry_there_is_no_grant(house: House, monkeypatc
         patch.setattr(AuditList, "write", disk_full)
         assert_says(await person.follow(url), Code.STORE_UNAVAILABLE)
     assert (None, Code.STORE_UNAVAILABLE) == (await house.grant(), (await house.session(asked)).failure)
+    assert 0 == house.idp.living_tokens("client-mail")
+
+
+def another_writer_first(patch: pytest.MonkeyPatch, times: int) -> None:
+    """The next `times` writes of a grant meet a newer version than the one that was read."""
+    save, left = Repository.save_grant, [times]
+
+    async def meet_a_newer_one(self: Repository, grant: Grant, *, expect: int, **more: Any) -> Held[Grant]:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise Conflict
+        return await save(self, grant, expect=expect, **more)
+
+    patch.setattr(Repository, "save_grant", meet_a_newer_one)
+
+
+@pytest.mark.case("36")
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_login_that_meets_a_newer_grant_is_stored_above_it(
+    house: House, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    asked = await house.ask_link()
+    with monkeypatch.context() as patch:
+        another_writer_first(patch, times)
+        assert 200 == (await house.connect(asked)).status
+    assert isinstance(await house.ask(), Ready)
+    assert 1 == sum(isinstance(entry, Connected) for entry in house.audit.entries)
+
+
+@pytest.mark.case("36")
+async def test_a_login_that_cannot_be_stored_for_other_writers_is_refused_and_its_tokens_end(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = await house.ask_link()
+    with monkeypatch.context() as patch:
+        another_writer_first(patch, 1000)
+        assert_says(await house.connect(asked), Code.STORE_LOCKED)
+    assert (None, Code.STORE_LOCKED) == (await house.grant(), (await house.session(asked)).failure)
+    assert 0 == house.idp.living_tokens("client-mail")
+    assert isinstance(await house.ask(), AuthorizationRequired)
+
+
+async def test_a_revocation_that_meets_a_newer_grant_ends_that_one(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.connected()
+    with monkeypatch.context() as patch:
+        another_writer_first(patch, 1)
+        assert await house.broker.grants.revoke("mail", ALICE)
     assert 0 == house.idp.living_tokens("client-mail")
