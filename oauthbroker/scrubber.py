@@ -27,6 +27,7 @@ _TAIL = 12  # characters; what is shorter turns up by chance and is not remember
 _LONG = 32  # characters that tell a long token from others, at each of its ends
 _SHORT = 0  # in place of the end of a token that is shorter
 _MOST_LENGTHS = 4  # that are tried one by one at one place of a text
+_FREE_LOOKS = 256  # places where tokens may end that a text of any length may have
 _RUNS = re.compile(rf"[^\s\"'<>]{{{_TAIL},}}")
 _OURS = re.compile(r"\boab[tk]\.[A-Za-z0-9_-]{22}(?:\.[A-Za-z0-9_-]+)+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")  # spelt the same everywhere
@@ -76,6 +77,8 @@ class Scrubber:
 
     The end of a token finds it: tokens of one issuer begin alike (a JWT's header), and end in what is random. Where
     many end alike all the same and differ in length, everything goes from the first place on where a token may begin.
+    A text without spaces in which tokens seem to end more often than there is room for them is made to be slow: the
+    rest of it goes, up to the last place where a token may end.
     """
 
     def __init__(self, most: int = MOST_TOKENS) -> None:
@@ -83,6 +86,7 @@ class Scrubber:
         self._known: OrderedDict[int, tuple[_Mark, ...]] = OrderedDict()
         self._ends: dict[int, dict[int, _Alike]] = {}  # the last 12 characters -> the last 32 -> who ends so
         self._heads: Counter[int] = Counter()
+        self._longest = 0  # of all spellings that were ever known
 
     def __len__(self) -> int:
         return len(self._known)
@@ -104,6 +108,7 @@ class Scrubber:
             alike = self._ends.setdefault(mark.tail, {}).setdefault(mark.end, _Alike())
             alike.add(mark)
             self._heads[mark.head] += 1
+            self._longest = max(self._longest, mark.length)
         if len(self._known) > self._most:
             self._forget(self._known.popitem(last=False)[1])
 
@@ -126,23 +131,35 @@ class Scrubber:
         """The same for a piece of text without spaces and quotes."""
         known, found = self._ends, list[tuple[int, int]]()
         heads: _Heads | None = None
+        looks = _FREE_LOOKS + len(text) // _TAIL  # tokens that do not overlap end no more often
         for end in range(_TAIL, len(text) + 1):
             alike_ends = known.get(hash(text[end - _TAIL : end]))
             if alike_ends is None:
                 continue
             if heads is None:
                 heads = _Heads(text, self._heads)
-            start = _start(text, end, alike_ends, heads)
-            if start is None:
+            looks -= 1
+            start = _start(text, end, alike_ends, heads) if looks >= 0 else heads.first(end - self._longest)
+            if start is None or start > end - _TAIL:
                 continue
             while found and start < found[-1][1]:  # they overlap, and neither leaves a piece of itself
                 start = min(start, found.pop()[0])
+            if looks < 0:  # made to be slow: what is left goes, as far as a token may end in it
+                found.append((start, self._last_end(text, end)))
+                break
             found.append((start, end))
         kept, place = list[str](), 0
         for start, end in found:
             kept += [text[place:start], STARS]
             place = end
         return "".join([*kept, text[place:]])
+
+    def _last_end(self, text: str, least: int) -> int:
+        """The last place of a text where a known token may end; it is known to be one at `least`."""
+        for end in range(len(text), least, -1):
+            if hash(text[end - _TAIL : end]) in self._ends:
+                return end
+        return least
 
     def _forget(self, marks: tuple[_Mark, ...]) -> None:
         for mark in marks:
@@ -168,6 +185,11 @@ class _Heads:
         for start in self.places:
             self.at[start] = 1
 
+    def first(self, least: int) -> int | None:
+        """The first of these places that is not before `least`."""
+        at = bisect_left(self.places, least)
+        return self.places[at] if at < len(self.places) else None
+
 
 def _start(text: str, end: int, alike_ends: dict[int, _Alike], heads: _Heads) -> int | None:
     """Where the longest token begins that ends there; None for none."""
@@ -181,8 +203,8 @@ def _start(text: str, end: int, alike_ends: dict[int, _Alike], heads: _Heads) ->
 
 def _start_of(text: str, end: int, alike: _Alike, shortest: int, heads: _Heads) -> int | None:
     if len(alike.lengths) > _MOST_LENGTHS:
-        at = bisect_left(heads.places, end - alike.longest)
-        return heads.places[at] if at < len(heads.places) and heads.places[at] <= end - shortest else None
+        first = heads.first(end - alike.longest)
+        return first if first is not None and first <= end - shortest else None
     for length, looks in alike.lengths.items():
         start = end - length
         if start >= 0 and heads.at[start] and _look(text, start, end) in looks:
