@@ -70,9 +70,9 @@ def test_what_is_wrong_with_our_document_is_said_beside_a_foreign_one_of_the_sam
 
 def test_what_is_wrong_before_a_mistake_of_yaml_is_said_too(tmp_path: Path):
     broken = edited(APP, ("provider: acme", "provider: &p acme")) + "  quirks: [\n"
-    assert ["YAML anchors are not read", "this is not well-formed YAML"] == [
+    assert ["this is not well-formed YAML", "YAML anchors are not read"] == [
         it.what for it in problems_in(write(tmp_path / "b", app=broken))
-    ]
+    ], "what keeps a file from being read comes first"
 
 
 def test_the_settings_of_another_programs_broker_are_not_ours(tmp_path: Path):
