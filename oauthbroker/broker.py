@@ -114,11 +114,12 @@ class Broker:
 
     async def pending(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
         """The `auth.pending` block of a turn, or None when nothing waits for a person. `apart`: without the links,
-        which `links` has. None too for what is no turn, whose token calls say so. Raises store codes."""
-        return await self.waiting.block(turn, links)
+        which `links` has. Raises nothing: where it cannot be made the log has a line, and what is no turn has none."""
+        return await self.waiting.block_or_none(turn, links)
 
     async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
-        """The links that wait for a person, and for whom: to be sent privately, never into the conversation."""
+        """The links that wait for a person, and for whom: to be sent privately, never into the conversation. Raises
+        store codes: a link that is not sent leaves its person waiting."""
         return await self.waiting.links(turn)
 
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock, printed
-from oauthbroker.errors import BrokerError, Locale
+from oauthbroker.errors import BrokerError, Locale, place_of
 from oauthbroker.flows.connect import Connect
+from oauthbroker.keeper import Tell
 from oauthbroker.manager import connect_link
 from oauthbroker.records import AuthSession
 from oauthbroker.repository import Repository
@@ -31,12 +32,23 @@ class Pending:
         connect: Connect,
         settings: Settings,
         clock: Clock,
+        tell: Tell,
     ) -> None:
         self._apps = apps
         self._repository = repository
         self._connect = connect
         self._settings = settings
         self._clock = clock
+        self._tell = tell
+
+    async def block_or_none(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
+        """Return `block`, or None and a line in the log where it cannot be made: the turn goes on without it."""
+        try:
+            return await self.block(turn, links)
+        except Exception as fault:  # noqa: BLE001  (its text may hold anything)
+            named = {"code": fault.code.value} if isinstance(fault, BrokerError) else {"error": type(fault).__name__}
+            self._tell("an auth.pending block could not be made", **named, place=place_of(fault))
+            return None
 
     async def block(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
         """The block for one turn, or None when nothing waits.
@@ -44,7 +56,7 @@ class Pending:
         Only sessions of this turn's own resume target, and only for subjects that this very turn carries. The link is
         the connect page's in every case: no state, no provider URL. With links `apart` there is none, nor a device
         code: `links` has them, to be delivered where only the person reads them. A session for scopes that were asked
-        for and not granted has no item: the person has answered, and would be asked for ever.
+        for and not granted has no item: the person has answered, and would be asked for ever. Raises store codes.
         """
         item = _item if links == "inline" else _item_apart
         locale = locale_of(given_turn(turn), self._settings.locale)
@@ -53,7 +65,8 @@ class Pending:
         return {"type": "auth.pending", "items": items} if items else None
 
     async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
-        """The links of the same sessions, and whom each is for: for private delivery, never for a transcript."""
+        """The links of the same sessions, and whom each is for: for private delivery, never for a transcript. Raises
+        store codes."""
         return [_link(session, self._settings) for _, session in await self._waiting(turn)]
 
     async def _waiting(self, turn: TurnLike) -> list[tuple[OAuthApp, AuthSession]]:

@@ -103,7 +103,9 @@ def end_turn(turn_id: str) -> Call[None]:
 
 
 def pending(links: Links) -> Call[dict[str, Any] | None]:
-    return Call("GET", "/v1/turn/pending", _block, query={"links": links} if links == "apart" else {})
+    """Any other word than `inline` asks for no links."""
+    inline = isinstance(links, str) and links == "inline"
+    return Call("GET", "/v1/turn/pending", _block, query={} if inline else {"links": "apart"})
 
 
 def links() -> Call[list[dict[str, Any]]]:

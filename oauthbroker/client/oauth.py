@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,6 +21,7 @@ from oauthbroker.token_request import app_name, concealed, parse_request
 from oauthbroker.turn_token import AllowedApps, narrow
 
 T = TypeVar("T")
+_log = logging.getLogger("oauthbroker.client")
 TIMEOUT = 60.0  # seconds: a renewal waits for a provider, twice ten seconds at worst, and may queue for its turn
 
 
@@ -47,7 +49,7 @@ class OAuth(OnWire):
     """What a tool sees as `ctx.oauth`, over HTTP. `async with` it, or `aclose()` it.
 
     `get_access_token` always answers: a broker that cannot be reached is a retryable `brokerUnreachable`, a turn that
-    is over is `turnEnded`. The other calls raise BrokerError.
+    is over is `turnEnded`. `pending` raises nothing either. The other calls raise BrokerError.
     """
 
     __slots__ = ("_locale", "_token")
@@ -109,8 +111,13 @@ class OAuth(OnWire):
 
     async def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
         """The `auth.pending` block of the turn, of what this token may ask for; None when nothing waits. `apart` has
-        no links in it, for a transcript."""
-        return await self._send(calls.pending(links))
+        no links in it, for a transcript. None too, and a warning of the logger `oauthbroker.client`, where the block
+        cannot be read: the turn goes on without it."""
+        try:
+            return await self._send(calls.pending(links))
+        except BrokerError as error:
+            _log.warning("an auth.pending block could not be read: %s", error.code.value)
+            return None
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
         """What the person sent back in the conversation (`channelCode`). Raises `notAllowed` for a narrowed token,

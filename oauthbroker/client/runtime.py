@@ -101,11 +101,13 @@ class RunningTurn:
         return OAuth._on(self._wire, self.token_for(tool), self._locale or self._wire.locale)  # noqa: SLF001
 
     async def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
-        """The `auth.pending` block for `step.blocks`, or None when nothing waits for a person."""
+        """The `auth.pending` block for `step.blocks`, or None when nothing waits for a person. Raises nothing, as
+        `OAuth.pending`."""
         return await self._oauth.pending(links)
 
     async def links(self) -> list[dict[str, Any]]:
-        """The links of a turn whose blocks have none, to be delivered to their persons alone."""
+        """The links of a turn whose blocks have none, to be delivered to their persons alone. Raises BrokerError: a
+        link that is not sent leaves its person waiting."""
         return await self._oauth._send(calls.links())  # noqa: SLF001
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:

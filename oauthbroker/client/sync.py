@@ -172,7 +172,7 @@ class SyncRunningTurn:
         return SyncOAuth._of(self._running.oauth(tool))  # noqa: SLF001
 
     def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
-        """The `auth.pending` block, or None when nothing waits for a person."""
+        """As `RunningTurn.pending`."""
         return run(self._running.pending(links))
 
     def links(self) -> list[dict[str, Any]]:

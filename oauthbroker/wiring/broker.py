@@ -114,7 +114,7 @@ def build(given: Given, *, whole: bool = True, read: Read | None = None, place: 
         grants=rooms.grants,
         secrets=Secrets(repository, clock, audit),
         outcomes=Outcomes(repository, clock, rooms.moved, rooms.life),
-        waiting=Pending(in_use.apps, repository, flows.connect, in_use.bundle.settings, clock),
+        waiting=Pending(in_use.apps, repository, flows.connect, in_use.bundle.settings, clock, log.warning),
         confirming=Confirming(in_use.apps, flows.parking),
         clock=clock,
         audit=rooms.audit,

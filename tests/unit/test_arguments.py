@@ -53,13 +53,13 @@ class Unequal:
 
 
 class BrokenStore(MemoryStore):
-    """A store with a bug."""
+    """A store that cannot be read while it has a `fault`."""
 
-    broken = False
+    fault: Exception | None = None
 
     async def get(self, key: Key) -> Entry | None:
-        if self.broken:
-            raise ZeroDivisionError("the text of a fault")
+        if self.fault is not None:
+            raise self.fault
         return await super().get(key)
 
 
@@ -140,7 +140,7 @@ def test_no_turn_and_no_argument_raises_out_of_a_token_call(connected: bool) -> 
             for answer in runner.run(answers_to(house, of, app, scopes, ttl)):
                 assert isinstance(answer, Ready | AuthorizationRequired | Failed)
                 assert not (isinstance(answer, Failed) and answer.retryable), house.log.getvalue()
-            for links in ("inline", "apart"):
+            for links in ("inline", "apart", app):
                 block = runner.run(house.broker.pending(of, links))
                 assert block is None or block["type"] == "auth.pending"
             assert isinstance(runner.run(house.broker.links(of)), list)
@@ -217,15 +217,46 @@ async def test_a_fault_of_the_broker_is_answered_and_the_log_says_where_and_noth
         IdentityProvider(clock=clock) as idp,
         running(idp, [user_app(idp)], clock=clock, store=store, background=False) as house,
     ):
-        store.broken = True
+        store.fault = ZeroDivisionError("the text of a fault")
         answer = await house.broker.oauth(turn()).get_access_token("mail")
-        store.broken = False
+        store.fault = None
     assert isinstance(answer, Failed)
     assert (Code.BROKER_UNREACHABLE, True) == (answer.code, answer.retryable)
     line = next(line for line in house.log.getvalue().splitlines() if "a token call failed" in line)
     assert "ZeroDivisionError" in line
     assert "oauthbroker." in line
     assert "the text of a fault" not in house.log.getvalue()
+
+
+FAULTS: dict[str, tuple[Exception, str]] = {
+    "a disk that cannot be read": (BrokerError(Code.STORE_UNAVAILABLE), "storeUnavailable"),
+    "a key that is gone": (BrokerError(Code.KEY_UNKNOWN), "keyUnknown"),
+    "a bug": (ZeroDivisionError("the text of a fault"), "ZeroDivisionError"),
+}
+
+
+@pytest.mark.rule("12.5.8")
+@pytest.mark.parametrize("fault, named", FAULTS.values(), ids=FAULTS)
+async def test_a_block_that_cannot_be_made_is_none_and_one_line_in_the_log(fault: Exception, named: str) -> None:
+    """Links raise: a link that is not sent leaves its person waiting."""
+    clock = TestClock()
+    store = BrokenStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    async with (
+        IdentityProvider(clock=clock) as idp,
+        running(idp, [user_app(idp)], clock=clock, store=store, background=False) as house,
+    ):
+        await house.ask_link()
+        before = len(house.log.getvalue().splitlines())
+        store.fault = fault
+        block = await house.broker.pending(turn())
+        [line] = house.log.getvalue().splitlines()[before:]
+        with pytest.raises(type(fault)):
+            await house.broker.links(turn())
+        store.fault = None
+        assert await house.broker.pending(turn()) is not None
+    assert block is None
+    assert all(word in line for word in ("auth.pending", named, "oauthbroker."))
+    assert "the text of a fault" not in line
 
 
 @pytest.mark.slow
@@ -242,6 +273,7 @@ def test_no_argument_raises_out_of_the_clients_token_calls(app: Any, scopes: Any
             result_from_json(oauth.getAccessToken(token)),
         ):
             assert isinstance(answer, Failed)
+        assert oauth.pending(token) is None
 
 
 @pytest.mark.parametrize("of", WRONG.values(), ids=WRONG)

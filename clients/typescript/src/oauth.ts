@@ -5,7 +5,7 @@ import { narrow, type Narrowing } from "./narrow.js";
 import type { AppInfo, AuthPendingBlock, Locale, OAuthTokenRequest, OAuthTokenResult, ObjectRefLike, SessionOutcome } from "./types.js";
 import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, type Reply, Wire } from "./wire.js";
 
-/** A tool's way to tokens. `getAccessToken` always answers; the other calls throw BrokerError. */
+/** A tool's way to tokens. `getAccessToken` and `pending` always answer; the other calls throw BrokerError. */
 export interface OAuth {
   /** The specification's call (12.5.1): ready, authorization_required or error, never an exception but for `signal`. */
   getAccessToken(request: OAuthTokenRequest & { switchAccount?: boolean }, options?: CallOptions): Promise<OAuthTokenResult>;
@@ -14,7 +14,10 @@ export interface OAuth {
     report: { oauthAppRef: ObjectRefLike; accessToken: string; scopes?: readonly string[] },
     options?: CallOptions,
   ): Promise<OAuthTokenResult>;
-  /** The `auth.pending` block of what this token may ask for; null when nothing waits. `apart` has no links in it. */
+  /**
+   * The `auth.pending` block of what this token may ask for; null when nothing waits. `apart` has no links in it. Null
+   * too, and a warning on the console, where the block cannot be read: the turn goes on without it.
+   */
   pending(options?: CallOptions & { links?: "inline" | "apart" }): Promise<AuthPendingBlock | null>;
   /** What the person sent back in the conversation (`channelCode`). Only with a turn's own token: else `notAllowed`. */
   relayCode(channelCode: string, options?: CallOptions): Promise<SessionOutcome>;
@@ -69,11 +72,15 @@ export class TurnOAuth implements OAuth {
   }
 
   async pending(options: CallOptions & { links?: "inline" | "apart" } = {}): Promise<AuthPendingBlock | null> {
-    const path = options.links === "apart" ? "/v1/turn/pending?links=apart" : "/v1/turn/pending";
-    const reply = await this.#send({ method: "GET", path, signal: options.signal });
-    const block = membersOf(reply) as unknown as AuthPendingBlock;
-    if (block.type !== "auth.pending" || !Array.isArray(block.items)) throw new BrokerError("brokerAnswerInvalid");
-    return block.items.length === 0 ? null : block;
+    const { links = "inline", signal } = options;
+    const path = links === "inline" ? "/v1/turn/pending" : "/v1/turn/pending?links=apart";
+    try {
+      return blockOf(await this.#send({ method: "GET", path, signal }));
+    } catch (error) {
+      if (!(error instanceof BrokerError)) throw error;
+      console.warn(`an auth.pending block could not be read: ${error.code}`);
+      return null;
+    }
   }
 
   async relayCode(channelCode: string, options: CallOptions = {}): Promise<SessionOutcome> {
@@ -101,6 +108,13 @@ export class TurnOAuth implements OAuth {
   #send(call: Call): Promise<Reply> {
     return this.#wire.send({ ...call, bearer: this.#token, locale: this.#locale }, 200);
   }
+}
+
+/** Null when nothing waits. */
+function blockOf(reply: Reply): AuthPendingBlock | null {
+  const block = membersOf(reply) as unknown as AuthPendingBlock;
+  if (block.type !== "auth.pending" || !Array.isArray(block.items)) throw new BrokerError("brokerAnswerInvalid");
+  return block.items.length === 0 ? null : block;
 }
 
 /** One of the three, checked as far as a tool relies on it. */

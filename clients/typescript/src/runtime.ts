@@ -255,12 +255,12 @@ export class RunningTurn {
     return new TurnOAuth(this.#wire, tool === undefined ? this.#begun.turnToken : await this.tokenFor(tool), this.#locale);
   }
 
-  /** The `auth.pending` block for `step.blocks`, or null when nothing waits for a person. */
+  /** The `auth.pending` block for `step.blocks`, or null when nothing waits for a person. It throws nothing but for `signal`. */
   async pending(options: CallOptions & { links?: "inline" | "apart" } = {}): Promise<AuthPendingBlock | null> {
     return (await this.oauth()).pending(options);
   }
 
-  /** The links of a turn whose blocks have none, to be delivered to their persons alone. */
+  /** The links of a turn whose blocks have none, for their persons alone. Throws: a link that is not sent leaves its person waiting. */
   async links(options: CallOptions = {}): Promise<PrivateLink[]> {
     const { turnToken: bearer } = this.#begun;
     const call = { method: "GET", path: "/v1/turn/links", bearer, locale: this.#locale, signal: options.signal } as const;

@@ -175,7 +175,7 @@ test("no token is in what Node prints of a result, a client or an error", () =>
     const turnToken = `oabt.${"l".repeat(22)}.${"canary".repeat(7)}A`;
     const oauth = createOAuth({ baseUrl: fake.url, turnToken });
     const ready = await oauth.getAccessToken(APP);
-    const error: unknown = await oauth.pending().catch((caught: unknown) => caught);
+    const error: unknown = await oauth.apps().catch((caught: unknown) => caught);
     assert(error instanceof BrokerError);
     const printed = inspect([ready, oauth, error, createRuntime({ baseUrl: fake.url, key: turnToken })], { depth: 10, showHidden: true });
     assert(!printed.includes("canary"), printed);
@@ -197,7 +197,7 @@ for (const [ofTurn, ofClient, spoken] of locales) {
         const result = await oauth.getAccessToken(APP);
         assert(result.status === "error");
         assert.match(result.error.message, INVALID[spoken]);
-        const error: unknown = await oauth.pending().catch((thrown: unknown) => thrown);
+        const error: unknown = await oauth.apps().catch((thrown: unknown) => thrown);
         assert(error instanceof BrokerError);
         assert.match(error.messageIn("ko"), INVALID.ko);
       }
@@ -212,3 +212,18 @@ test("what the broker says of a refusal is passed on as it came", () =>
     assert(result.status === "error");
     assert.equal(result.error.message, "Turn 이 종료되었습니다.");
   }));
+
+const unreadable: Record<string, [Answer, string]> = {
+  "a broker that is away": [hangsUp, "brokerUnreachable"],
+  "a store that cannot be read": [refuses(503, "storeUnavailable"), "storeUnavailable"],
+  "a turn that is over": [refuses(401, "turnEnded"), "turnEnded"],
+  "no block": [says(200, { type: "other" }), "brokerAnswerInvalid"],
+};
+for (const [why, [answer, code]] of Object.entries(unreadable)) {
+  test(`a block that cannot be read is null and one warning: ${why}`, (context) =>
+    withFake([answer], async (fake) => {
+      const warned = context.mock.method(console, "warn", () => undefined);
+      assert.equal(await createOAuth({ baseUrl: fake.url, turnToken: TURN_TOKEN }).pending(), null);
+      assert.deepEqual(warned.mock.calls.map((call) => call.arguments), [[`an auth.pending block could not be read: ${code}`]]);
+    }));
+}

@@ -69,9 +69,10 @@ async def narrow_turn(call: Call[Narrow, NoParameters, NoParameters]) -> Respons
 
 
 async def pending_of_turn(call: Call[NoParameters, PendingQuery, NoParameters]) -> Response:
+    """A store that cannot be read is a problem here: an empty block would say that nothing waits."""
     guest = call.guest
     apart = guest.private_links or call.query.links == "apart"
-    block = await call.broker.pending(guest.turn, links="apart" if apart else "inline")
+    block = await call.broker.waiting.block(guest.turn, links="apart" if apart else "inline")
     await call.still()
     items = [item for item in (block or {}).get("items", ()) if guest.may_ask(item["oauthAppRef"]["name"])]
     return reply({"type": "auth.pending", "items": items})

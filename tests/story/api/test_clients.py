@@ -159,8 +159,9 @@ async def test_a_token_of_a_turn_that_is_over_is_told_so_and_nothing_more(stage:
         failed = await oauth.get_access_token("mail")
         assert isinstance(failed, Failed)
         assert (Code.TURN_ENDED, False) == (failed.code, failed.retryable)
+        assert await oauth.pending() is None
         with pytest.raises(BrokerError, match="turnEnded"):
-            await oauth.pending()
+            await oauth.apps()
 
 
 async def test_a_sub_tool_gets_less_and_nobody_had_to_be_asked(stage: Stage) -> None:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api.answers import PendingBlock, PrivateLinks, SessionOutcomeBody
 from tests.house import ALICE, BOB, House, turn
@@ -31,6 +33,23 @@ async def test_a_runtime_sees_how_an_authorization_stands(house: House, api: Cal
     assert (200, "failed", "providerDenied") == told(await api.runtime.get(path))
     assert (200, "expired", None) == told(await api.runtime.get(f"/v1/auth-sessions/{UNKNOWN}"))
     assert (400, "requestInvalid") == ((no := await api.runtime.get("/v1/auth-sessions/as-1")).status, no.code)
+
+
+async def test_a_block_that_cannot_be_made_is_a_problem_and_no_empty_block(
+    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty one would say that nothing waits."""
+    await house.ask_link()
+    tool, read = await api.tool(), house.store.get
+
+    async def broken(key: Key) -> Entry | None:
+        if key.kind == "sessions":
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        return await read(key)
+
+    monkeypatch.setattr(house.store, "get", broken)
+    answer = await tool.get("/v1/turn/pending")
+    assert (503, "storeUnavailable") == (answer.status, answer.code)
 
 
 @pytest.mark.parametrize(

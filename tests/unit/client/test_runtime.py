@@ -282,3 +282,29 @@ async def test_a_child_of_fork_has_a_thread_of_its_own() -> None:
 
         assert 0 == await asyncio.to_thread(parent)
         assert 2 == len(fake.asked)
+
+
+UNREADABLE: dict[str, tuple[Any, str]] = {
+    "a broker that is away": (None, "brokerUnreachable"),
+    "a store that cannot be read": (refuses(503, "storeUnavailable"), "storeUnavailable"),
+    "a turn that is over": (refuses(401, "turnEnded"), "turnEnded"),
+    "no block": (says(200, {"type": "other"}), "brokerAnswerInvalid"),
+    "no JSON": (says(200, b"["), "brokerAnswerInvalid"),
+}
+
+
+@pytest.mark.rule("12.5.8")
+@pytest.mark.parametrize("answer, code", UNREADABLE.values(), ids=UNREADABLE)
+async def test_a_block_that_cannot_be_read_is_none_and_one_warning(
+    answer: Any, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In both clients. Links raise: a link that is not sent leaves its person waiting."""
+    async with fake_broker(says(201, BEGUN), answer) as fake, Runtime(fake.url, KEY, patient()) as runtime:
+        turn = await runtime.begin(TURN)
+        with SyncOAuth(fake.url, TURN_TOKEN, patient()) as oauth:
+            for block in (await turn.pending(), await asyncio.to_thread(oauth.pending)):
+                assert block is None
+        said = [record.getMessage() for record in caplog.records if record.name == "oauthbroker.client"]
+        assert [f"an auth.pending block could not be read: {code}"] * 2 == said
+        with pytest.raises(BrokerError, match=code):
+            await turn.links()

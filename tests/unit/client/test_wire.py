@@ -281,7 +281,7 @@ async def test_no_token_is_in_a_log_a_repr_an_exception_or_an_address(canaries: 
             canaries.look(repr(await oauth.report_rejected("mail", access)), "the repr of a result")
         canaries.look(repr((oauth, oauth.narrow(tool="Tool/x"))), "the repr of a client")
         with pytest.raises(BrokerError) as raised:
-            await oauth.pending()
+            await oauth.apps()
         assert raised.value.__cause__ is None
         assert raised.value.__context__ is None
         canaries.look(str(raised.value), "an exception")
