@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.revoke import Revoke, Told, told_by_others
+from oauthbroker.flows.revoke import Revoke, Told, can_tell, told_by_others
 from oauthbroker.records import Grant
 from oauthbroker.repository import Conflict, Due, Held, Repository
 
@@ -120,23 +120,27 @@ class Revocations:
                 break
             await self._clock.sleep(pause)
             pair = queue.popleft()
-            told = figures.told[pair] = await self._tell(pair)
+            told, soon = await self._tell(pair)
+            figures.told[pair] = told
             refused = refused + 1 if told == "refused" else 0
             on_change(figures)
-            if told == "later" and self._clock.monotonic() + LOOK_AGAIN_SECONDS <= until:
+            if told == "later" and soon and self._clock.monotonic() + LOOK_AGAIN_SECONDS <= until:
                 queue.append(pair)  # the provider is busy, or somebody else is telling it at this moment
                 await self._clock.sleep(LOOK_AGAIN_SECONDS)
         figures.told.update(dict.fromkeys(queue, "later"))
         on_change(figures)
 
-    async def _tell(self, pair: Pair) -> Told:
+    async def _tell(self, pair: Pair) -> tuple[Told, bool]:
+        """What the provider knows, and whether asking again soon may change that."""
+        app = self._apps(pair[0])
         try:
             held = await self._repository.grant(*pair)
             if held is None or not held.record.to_be_told:
-                return told_by_others(held)
-            return await self._revoke.resume(self._apps(pair[0]), held, wait=self._revoke.limits.provider_seconds)
+                return told_by_others(held), True
+            told = await self._revoke.resume(app, held, wait=self._revoke.limits.provider_seconds)
+            return told, can_tell(app, held.record)
         except (BrokerError, Conflict):  # the store does not work just now; the tombstone is there
-            return "later"
+            return "later", True
 
     async def _round_of(self, name: str, dues: Sequence[Due]) -> BrokerError | None:
         """One app's; the last store code that was met."""

@@ -134,11 +134,19 @@ def of_grants(grants: Sequence[GrantState], apps: Mapping[str, AppFacts]) -> lis
         [grant for grant in living if not grant.ended and (grant.lost or grant.refused_at)],
         "Look at `renewals` in the broker's log, and at the provider.",
     )
+    to_tell = [grant for grant in grants if grant.to_be_told]
     found += _if_any(
         "warning",
         "that ended here and whose provider does not know yet",
-        [grant for grant in grants if grant.to_be_told],
+        [grant for grant in to_tell if _has_client(apps, grant)],
         "A running broker tells it; `oauthbroker grants revoke --all` does so at once.",
+    )
+    found += _if_any(
+        "warning",
+        "that ended here and whose provider this configuration cannot tell",
+        [grant for grant in to_tell if not _has_client(apps, grant)],
+        "Configure the app again with the client id that they were made with: a week after their end the tokens are "
+        "erased untold.",
     )
     found += _if_any(
         "warning",
@@ -148,6 +156,12 @@ def of_grants(grants: Sequence[GrantState], apps: Mapping[str, AppFacts]) -> lis
     )
     found += _of_unlisted(living)
     return [*found, Finding("grants", "ok", f"{len(living)} alive, {len(grants) - len(living)} revoked.")]
+
+
+def _has_client(apps: Mapping[str, AppFacts], grant: GrantState) -> bool:
+    """Whether the app is configured with the client that the grant was made with, as far as that is at hand."""
+    app = apps.get(grant.app)
+    return app is not None and app.registration in {"", grant.registration}
 
 
 def _of_unlisted(living: Sequence[GrantState]) -> list[Finding]:

@@ -27,7 +27,8 @@ SAID = {
     "refused": "ended here; the provider refused to revoke it; check the client, a broker asks again for a week",
     "none": "ended here; this provider cannot be told, so its tokens live there until they expire",
     "shared": "ended here; the provider is not told, because that would also end another grant of the same account",
-    "later": "ended here; the provider did not answer, a running broker tells it as soon as it does",
+    "later": "ended here; the provider did not answer, or this configuration lacks the client of the grant; "
+    "a running broker tells it as soon as it can",
 }
 COUNTED = {
     "done": "the provider knows",

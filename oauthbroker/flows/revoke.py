@@ -120,8 +120,8 @@ class Revoke:
     async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
         """Ends the grant of (name, subject), and says what became of its provider. None when no grant was alive.
 
-        `app` is None when it is not configured any more: then the provider cannot be told. The grant is unusable
-        as soon as the tombstone is written; a provider that does not answer is told later (`resume`).
+        `app` is None when it is not configured: then the provider is told once it is configured again. The grant is
+        unusable as soon as the tombstone is written; a provider that does not answer is told later (`resume`).
         """
         held = await self.bury(name, subject)
         if held is None:
@@ -148,11 +148,14 @@ class Revoke:
         return told_by_others(await self.repository.grant(*pair))
 
     async def _end(self, app: OAuthApp | None, grant: Grant) -> Told:
-        """Tokens go to the provider that issued them, and to no other one that the app may name by now."""
+        """Tokens go to the provider that issued them, and to no other one that the app may name by now. A broker that
+        does not have the client they were issued to leaves them to one that does, as long as it would ask again."""
         told: Told = "none"
-        if app is not None and app.registration == grant.registration and app.revocation.kind != "none":
-            told, grant = await self._tell_of(app, grant) if await self._may_tell(app, grant) else ("shared", grant)
         over = self.clock.now() - _since(grant) >= KEEP_TELLING
+        if app is None or not can_tell(app, grant):
+            told = "none" if over else "later"
+        elif app.revocation.kind != "none":
+            told, grant = await self._tell_of(app, grant) if await self._may_tell(app, grant) else ("shared", grant)
         if told == "later" or (told == "refused" and not over):
             if told == "refused":
                 await self._change(grant, lambda there: there.not_told_before(self.clock.now() + ASK_AGAIN))
@@ -285,6 +288,12 @@ class Revoke:
             self.audit.write(entry, self.clock.now())
         except BrokerError as error:
             self.tell("the audit log lacks an entry", app=entry.app, code=error.code.value)
+
+
+def can_tell(app: OAuthApp | None, grant: Grant) -> bool:
+    """Whether `app` is configured with the client that the grant's tokens were issued to. Another worker may have it
+    when this one does not: during a reload, or after a client id was mistyped."""
+    return app is not None and app.registration == grant.registration
 
 
 def told_by_others(held: Held[Grant] | None) -> Told:

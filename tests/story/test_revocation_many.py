@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from oauthbroker.apps import Client, OAuthApp
 from oauthbroker.flows.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.results import Ready
+from oauthbroker.revocations import Figures
+from oauthbroker.secret import Secret
+from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from tests.house import ALICE, BOB, user_app
 from tests.story.revocation_kit import ask, connected, grant_of, secret_count
@@ -145,3 +151,55 @@ async def test_retired_tokens_that_are_refused_for_a_week_are_forgotten(start, i
     process.clock.advance(KEEP_TELLING.total_seconds() + 1)
     await process.house.relay.revocations()
     assert 2 == secret_count(await grant_of(process))
+
+
+def without_the_app(_: IdentityProvider) -> list[OAuthApp]:
+    return []
+
+
+def with_another_client(idp: IdentityProvider) -> list[OAuthApp]:
+    return [user_app(idp, client=Client("client-mistyped", Secret("another-secret")))]
+
+
+@pytest.mark.parametrize("apps", [without_the_app, with_another_client])
+@pytest.mark.parametrize("who_revokes", ["the one that cannot tell", "the one that can"])
+async def test_a_broker_that_cannot_tell_a_provider_leaves_it_to_one_that_can(
+    start, identity_provider, apps, who_revokes
+):
+    able = start([user_app(identity_provider)])
+    await connected(able, identity_provider)
+    blind = start(apps(identity_provider))
+    if who_revokes == "the one that can":
+        identity_provider.script.revoke.answer(503)
+        assert "later" == await able.broker.grants.revoke("mail", ALICE)
+        able.clock.advance(3600)
+    else:
+        assert "later" == await blind.broker.grants.revoke("mail", ALICE)
+    for _ in range(3):
+        blind.clock.advance(24 * 3600)
+        await blind.house.relay.once()
+        await blind.house.relay.revocations()
+    began = blind.clock.monotonic()
+    figures = Figures()
+    await blind.broker.grants.revoke_each([("mail", ALICE)], figures, patience=60)
+    assert ({("mail", ALICE): "later"}, began) == (figures.told, blind.clock.monotonic()), "waiting helps nobody"
+    assert identity_provider.living_tokens("client-mail", "alice")
+    await able.house.relay.revocations()
+    assert 0 == identity_provider.living_tokens("client-mail", "alice")
+    assert 0 == secret_count(await grant_of(able))
+
+
+@pytest.mark.parametrize("apps", [without_the_app, with_another_client])
+async def test_what_no_broker_can_tell_a_provider_is_erased_after_a_week(start, identity_provider, apps):
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+    blind = start(apps(identity_provider))
+    await blind.broker.grants.revoke("mail", ALICE)
+    blind.clock.advance(KEEP_TELLING.total_seconds() - 1)
+    await blind.house.relay.revocations()
+    assert 0 < secret_count(await grant_of(blind))
+    blind.clock.advance(2)
+    await blind.house.relay.revocations()
+    await blind.house.relay.once()
+    grant = await grant_of(blind)
+    assert (0, "untold", 0) == (secret_count(grant), grant.revocation, (await blind.counts())["due"])

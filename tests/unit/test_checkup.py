@@ -84,6 +84,7 @@ def test_work_that_nobody_does_is_told(sessions: Sessions, depth: Depth, says: l
         ({"lost": 1}, "whose renewals fail"),
         ({"refused_at": NOW}, "whose renewals fail"),
         ({"revoked": True, "to_be_told": True}, "whose provider does not know yet"),
+        ({"app": "gone", "revoked": True, "to_be_told": True}, "this configuration cannot tell (1 of gone)"),
         ({"app": "gone"}, "of apps that are not configured (1 of gone)"),
     ],
 )
