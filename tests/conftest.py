@@ -16,7 +16,6 @@ from tests import machine
 pytest_plugins = ["oauthbroker.testing.pytest_plugin"]  # no test may leak a secret, asked or not
 
 E2E = Path(__file__).parent / "e2e"
-SKIPPED = "e2e skipped, this machine lacks: "
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,23 +61,19 @@ def numbers_of(item: pytest.Item) -> set[tuple[str, str]]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    lacks = machine.missing() if item.get_closest_marker("e2e") else []
-    if lacks and machine.required():
-        pytest.fail(f"E2E=required, and this machine lacks: {', '.join(lacks)}", pytrace=False)
-    if lacks:
-        pytest.skip(SKIPPED + ", ".join(lacks))
+    if item.get_closest_marker("e2e"):
+        machine.demand(machine.missing())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The last word of a run that left something out."""
     reports = terminalreporter.stats.get("skipped", [])
-    skips = [
-        report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple) and SKIPPED in report.longrepr[2]
-    ]
+    said = [report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)]
+    skips = [text.partition(machine.SKIPPED)[2] for text in said if machine.SKIPPED in text]
     if skips:
-        reason = skips[0].removeprefix("Skipped: ")
         terminalreporter.write_sep("!", f"{len(skips)} TESTS NOT RUN", red=True, bold=True)
-        terminalreporter.write_line(reason, red=True, bold=True)
+        for lacks in sorted(set(skips)):
+            terminalreporter.write_line(f"this machine lacks: {lacks}", red=True, bold=True)
         terminalreporter.write_line(
             "Install it and run `make test` again; E2E=required makes this a failure.", red=True
         )

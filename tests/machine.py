@@ -1,4 +1,4 @@
-"""What this machine has for tests/e2e: Node, its packages and a Chromium. Finds, never installs."""
+"""What this machine has for tests/e2e (Node, its packages and a Chromium) and for others. Finds, never installs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 NODE_HOME = Path(__file__).parent / "e2e" / "node"
 TYPESCRIPT_HOME = Path(__file__).parents[1] / "clients" / "typescript"
+
+SKIPPED = "skipped, this machine lacks: "
 
 _ROOM = 2 << 30  # bytes; a whole run needs less
 
@@ -24,6 +28,11 @@ def chromium() -> str | None:
     named = os.environ.get("CHROMIUM")
     candidates = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
     return next((path for name in candidates if (path := shutil.which(name))), None)
+
+
+def nginx() -> str | None:
+    """The distribution's nginx, which lies where only root's PATH leads."""
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
 def memory() -> Path | None:
@@ -54,3 +63,11 @@ def missing() -> list[str]:
 def required() -> bool:
     """E2E=required turns a skip into a failure; CI sets it."""
     return os.environ.get("E2E") == "required"
+
+
+def demand(lacks: list[str]) -> None:
+    """Skips a test that needs what this machine lacks, or fails it where E2E=required. The run's last word says so."""
+    if lacks and required():
+        pytest.fail(f"E2E=required, and this machine lacks: {', '.join(lacks)}", pytrace=False)
+    if lacks:
+        pytest.skip(SKIPPED + ", ".join(lacks))

@@ -35,7 +35,7 @@ def blocks(language: str, title: str = "From another process", page: str = "READ
 def with_shims(folder: Path) -> str:
     """A PATH on which `oauthbroker` and `python` are those of this test."""
     programs = {"oauthbroker": '-c "from oauthbroker.cli import main; main()"', "python": ""}
-    (folder / "bin").mkdir()
+    (folder / "bin").mkdir(exist_ok=True)
     for name, words in programs.items():
         shim = folder / "bin" / name
         shim.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
