@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records import Grant, codec
-from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.port import Entry, Key, Store
 
 CACHED_BYTES = 4 * 1024 * 1024  # as they are stored; with what is made of them, memory holds up to four times as much
 
@@ -84,6 +84,24 @@ def in_place(entry: Entry, expected: Key) -> None:
     `recordMisplaced`."""
     if entry.key != expected:
         raise BrokerError(Code.RECORD_MISPLACED)
+
+
+async def replaceable(
+    store: Store, key: Key, read: Callable[[Entry], R], on_damage: Callable[[str, Code], None]
+) -> tuple[R | None, int]:
+    """What lies under the key, and the generation that its next version follows. For records that others can make up
+    for: what is damaged is reported and counts as missing, so that a new one is written over it. The other reasons why
+    a record cannot be read are raised."""
+    generation = 0  # that of a record whose seal is broken, once the store has kept it aside
+    try:
+        entry = await store.get(key)
+        generation = entry.generation if entry is not None else 0
+        return (read(entry) if entry is not None else None), generation
+    except BrokerError as error:
+        if error.code is not Code.RECORD_CORRUPT:
+            raise
+        on_damage(f"{key.kind}/{key.name[:8]}", error.code)
+    return None, generation
 
 
 def due_in(entry: Entry) -> Due:

@@ -12,7 +12,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import TypeVar
 
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.held import Due, GrantCache, Held, due_in, in_place, opened, secret_in, waiting_in
+from oauthbroker.held import Due, GrantCache, Held, in_place, opened, replaceable, secret_in, waiting_in
+from oauthbroker.markers import Markers
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
 from oauthbroker.secret import Secret
 from oauthbroker.shelf import Shelf, Shelved
@@ -28,6 +29,7 @@ KINDS = (
 )  # fmt: skip
 LEASES = ("pair", "flight", "queue")
 PAIR_WAIT_SECONDS = 20.0
+MEND_WAIT_SECONDS = 1.0
 ANSWER_BYTES = 64 * 1024
 PROBE_BYTES = 4 * 1024
 
@@ -49,6 +51,7 @@ class Repository:
         self._store = store
         self._on_damage = on_damage
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
+        self._markers = Markers(store, on_damage)
         self._cache = GrantCache()
 
     def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
@@ -96,7 +99,7 @@ class Repository:
         """Writes durably, under the pair's lease. A grant with something left to do is marked due first."""
         key = self.grant_key(grant.app, grant.subject)
         if grant.unfinished:
-            await self._mark_due(key, grant.app, grant.subject)
+            await self._markers.mark(key, grant.app, grant.subject)
         try:
             entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room)
         except Conflict:
@@ -106,7 +109,7 @@ class Repository:
 
     async def erase_grant(self, held: Held[Grant]) -> None:
         """Remove a grant with its marker, under the pair's lease: its tombstone too."""
-        await self._unmark(held.entry.key)
+        await self._markers.unmark(held.entry.key)
         await self._store.delete(held.entry.key, expect=held.generation)
 
     async def grants(self) -> AsyncIterator[Held[Grant]]:
@@ -142,7 +145,7 @@ class Repository:
         """Writes durably; a session with an event of its own is marked due first (then under the pair's lease)."""
         key = self.session_key(session.locator)
         if session.outbox is not None:
-            await self._mark_due(key, session.app, session.subject)
+            await self._markers.mark(key, session.app, session.subject)
         return Held(session, await self._store.put(key, session.to_plaintext(), expect=expect))
 
     async def drop_session(self, held: Held[AuthSession]) -> None:
@@ -150,7 +153,7 @@ class Repository:
 
     async def erase_session(self, held: Held[AuthSession]) -> None:
         """Remove a session with its marker, under the pair's lease."""
-        await self._unmark(held.entry.key)
+        await self._markers.unmark(held.entry.key)
         await self.drop_session(held)
 
     async def sessions(self) -> AsyncIterator[Held[AuthSession]]:
@@ -198,35 +201,34 @@ class Repository:
     async def _waiting(self, app: str, subject: str) -> tuple[list[str], int]:
         """(locators, generation). A damaged list starts anew: its sessions end by themselves."""
         key = self._store.key("waiting", app, subject)
-        generation = 0  # that of a record whose seal is broken, once the store has kept it aside
-        try:
-            entry = await self._store.get(key)
-            generation = entry.generation if entry is not None else 0
-            return (self._open_waiting(entry) if entry is not None else []), generation
-        except BrokerError as error:
-            if error.code is not Code.RECORD_CORRUPT:
-                raise
-            self._on_damage(f"waiting/{key.name[:8]}", error.code)
-        return [], generation
+        found, generation = await replaceable(self._store, key, self._open_waiting, self._on_damage)
+        return found or [], generation
 
     # what is left to do
 
-    async def _mark_due(self, key: Key, app: str, subject: str) -> None:
-        """Under the pair's lease, so that nobody settles the marker before the record itself is written."""
-        marker = Key("due", key.name)
-        if await self._store.get(marker) is None:
-            body = codec.encode("DueMarker", {"spec": {"kind": key.kind, "app": app, "subject": subject}})
-            with suppress(Conflict):
-                await self._store.put(marker, body, expect=0)
-
-    async def _unmark(self, key: Key) -> None:
-        marker = await self._store.get(Key("due", key.name))
-        if marker is not None:
-            await self._forget(marker)
-
     async def due(self) -> list[Due]:
         """Every record that says it has something left to do. A stale marker is harmless."""
-        return [due async for due in self._readable("due", due_in)]
+        return [due async for due in self._markers.all()]
+
+    async def mend_grant(self, seen: Held[Grant]) -> bool:
+        """Marks a grant that has something left to do and no marker. False where it is marked, or done by now."""
+        app, subject = seen.record.app, seen.record.subject
+        async with self.pair(app, subject, wait=MEND_WAIT_SECONDS):
+            held = await self.grant(app, subject)
+            left = held is not None and held.record.unfinished
+            return left and await self._markers.mark(seen.entry.key, app, subject)
+
+    async def mend_session(self, seen: Held[AuthSession]) -> bool:
+        """The same for a session with an event of its own."""
+        app, subject = seen.record.app, seen.record.subject
+        async with self.pair(app, subject, wait=MEND_WAIT_SECONDS):
+            held = await self.session(seen.record.locator)
+            left = held is not None and held.record.outbox is not None
+            return left and await self._markers.mark(seen.entry.key, app, subject)
+
+    async def marked(self, key: Key) -> bool:
+        """Whether a readable marker is there. Takes no lease."""
+        return await self._markers.has(key)
 
     async def due_grant(self, due: Due) -> Held[Grant] | None:
         entry = await self._store.get(due.key) if due.key.kind == "grants" else None
@@ -238,7 +240,7 @@ class Repository:
 
     async def settle(self, due: Due) -> None:
         """Nothing is left to do; under the pair's lease."""
-        await self._forget(due.marker)
+        await self._markers.settle(due)
 
     async def _forget(self, entry: Entry) -> None:
         """Removes this version; one that somebody removed or rewrote meanwhile is his."""

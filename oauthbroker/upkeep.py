@@ -1,11 +1,11 @@
 """What the broker does for grants without being asked: settles renewals that a crash left open, and renews tokens that
-are in use before they end."""
+are in use before they end, and marks what has lost its marker."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
@@ -17,6 +17,8 @@ from oauthbroker.repository import Due, Held, Repository
 AT_ONCE = 4
 BREATH = 64  # records that are opened before others may run
 MOST_WATCHED = 10_000
+MEND_SECONDS = 600.0
+MEND_REST = 50  # times what the last look took: it costs a fiftieth of a core at the most
 
 
 class Upkeep:
@@ -31,6 +33,7 @@ class Upkeep:
         self._clock = clock
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._watched: OrderedDict[tuple[str, str], tuple[Grant, float]] = OrderedDict()
+        self._mend_at = 0.0
 
     def in_use(self, app: OAuthApp, grant: Grant) -> None:
         """A token of this grant was handed out: it will be renewed ahead of its end, each grant at a moment of its
@@ -66,6 +69,33 @@ class Upkeep:
             if (held := await self._open(due)) is not None:
                 left.append(held)
         return sum(await asyncio.gather(*(self._renew(held) for held in left)))
+
+    async def mend(self) -> int:
+        """Marks records that have something left to do and lost their marker; how many. Reads every record, so it
+        looks once in a while, however often it is called. One that cannot be marked now keeps no other one back; then
+        the store code is raised last."""
+        began, mended, failed = self._clock.monotonic(), 0, None
+        if began < self._mend_at:
+            return 0
+        self._mend_at = began + MEND_SECONDS
+        async for work in self._unmarked():
+            try:
+                mended += await work
+            except BrokerError as error:
+                failed = error
+        self._mend_at += MEND_REST * (self._clock.monotonic() - began)
+        if failed is not None:
+            raise failed
+        return mended
+
+    async def _unmarked(self) -> AsyncIterator[Awaitable[bool]]:
+        repository = self._repository
+        async for grant in repository.grants():
+            if grant.record.unfinished and not await repository.marked(grant.entry.key):
+                yield repository.mend_grant(grant)
+        async for session in repository.sessions():
+            if session.record.outbox is not None and not await repository.marked(session.entry.key):
+                yield repository.mend_session(session)
 
     async def _open(self, due: Due) -> Held[Grant] | None:
         try:

@@ -48,6 +48,7 @@ class House:
             self.tasks.append(asyncio.create_task(self._keep_up_for_ever()))
             self.tasks.append(asyncio.create_task(self.sharing.run()))
             self.tasks.append(asyncio.create_task(self._anchor_for_ever()))
+            self.tasks.append(asyncio.create_task(self._mend_for_ever()))
 
     async def hand_over(self) -> None:
         """Events that are due reach their queue, where running brokers see them at once."""
@@ -118,6 +119,12 @@ class House:
             await self._try("renewals left open", self.upkeep.recover)
             await self._try("renewals ahead", self.upkeep.ahead)
             await asyncio.sleep(min(UPKEEP_SECONDS, self.broker.bundle.settings.limits.sweep_seconds))
+
+    async def _mend_for_ever(self) -> None:
+        """Apart from the others, because it reads every record."""
+        while True:
+            await asyncio.sleep(self.broker.bundle.settings.limits.sweep_seconds)
+            await self._try("markers", self.upkeep.mend)
 
     async def _anchor_for_ever(self) -> None:
         while True:

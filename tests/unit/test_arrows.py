@@ -63,6 +63,7 @@ FLOORS = {
         "shelf",
         "snapshot",
         "tombstones",
+        "markers",
     },
     "flows": {"flows"},
     "manager": {
@@ -117,6 +118,7 @@ MAY_STORE = {
     "held",
     "shelf",
     "tombstones",
+    "markers",
     "wiring",
     "cli",
     "store",
