@@ -60,3 +60,19 @@ class UnderWay:
         self._closing = True
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+async def to_its_end(work: asyncio.Future[T]) -> T:
+    """Waits for work that cancels nothing. A cancelled task waits for it all the same, however often it is cancelled,
+    and only then goes on with its cancellation: the leases and locks around it must outlast the work."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is None:
+        return work.result()
+    if not work.cancelled():
+        work.exception()  # retrieved, so that asyncio does not report it
+    raise cancelled

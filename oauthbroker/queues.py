@@ -7,6 +7,7 @@ and no other.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from datetime import datetime, timedelta
 
 from oauthbroker.clock import Clock, random_text
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.lifecycle import to_its_end
 from oauthbroker.metrics import Metric, Metrics
 from oauthbroker.queue_index import Index, Item, Settled, address_of
 from oauthbroker.records import AgentEvent
@@ -94,23 +96,35 @@ class Queues:
         return new
 
     async def lease(self, agent: str) -> Delivery | None:
-        """The next event for `queue_lease_seconds`, or None when nothing is free. Takes the lock only if there is."""
+        """The next event for `queue_lease_seconds`, or None when nothing is free. Takes the lock only if there is. A
+        caller that is cancelled leaves nothing leased."""
         index, _ = await self._read(agent)
-        return await self._lease(agent) if index.next_free(self._clock.now()) is not None else None
+        if index.next_free(self._clock.now()) is None:
+            return None
+        delivery: Delivery | None = None
+        try:
+            async with self._changing(agent) as index:
+                delivery = await self._leased(index)
+        except asyncio.CancelledError:
+            if delivery is not None:  # the index may have been written: the caller will never hear of this lease
+                with suppress(BrokerError):
+                    await to_its_end(asyncio.ensure_future(delivery.give_back()))
+            raise
+        return delivery
 
-    async def _lease(self, agent: str) -> Delivery | None:
-        async with self._changing(agent) as index:
-            now = self._clock.now()
-            while (item := index.next_free(now)) is not None:
-                event = await self._readable(item.id)
-                if event is None or item.attempts >= self._limits.queue_attempts:
-                    index.bury(item)
-                    self._metrics.add(Metric.EVENTS_DEAD)
-                    continue
-                until = now + timedelta(seconds=self._limits.queue_lease_seconds)
-                lease = random_text(self._clock, 128)
-                index.replace(dataclasses.replace(item, attempts=item.attempts + 1, due=until, lease=lease))
-                return Delivery(event, item.attempts + 1, lease, until, self)
+    async def _leased(self, index: Index) -> Delivery | None:
+        """The next free event, leased in `index`."""
+        now = self._clock.now()
+        while (item := index.next_free(now)) is not None:
+            event = await self._readable(item.id)
+            if event is None or item.attempts >= self._limits.queue_attempts:
+                index.bury(item)
+                self._metrics.add(Metric.EVENTS_DEAD)
+                continue
+            until = now + timedelta(seconds=self._limits.queue_lease_seconds)
+            lease = random_text(self._clock, 128)
+            index.replace(dataclasses.replace(item, attempts=item.attempts + 1, due=until, lease=lease))
+            return Delivery(event, item.attempts + 1, lease, until, self)
         return None
 
     async def ack(self, agent: str, event_id: str, lease: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.lifecycle import to_its_end
 from oauthbroker.store.entries import Entries, Prepared, Taken
 from oauthbroker.store.folders import Folders, open_folders
 from oauthbroker.store.fs import Fs, at_border, failure
@@ -46,22 +47,6 @@ def _used_up(key: Key, room: Room | None) -> Taken | None:
     if room is not None and taken is not None:
         room.held = None
     return taken if isinstance(taken, Taken) else None
-
-
-async def _to_its_end(work: asyncio.Future[T]) -> T:
-    """Waits for work that cancels nothing. A cancelled task waits for it all the same, however often it is cancelled,
-    and only then goes on with its cancellation: the leases and locks around it must outlast the work."""
-    cancelled: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    if cancelled is None:
-        return work.result()
-    if not work.cancelled():
-        work.exception()  # retrieved, so that asyncio does not report it
-    raise cancelled
 
 
 def _log_damage(place: str, code: Code) -> None:
@@ -185,7 +170,7 @@ class FileStore:
         self._closed = True
         try:
             while self._writing:
-                await _to_its_end(asyncio.gather(*self._writing, return_exceptions=True))
+                await to_its_end(asyncio.gather(*self._writing, return_exceptions=True))
         finally:
             self._let_go()
 
@@ -243,14 +228,14 @@ class FileStore:
 
     async def _run(self, work: Callable[[], T]) -> T:
         """`work` on a thread."""
-        return await _to_its_end(asyncio.get_running_loop().run_in_executor(self._pool, at_border, work))
+        return await to_its_end(asyncio.get_running_loop().run_in_executor(self._pool, at_border, work))
 
     async def _see_through(self, work: Coroutine[Any, Any, T]) -> T:
         """A write that began ends, even if its caller is cancelled: what a provider burnt must be stored."""
         task = asyncio.get_running_loop().create_task(work)
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
-        return await _to_its_end(task)
+        return await to_its_end(task)
 
     async def _keys(self, kind: str) -> list[Key]:
         if kind not in self._kinds:

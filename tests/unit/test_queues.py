@@ -21,6 +21,7 @@ from oauthbroker.queues import BACKOFF_SECONDS, Delivery, Queues
 from oauthbroker.repository import KINDS, LEASES, Repository
 from oauthbroker.settings import Limits
 from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Entry, Key, Room
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.turn import ResumeTarget
@@ -475,3 +476,76 @@ def test_remembered_ids_are_bounded() -> None:
     assert again.knows("999")
     assert not again.knows("0")
     assert len(again.done) < 1000
+
+
+class CancelsItsCaller(MemoryStore):
+    """A store whose caller is cancelled at the `left`-th step from now: before or after a read, a write or a lock."""
+
+    left = 0
+
+    async def _step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async def get(self, key: Key) -> Entry | None:
+        await self._step()
+        entry = await super().get(key)
+        await self._step()
+        return entry
+
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+        await self._step()
+        entry = await super().put(key, body, expect=expect, room=room)
+        await self._step()
+        return entry
+
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+        await self._step()
+        async with super().lease(key, wait=wait):
+            await self._step()
+            yield
+            await self._step()
+
+
+async def test_a_lease_that_is_cancelled_anywhere_leases_nothing(clock: TestClock) -> None:
+    """However often: none of them counts as an attempt, so none makes a dead letter."""
+    store = CancelsItsCaller(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    queues = Queues(Repository(store), clock, Limits(), Metrics())
+    await queues.enqueue(event())
+    cancelled = 0
+    while True:
+        store.left = cancelled + 1
+        leasing = asyncio.create_task(queues.lease("planner"))
+        await asyncio.wait([leasing])
+        if not leasing.cancelled():
+            break
+        cancelled += 1
+        store.left = 0
+        delivery = await leased(queues)
+        assert 1 == delivery.attempt, f"cancelled at step {cancelled}"
+        assert await delivery.give_back()
+    assert cancelled > 2 * ATTEMPTS
+
+
+async def test_giving_a_cancelled_lease_back_survives_the_next_cancellation(clock: TestClock) -> None:
+    store = CancelsItsCaller(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    queues = Queues(Repository(store), clock, Limits(), Metrics())
+    await queues.enqueue(event())
+    for steps in range(40):
+        leasing = asyncio.create_task(queues.lease("planner"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        while not leasing.done():
+            leasing.cancel()
+            await asyncio.sleep(0)
+        if not leasing.cancelled():
+            break
+        delivery = await leased(queues)
+        assert 1 == delivery.attempt
+        assert await delivery.give_back()
+    assert not leasing.cancelled()
