@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oauthbroker.api_keys import ApiKeys
@@ -10,16 +10,19 @@ from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, SecretChanged
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.clock import Clock
+from oauthbroker.desk.letters import Letters
 from oauthbroker.flows.revoke import Revoke, Told
 from oauthbroker.grant_pages import GrantPages, Wanted
 from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.importing import Importing
+from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository import Repository
+from oauthbroker.resume import locator_of
 from oauthbroker.revocations import Figures, Pair, Revocations
 from oauthbroker.secret import Secret
 from oauthbroker.token_request import AppRef, app_name
 
-__all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "Vault"]
+__all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "SessionList", "Vault"]
 
 
 class GrantList:
@@ -45,6 +48,36 @@ class GrantList:
             if summary.grantId == grant_id:
                 return summary
         return None
+
+    async def record(self, grant_id: str) -> Grant | None:
+        """The record itself, revoked or not, for `records.display`; None where no grant has that id."""
+        found = await self.find(grant_id)
+        held = await self._repository.grant(found.app, found.subject) if found is not None else None
+        return held.record if held is not None else None
+
+
+class SessionList:
+    """`broker.sessions`: the records of authorizations under way, and of those that ended lately."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    async def list(
+        self, *, app: str | None = None, subject: str | None = None, status: str | None = None
+    ) -> Sequence[AuthSession]:
+        """Every readable one, the newest first. A pending one may have expired a moment ago."""
+        found = [
+            it.record
+            async for it in self._repository.sessions()
+            if app in {None, it.record.app} and subject in {None, it.record.subject}
+        ]
+        chosen = [it for it in found if status in {None, it.status}]
+        return sorted(chosen, key=lambda it: (it.created_at, it.id), reverse=True)
+
+    async def find(self, session_id: str) -> AuthSession | None:
+        """By authSessionId. Raises `requestInvalid` for what is no id."""
+        held = await self._repository.session(locator_of(session_id))
+        return held.record if held is not None else None
 
 
 class Grants(GrantList):
@@ -105,9 +138,10 @@ class Grants(GrantList):
 class Vault:
     """What can be seen and done while the configuration's values are not at hand."""
 
-    repository: Repository
     secrets: Secrets
     grants: GrantList
+    sessions: SessionList
+    dead_letters: Letters
     api_keys: ApiKeys
     audit: FileTrail
 

@@ -181,6 +181,11 @@ class Queues:
         found = [await self._readable(item.id) for item in index.dead]
         return [event for event in found if event is not None]
 
+    async def is_dead(self, agent: str, event_id: str) -> bool:
+        """Whether a dead letter of the agent has that id."""
+        index, _ = await self._read(agent)
+        return any(item.id == event_id for item in index.dead)
+
     async def revive(self, agent: str, event_id: str) -> bool:
         """A dead letter gets all its attempts anew, at the end of the queue. False when there is none of that id."""
         async with self._changing(agent) as index:

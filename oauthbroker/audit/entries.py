@@ -136,6 +136,16 @@ class GrantErased:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterChanged:
+    """A dead letter gets its attempts anew or is removed for good; `action` is retried or dropped. The entry comes
+    first."""
+
+    agent: str
+    event: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRenewed:
     """A grant has a new access token; `forced`: because a tool reported the old one as rejected."""
 
@@ -242,7 +252,8 @@ class PageAction:
 @dataclass(frozen=True, slots=True)
 class CallMade:
     """Somebody changes something over the API; the entry comes first, and what came of it follows. `caller` is a turn,
-    a key or a user of this machine; `target` is a grant's, session's, turn's or visit's id, where the call has one."""
+    a key or a user of this machine; `target` is a grant's, session's, turn's, visit's or event's id, where the call has
+    one."""
 
     route: str
     caller: str
@@ -277,6 +288,7 @@ Entry = (
     | GrantEnded
     | GrantRevoked
     | GrantErased
+    | DeadLetterChanged
     | TokenRenewed
     | TokenRejected
     | RenewalFailed

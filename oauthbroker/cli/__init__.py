@@ -39,6 +39,7 @@ COMMANDS = {
     "audit": "The audit log: is it sound, and its newest lines.",
     "grants": "Grants people gave: list, show, revoke, import.",
     "sessions": "Authorizations under way: list, show.",
+    "queues": "Events on their way to agents: list, dead, retry, drop.",
     "completion": "Print the script that completes commands, options, apps and presets in a shell.",
     "providers": "Presets of providers: what is known, and how surely.",
 }

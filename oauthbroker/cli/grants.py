@@ -216,10 +216,10 @@ async def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> N
     from oauthbroker.wiring import open_vault
 
     async with open_vault(load(config).settings) as vault:
-        held = await vault.repository.grant(grant.app, grant.subject)
-    if held is None:
+        record = await vault.grants.record(grant.grantId)
+    if record is None:
         raise Refused("There is no such grant any more.")
-    tell_record(grant_record(held.record), as_json=as_json)
+    tell_record(grant_record(record), as_json=as_json)
 
 
 async def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:

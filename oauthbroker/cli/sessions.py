@@ -15,6 +15,8 @@ from oauthbroker.cli.text import table
 from oauthbroker.cli.words import app_names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from oauthbroker.records import AuthSession
 
 SHORTEST_ID = 6
@@ -35,9 +37,7 @@ def list_command(
     from oauthbroker.clock import printed
     from oauthbroker.records.display import session_record
 
-    found = [
-        it for it in asyncio.run(_sessions(config)) if app_name in {None, it.app} and subject in {None, it.subject}
-    ]
+    found = asyncio.run(_sessions(config, app_name, subject))
     if as_json:
         answer([session_record(session) for session in found])
     elif found:
@@ -56,7 +56,7 @@ def show_command(session_id: SessionId, as_json: AsJson = False, config: ConfigP
     tell_record(session_record(_one(asyncio.run(_sessions(config)), session_id)), as_json=as_json)
 
 
-def _one(sessions: list[AuthSession], session_id: str) -> AuthSession:
+def _one(sessions: Sequence[AuthSession], session_id: str) -> AuthSession:
     """The session whose id is, or begins with, what was typed. Raises Refused for none and for several."""
     typed = session_id.removeprefix("as-")
     found = [session for session in sessions if session.locator.startswith(typed)]
@@ -71,10 +71,9 @@ def _one(sessions: list[AuthSession], session_id: str) -> AuthSession:
     return found[0]
 
 
-async def _sessions(config: Path) -> list[AuthSession]:
+async def _sessions(config: Path, app_name: str | None = None, subject: str | None = None) -> Sequence[AuthSession]:
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
     async with open_vault(load(config).settings) as vault:
-        found = [held.record async for held in vault.repository.sessions()]
-    return sorted(found, key=lambda session: (session.created_at, session.id), reverse=True)
+        return await vault.sessions.list(app=app_name, subject=subject)

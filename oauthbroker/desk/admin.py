@@ -80,17 +80,11 @@ class Admin:
 
     async def retry(self, visit: Visit, agent: str, event_id: str) -> bool:
         """A dead letter is tried anew. False when there is none of that id."""
-        if not await self.letters.queues.revive(agent, event_id):
-            return False
-        self._note(visit, "", "retryEvent", event_id)
-        return True
+        return await self.letters.retry(agent, event_id, lambda: self._note(visit, "", "retryEvent", event_id))
 
     async def drop(self, visit: Visit, agent: str, event_id: str) -> bool:
         """A dead letter goes for good. False when there is none of that id."""
-        if not await self.letters.queues.drop(agent, event_id):
-            return False
-        self._note(visit, "", "dropEvent", event_id)
-        return True
+        return await self.letters.drop(agent, event_id, lambda: self._note(visit, "", "dropEvent", event_id))
 
     def _note(self, visit: Visit, app: str, action: str, target: str) -> None:
         self.audit.write(PageAction(app, visit.id, action, target), self.clock.now())

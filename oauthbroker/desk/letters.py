@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from oauthbroker.clock import Clock
+from oauthbroker.audit import AuditWriter, DeadLetterChanged
+from oauthbroker.clock import Clock, printed
 from oauthbroker.errors import BrokerError
 from oauthbroker.queue_index import Index, Item
 from oauthbroker.queues import Queues
@@ -25,6 +28,13 @@ class QueueState:
     dead: int
     oldest: datetime | None
 
+    def to_json(self) -> dict[str, Any]:
+        """As the API and the command line print it."""
+        oldest = {"oldestAt": printed(self.oldest)} if self.oldest is not None else {}
+        return {
+            "agentName": self.agent, "waiting": self.waiting, "leased": self.leased, "dead": self.dead, **oldest,
+        }  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Letter:
@@ -38,6 +48,21 @@ class Letter:
     type: str = ""
     app: str = ""
     made: datetime | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As the API and the command line print it. What is not known of a damaged one is left out."""
+        kind, _, name = self.swarm.partition("/")
+        app = {"oauthAppRef": {"kind": "OAuthApp", "name": self.app}} if self.app else {}
+        return {
+            "eventId": self.id,
+            **({"type": self.type} if self.type else {}),
+            "agentName": self.agent,
+            "swarmRef": {"kind": kind, "name": name},
+            "instanceKey": self.instance,
+            **app,
+            "attempts": self.attempts,
+            **({"createdAt": printed(self.made)} if self.made is not None else {}),
+        }
 
     @property
     def queue(self) -> str:
@@ -60,19 +85,42 @@ class Letters:
     repository: Repository
     queues: Queues
     clock: Clock
+    audit: AuditWriter
 
     async def states(self) -> list[QueueState]:
         """Of every queue that has something in it, by agent."""
         found = [await self._state(index) for index in await self._indexes()]
         return sorted((state for state in found if state.agent), key=lambda state: state.agent)
 
-    async def dead(self) -> list[Letter]:
-        """Dead letters of all agents, at most `MOST_SHOWN` of each, the newest dead first."""
+    async def dead(self, agent: str | None = None, most: int | None = None) -> list[Letter]:
+        """Dead letters of an agent or of all, at most `most` of each, the newest dead first."""
         return [
             await self._letter(item)
             for index in await self._indexes()
-            for item in list(reversed(index.dead))[:MOST_SHOWN]
+            if agent is None or agent in {_agent(item.address)[1] for item in index.dead[:1]}
+            for item in index.dead[::-1][:most]
         ]
+
+    async def retry(self, agent: str, event_id: str, noted: Callable[[], None] = lambda: None) -> bool:
+        """Give a dead letter all its attempts anew, at the end of its queue. False where none has that id.
+
+        `noted` writes down who does it, before anything is changed: what it raises keeps everything as it is."""
+        if not await self._write(agent, event_id, "retried", noted):
+            return False
+        return await self.queues.revive(agent, event_id)
+
+    async def drop(self, agent: str, event_id: str, noted: Callable[[], None] = lambda: None) -> bool:
+        """Remove a dead letter for good. False where none has that id. `noted` as for `retry`."""
+        if not await self._write(agent, event_id, "dropped", noted):
+            return False
+        return await self.queues.drop(agent, event_id)
+
+    async def _write(self, agent: str, event_id: str, action: str, noted: Callable[[], None]) -> bool:
+        if not await self.queues.is_dead(agent, event_id):
+            return False
+        noted()
+        self.audit.write(DeadLetterChanged(agent, event_id, action), self.clock.now())
+        return True
 
     async def _indexes(self) -> list[Index]:
         """A damaged one is mended by whoever uses it next, and left out here."""

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 
 from oauthbroker.clock import Clock
 from oauthbroker.desk.admin import Admin
-from oauthbroker.desk.letters import agent_of
+from oauthbroker.desk.letters import MOST_SHOWN, agent_of
 from oauthbroker.desk.survey import Entries, Wanted
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.settings import Settings
@@ -129,7 +129,7 @@ class AdminPages:
         return views.render_waiting(self._office(request, visitor.key), await self._survey.waiting()).response()
 
     async def queues(self, request: Request, visitor: Visitor) -> Response:
-        queues, dead = await self._admin.letters.states(), await self._admin.letters.dead()
+        queues, dead = await self._admin.letters.states(), await self._admin.letters.dead(most=MOST_SHOWN)
         return views.render_queues(self._office(request, visitor.key), queues, dead).response()
 
     async def circuits(self, request: Request, visitor: Visitor) -> Response:
@@ -174,7 +174,8 @@ class AdminPages:
 
     async def ask_drop(self, request: Request, visitor: Visitor) -> Response:
         asked = (request.query_params.get("queue"), request.query_params.get("event"))
-        found = [letter for letter in await self._admin.letters.dead() if (letter.queue, letter.id) == asked]
+        dead = await self._admin.letters.dead(agent_of(asked[0] or ""))
+        found = [letter for letter in dead if (letter.queue, letter.id) == asked]
         if not found:
             return self._done("/queues", "nothing")
         return views.render_drop(self._office(request, visitor.key), found[0]).response()

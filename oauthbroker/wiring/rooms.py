@@ -99,7 +99,7 @@ class Rooms:
         keys = api_keys(repository, clock, audit)
         people = People.of(apps, repository, grants, flows.opening, settings, clock, audit)
         survey = Survey(in_use, repository, Troubles(flows.circuits, clock, elsewhere), people.uses, trail, clock)
-        letters = Letters(repository, queues, clock)
+        letters = Letters(repository, queues, clock, audit)
         return cls(
             in_use=in_use,
             life=Life(wake),

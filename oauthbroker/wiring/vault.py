@@ -12,8 +12,11 @@ from oauthbroker.audit import AuditList
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.checkup.inspection import Inspection
 from oauthbroker.clock import Clock, SystemClock
+from oauthbroker.desk.letters import Letters
 from oauthbroker.errors import Code
-from oauthbroker.inventory import GrantList, Secrets, Vault
+from oauthbroker.inventory import GrantList, Secrets, SessionList, Vault
+from oauthbroker.metrics import Metrics
+from oauthbroker.queues import Queues
 from oauthbroker.repository import KINDS, Repository
 from oauthbroker.settings import Settings
 from oauthbroker.store.file import FileStore
@@ -39,7 +42,9 @@ async def open_vault(
         stack.callback(audit.close)
         trail = FileTrail(audit.folder, audit.keys)
         secrets, keys = Secrets(repository, clock, audit), api_keys(repository, clock, audit)
-        yield Vault(repository, secrets, GrantList(repository, clock), keys, trail)
+        queues = Queues(repository, clock, settings.limits, Metrics())
+        dead_letters = Letters(repository, queues, clock, audit)
+        yield Vault(secrets, GrantList(repository, clock), SessionList(repository), dead_letters, keys, trail)
 
 
 def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[FileStore, Inspection] | None:

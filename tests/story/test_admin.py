@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import CallRefused, ConnectFailed, OperatorEntered, PageAction, TokenRenewed
+from oauthbroker.audit import (
+    CallRefused,
+    ConnectFailed,
+    DeadLetterChanged,
+    OperatorEntered,
+    PageAction,
+    TokenRenewed,
+)
 from oauthbroker.errors import Code
 from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -343,6 +350,13 @@ async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
     assert event is not None
     assert first.id == event["eventId"]
     assert f"{HOME}/queues?done=nothing" == (await person.open(f"{HOME}/queues/drop?queue=eA==&event=x")).location
+    said = [entry for entry in house.audit.entries if isinstance(entry, PageAction | DeadLetterChanged)]
+    assert [("retryEvent", first.id), ("dropEvent", second.id)] == [
+        (each.action, each.target) for each in said if isinstance(each, PageAction)
+    ]
+    assert [DeadLetterChanged("planner", first.id, "retried"), DeadLetterChanged("planner", second.id, "dropped")] == [
+        said[1], said[3],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("agent", ["a\r\nb", "a\x00b", "a\nb", " a ", "\U0001f600\u202e"], ids=ascii)

@@ -22,7 +22,7 @@ from tests.house import House, running, turn, user_app
 KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
     "connector", "turn", "key", "instance", "missing", "since",
-    "visit", "target", "how", "route", "caller", "replaced",
+    "visit", "target", "event", "how", "route", "caller", "replaced",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oauthbroker.audit import AuditList, DeadLetterChanged
 from oauthbroker.circuit import Circuits
 from oauthbroker.desk.letters import Letters
 from oauthbroker.desk.uses import MOST_NOTED, Uses
@@ -196,16 +197,18 @@ async def test_a_dead_letter_that_is_revived_is_delivered_and_a_dropped_one_neve
     store: MemoryStore, clock: TestClock, queues: Queues
 ) -> None:
     first, second = await die(queues, 1), await die(queues, 2)
-    letters = Letters(Repository(store), queues, clock)
+    audit = AuditList()
+    letters = Letters(Repository(store), queues, clock, audit)
     (state,) = await letters.states()
     assert (0, 0, 2) == (state.waiting, state.leased, state.dead)
     agent = state.agent
     assert [second, first] == [letter.id for letter in await letters.dead()]
-    assert await queues.revive(agent, first)
-    assert await queues.drop(agent, second)
-    assert not await queues.revive(agent, first)
-    assert not await queues.drop(agent, second)
-    assert not await queues.revive("nobody", second)
+    assert await letters.retry(agent, first)
+    assert await letters.drop(agent, second)
+    assert not await letters.retry(agent, first)
+    assert not await letters.drop(agent, second)
+    assert not await letters.retry("nobody", second)
+    assert [DeadLetterChanged(agent, first, "retried"), DeadLetterChanged(agent, second, "dropped")] == audit.entries
     delivery = await queues.lease(agent)
     assert delivery is not None
     assert (first, 1) == (delivery.id, delivery.attempt)
@@ -221,8 +224,35 @@ async def test_a_dead_letter_whose_body_is_gone_is_shown_as_far_as_it_is_known(
 ) -> None:
     event = await die(queues, 1)
     await Repository(store).drop_event(event)
-    (letter,) = await Letters(Repository(store), queues, clock).dead()
+    (letter,) = await Letters(Repository(store), queues, clock, AuditList()).dead()
     assert (event, "", None, 1) == (letter.id, letter.type, letter.made, letter.attempts)
+
+
+async def test_dead_letters_of_one_agent_are_shown_alone_and_at_most_so_many(
+    store: MemoryStore, clock: TestClock, queues: Queues
+) -> None:
+    first, second = await die(queues, 1), await die(queues, 2)
+    letters = Letters(Repository(store), queues, clock, AuditList())
+    (state,) = await letters.states()
+    assert [second, first] == [letter.id for letter in await letters.dead(state.agent)]
+    assert [second] == [letter.id for letter in await letters.dead(most=1)]
+    assert [] == await letters.dead("nobody")
+
+
+async def test_where_it_cannot_be_written_down_a_dead_letter_stays(
+    store: MemoryStore, clock: TestClock, queues: Queues
+) -> None:
+    event = await die(queues, 1)
+    letters = Letters(Repository(store), queues, clock, AuditList())
+    (state,) = await letters.states()
+
+    def refuse() -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    for act in (letters.retry, letters.drop):
+        with pytest.raises(BrokerError, match="storeUnavailable"):
+            await act(state.agent, event, refuse)
+    assert [event] == [letter.id for letter in await letters.dead()]
 
 
 # circuits and health
