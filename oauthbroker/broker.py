@@ -20,10 +20,11 @@ from oauthbroker.confirming import Confirming
 from oauthbroker.consent import Consent
 from oauthbroker.context import OAuthContext
 from oauthbroker.desk.connections import Connections
+from oauthbroker.desk.letters import Letters
 from oauthbroker.desk.people import People
 from oauthbroker.erasure import Erased, Erasure
 from oauthbroker.in_use import Health, InUse
-from oauthbroker.inventory import Grants, Secrets
+from oauthbroker.inventory import Grants, Secrets, SessionList
 from oauthbroker.lifecycle import Life
 from oauthbroker.manager import OAuthManager
 from oauthbroker.metrics import Metrics
@@ -50,6 +51,8 @@ class Broker:
     consent: Consent
     events: Events
     grants: Grants
+    sessions: SessionList
+    dead_letters: Letters
     secrets: Secrets
     outcomes: Outcomes
     waiting: Pending

@@ -166,6 +166,48 @@ def revoke(grant_id: str) -> Call[str | None]:
     return Call("DELETE", f"/v1/grants/{_part(grant_id)}", _told)
 
 
+def grant_record(grant_id: str) -> Call[dict[str, Any] | None]:
+    return Call("GET", f"/v1/grants/{_part(grant_id)}/record", lambda reply: _known(reply, Code.GRANT_NOT_FOUND))
+
+
+def session_record(auth_session_id: str) -> Call[dict[str, Any] | None]:
+    return Call("GET", f"/v1/auth-sessions/{_part(auth_session_id)}/record", _known)
+
+
+def sessions(
+    app: str | None, subject: str | None, status: str | None, after: str | None
+) -> Call[tuple[list[dict[str, Any]], str | None]]:
+    """One page of records, and where the next one begins."""
+    asked = {"app": app, "subject": subject, "status": status, "after": after}
+    query = {name: value for name, value in asked.items() if value is not None}
+    return Call(
+        "GET",
+        "/v1/auth-sessions",
+        lambda reply: (_list_of(reply, "sessions"), members_of(reply).get("next")),
+        query=query,
+    )
+
+
+def queues() -> Call[list[dict[str, Any]]]:
+    return Call("GET", "/v1/queues", lambda reply: _list_of(reply, "queues"))
+
+
+def dead_letters(agent: str) -> Call[list[dict[str, Any]]]:
+    return Call("GET", f"/v1/agents/{_part(agent)}/dead-letters", lambda reply: _list_of(reply, "deadLetters"))
+
+
+def retry_dead_letter(agent: str, event_id: str) -> Call[bool]:
+    """Not repeatable: the second time finds no dead letter."""
+    path = f"/v1/agents/{_part(agent)}/dead-letters/{_part(event_id)}/retry"
+    return Call("POST", path, _changed, repeatable=False)
+
+
+def drop_dead_letter(agent: str, event_id: str) -> Call[bool]:
+    """Not repeatable: the second time finds no dead letter."""
+    path = f"/v1/agents/{_part(agent)}/dead-letters/{_part(event_id)}"
+    return Call("DELETE", path, _changed, repeatable=False)
+
+
 def erase(subject: str, *, dry_run: bool) -> Call[dict[str, Any]]:
     """Repeatable: the second time goes on where the first one stopped."""
     body = {"subject": subject, **({"dryRun": True} if dry_run else {})}
@@ -257,6 +299,21 @@ def _told(reply: Reply) -> str | None:
         return None
     said = members_of(reply)
     return understood(lambda: str(said["provider"]))
+
+
+def _known(reply: Reply, unknown: Code = Code.NOT_FOUND) -> dict[str, Any] | None:
+    """None where no record has that id."""
+    if reply.status == 404 and refusal_of(reply).code is unknown:
+        return None
+    return members_of(reply)
+
+
+def _changed(reply: Reply) -> bool:
+    """False where no dead letter has that id."""
+    if reply.status == 404 and refusal_of(reply).code is Code.NOT_FOUND:
+        return False
+    _nothing(reply)
+    return True
 
 
 def _list_of(reply: Reply, name: str) -> list[dict[str, Any]]:

@@ -258,6 +258,42 @@ class Runtime(OnWire):
         `shared` or `later`. None when no grant of that id was alive."""
         return await self._send(calls.revoke(grant_id))
 
+    async def grant_record(self, grant_id: str) -> dict[str, Any] | None:
+        """For operators: the OAuthGrantRecord with its secrets masked; None where no grant has that id."""
+        return await self._send(calls.grant_record(grant_id))
+
+    async def sessions(
+        self, *, app: str | None = None, subject: str | None = None, status: str | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """For operators: AuthSessionRecords with their secrets masked, page by page."""
+        after: str | None = None
+        while True:
+            found, after = await self._send(calls.sessions(app, subject, status, after))
+            for session in found:
+                yield session
+            if after is None:
+                return
+
+    async def session_record(self, auth_session_id: str) -> dict[str, Any] | None:
+        """For operators: the AuthSessionRecord with its secrets masked; None where none is kept."""
+        return await self._send(calls.session_record(auth_session_id))
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """For operators: the queue of each agent, and how deep it is."""
+        return await self._send(calls.queues())
+
+    async def dead_letters(self, agent: str) -> list[dict[str, Any]]:
+        """For operators: events that no consumer could settle, the newest dead first."""
+        return await self._send(calls.dead_letters(agent))
+
+    async def retry_dead_letter(self, agent: str, event_id: str) -> bool:
+        """For operators: gives a dead letter its attempts anew. False where none has that id."""
+        return await self._send(calls.retry_dead_letter(agent, event_id))
+
+    async def drop_dead_letter(self, agent: str, event_id: str) -> bool:
+        """For operators: removes a dead letter for good. False where none has that id."""
+        return await self._send(calls.drop_dead_letter(agent, event_id))
+
     async def erase(self, subject: str, *, dry_run: bool = False) -> dict[str, Any]:
         """For operators: revokes a subject's grants and removes all its records; how many of each kind. `erased` is
         false with `dry_run`, and while a provider (`toTell`) or a browser (`connecting`) has to be waited for."""

@@ -286,6 +286,40 @@ class SyncRuntime:
         """As `Runtime.revoke`."""
         return run(self._runtime.revoke(grant_id))
 
+    def grant_record(self, grant_id: str) -> dict[str, Any] | None:
+        """As `Runtime.grant_record`."""
+        return run(self._runtime.grant_record(grant_id))
+
+    def sessions(
+        self, *, app: str | None = None, subject: str | None = None, status: str | None = None
+    ) -> list[dict[str, Any]]:
+        """As `Runtime.sessions`, all at once."""
+
+        async def every() -> list[dict[str, Any]]:
+            return [session async for session in self._runtime.sessions(app=app, subject=subject, status=status)]
+
+        return run(every())
+
+    def session_record(self, auth_session_id: str) -> dict[str, Any] | None:
+        """As `Runtime.session_record`."""
+        return run(self._runtime.session_record(auth_session_id))
+
+    def queues(self) -> list[dict[str, Any]]:
+        """As `Runtime.queues`."""
+        return run(self._runtime.queues())
+
+    def dead_letters(self, agent: str) -> list[dict[str, Any]]:
+        """As `Runtime.dead_letters`."""
+        return run(self._runtime.dead_letters(agent))
+
+    def retry_dead_letter(self, agent: str, event_id: str) -> bool:
+        """As `Runtime.retry_dead_letter`."""
+        return run(self._runtime.retry_dead_letter(agent, event_id))
+
+    def drop_dead_letter(self, agent: str, event_id: str) -> bool:
+        """As `Runtime.drop_dead_letter`."""
+        return run(self._runtime.drop_dead_letter(agent, event_id))
+
     def erase(self, subject: str, *, dry_run: bool = False) -> dict[str, Any]:
         """As `Runtime.erase`."""
         return run(self._runtime.erase(subject, dry_run=dry_run))

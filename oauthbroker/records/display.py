@@ -7,14 +7,19 @@ from typing import Any, Final
 from oauthbroker.clock import printed
 from oauthbroker.records.codec import API_VERSION
 from oauthbroker.records.grant import Grant
+from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.records.session import AuthSession
 
 MASK: Final = "<secret>"
 
 
 def grant_record(grant: Grant) -> dict[str, Any]:
-    """An OAuthGrantRecord. What the broker remembers beside it is not the specification's and stays out."""
+    """An OAuthGrantRecord. What the broker remembers beside it is not the specification's and stays out.
+
+    Of `providerData` only what a tool would be told is shown: the rest may hold another token, such as a Slack user's.
+    """
     token: dict[str, Any] = {}
+    told = told_to_tools(None, grant)
     if grant.token is not None:
         token = {"tokenType": grant.token.token_type, "accessToken": MASK}
         if grant.token.refresh_token is not None:
@@ -31,7 +36,7 @@ def grant_record(grant: Grant) -> dict[str, Any]:
         "createdAt": printed(grant.created_at),
         "updatedAt": printed(grant.updated_at),
         "revoked": grant.revoked,
-        "providerData": dict(grant.provider_data),
+        "providerData": {name: told.get(name, MASK) for name in grant.provider_data},
     })  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from oauthbroker.confirming import Confirming
 from oauthbroker.desk.troubles import Left
 from oauthbroker.erasure import Erasure
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.inventory import Secrets
+from oauthbroker.inventory import Secrets, SessionList
 from oauthbroker.metrics_folder import MetricsFolder, Sharing
 from oauthbroker.pending import Pending
 from oauthbroker.records.turn_record import TurnRecord
@@ -112,6 +112,8 @@ def build(given: Given, *, whole: bool = True, read: Read | None = None, place: 
         consent=rooms.consent,
         events=Events(rooms.queues, clock, rooms.moved, rooms.life),
         grants=rooms.grants,
+        sessions=SessionList(repository),
+        dead_letters=rooms.admin.letters,
         secrets=Secrets(repository, clock, audit),
         outcomes=Outcomes(repository, clock, rooms.moved, rooms.life),
         waiting=Pending(in_use.apps, repository, flows.connect, in_use.bundle.settings, clock, log.warning),

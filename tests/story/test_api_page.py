@@ -137,7 +137,8 @@ def _judge(shell: Shell, told: list[str]) -> None:
     assert any(text.startswith(":\n") for text in told), "the stream"
     refused = of('api "$RUNTIME_KEY" POST /v1/auth-sessions/confirm')
     assert ["stateUnknown"] * 2 == [each["code"] for each in refused]
-    ended, healthy, ready = of("grant=")
+    record, ended, healthy, ready = of("grant=")
+    assert ("<secret>", "slack-bot") == (record["token"]["accessToken"], record["oauthAppRef"]["name"])
     assert ("done", "ok", "ready") == (ended["provider"], healthy["status"], ready["status"])
 
 

@@ -54,7 +54,13 @@ PARAMETERS: Mapping[str, Mapping[str, Json]] = {
     "getAuthSession": {"id": SESSION},
     "cancelAuthSession": {"id": SESSION},
     "listGrants": {"app": "slack-bot", "state": "live", "limit": 10},
+    "getGrantRecord": {"grantId": GRANT},
     "endGrant": {"grantId": GRANT},
+    "listAuthSessions": {"app": "slack-bot", "status": "pending", "limit": 10},
+    "getAuthSessionRecord": {"id": SESSION},
+    "listDeadLetters": {"agent": "planner"},
+    "retryDeadLetter": {"agent": "planner", "eventId": EVENT},
+    "dropDeadLetter": {"agent": "planner", "eventId": EVENT},
 }
 
 _REQUIRED = {
@@ -117,6 +123,62 @@ _GRANT: dict[str, Any] = {
     "providerToTell": False,
     "providerData": {},
 }
+_GRANT_RECORD: dict[str, Any] = {
+    "apiVersion": "agents.example.io/v1alpha1",
+    "kind": "OAuthGrantRecord",
+    "metadata": {"name": GRANT},
+    "spec": {
+        "provider": "slack",
+        "oauthAppRef": _APP,
+        "subject": _SUBJECTS["global"],
+        "flow": "authorization_code",
+        "scopesGranted": ["chat:write"],
+        "token": {
+            "tokenType": "Bearer", "accessToken": "<secret>", "refreshToken": "<secret>", "expiresAt": UNTIL,
+        },
+        "createdAt": "2026-02-01T09:00:00Z",
+        "updatedAt": "2026-02-01T09:10:00Z",
+        "revoked": False,
+        "providerData": {"team": "<secret>"},
+    },
+}  # fmt: skip
+_SESSION_RECORD: dict[str, Any] = {
+    "apiVersion": "agents.example.io/v1alpha1",
+    "kind": "AuthSessionRecord",
+    "metadata": {"name": SESSION},
+    "spec": {
+        "provider": "slack",
+        "oauthAppRef": _APP,
+        "subjectMode": "global",
+        "subject": _SUBJECTS["global"],
+        "requestedScopes": ["chat:write"],
+        "flow": {
+            "type": "authorization_code", "state": "<secret>",
+            "pkce": {"method": "S256", "codeVerifier": "<secret>", "codeChallenge": "A" * 43},
+        },
+        "status": "pending",
+        "createdAt": "2026-02-01T10:00:00Z",
+        "expiresAt": UNTIL,
+        "resume": {
+            "swarmRef": {"kind": "Swarm", "name": "default"},
+            "instanceKey": "1700000000.000100",
+            "agentName": "planner",
+            "origin": {"connector": "slack-main", "channel": "C123"},
+            "auth": {"actor": _ACTOR, "subjects": _SUBJECTS},
+        },
+    },
+}  # fmt: skip
+_QUEUE = {"agentName": "planner", "waiting": 1, "leased": 0, "dead": 1, "oldestAt": "2026-02-01T10:00:00Z"}
+_DEAD_LETTER = {
+    "eventId": EVENT,
+    "type": "auth.granted",
+    "agentName": "planner",
+    "swarmRef": {"kind": "Swarm", "name": "default"},
+    "instanceKey": "1700000000.000100",
+    "oauthAppRef": _APP,
+    "attempts": 5,
+    "createdAt": "2026-02-01T10:00:00Z",
+}
 
 ANSWERS: Mapping[str, Mapping[int, Mapping[str, Json]]] = {
     "beginTurn": {
@@ -149,6 +211,10 @@ ANSWERS: Mapping[str, Mapping[int, Mapping[str, Json]]] = {
     "getAccessToken": {200: _RESULTS},
     "reportRejected": {200: _RESULTS},
     "nextEvent": {200: {"leased": {"event": _EVENT, "lease": LEASE, "attempt": 1, "leaseExpiresAt": UNTIL}}},
+    "listQueues": {200: {"queues": {"queues": [_QUEUE]}}},
+    "listDeadLetters": {200: {"dead letters": {"deadLetters": [_DEAD_LETTER]}}},
+    "listAuthSessions": {200: {"a page": {"sessions": [_SESSION_RECORD], "next": SESSION}}},
+    "getAuthSessionRecord": {200: {"a record": _SESSION_RECORD}},
     "getAuthSession": {200: {"waiting": {"authSessionId": SESSION, "status": "pending"}}},
     "cancelAuthSession": {200: {"withdrawn": {"cancelled": True}}},
     "confirmAuthSession": {
@@ -159,6 +225,7 @@ ANSWERS: Mapping[str, Mapping[int, Mapping[str, Json]]] = {
     },
     "linkConnections": {201: {"link": {"url": "https://broker.example/connections/open/AAAA", "expiresAt": UNTIL}}},
     "listGrants": {200: {"a page": {"grants": [_GRANT], "next": GRANT}}},
+    "getGrantRecord": {200: {"a record": _GRANT_RECORD}},
     "endGrant": {200: {"ended": {"grantId": GRANT, "provider": "done"}}},
     "eraseSubject": {
         200: {

@@ -1,4 +1,4 @@
-"""For operators: the grants there are, and ending one."""
+"""For operators: the grants there are, the record of one, and its end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from starlette.responses import Response
 from oauthbroker.erasure import Erased
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.grant_pages import Wanted
+from oauthbroker.records import display
 from oauthbroker.web.api.doors import Call, reply
 from oauthbroker.web.api.models import EraseSubject, GrantPath, GrantsQuery, NoParameters
 
@@ -19,6 +20,14 @@ async def list_grants(call: Call[NoParameters, GrantsQuery, NoParameters]) -> Re
     page, goes_on = await call.broker.grants.page(wanted, asked.limit)
     more = {"next": page[-1].grantId} if goes_on else {}
     return reply({"grants": [summary.to_json() for summary in page], **more})
+
+
+async def grant_record(call: Call[NoParameters, NoParameters, GrantPath]) -> Response:
+    """As the specification prints it, revoked or not, with its secrets masked."""
+    record = await call.broker.grants.record(call.path.grantId)
+    if record is None:
+        raise BrokerError(Code.GRANT_NOT_FOUND)
+    return reply(display.grant_record(record))
 
 
 async def end_grant(call: Call[NoParameters, NoParameters, GrantPath]) -> Response:

@@ -6,6 +6,8 @@ from starlette.responses import Response
 
 from oauthbroker.broker import Broker
 from oauthbroker.clock import printed
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records import display
 from oauthbroker.results import SessionOutcome
 from oauthbroker.turns import Guest
 from oauthbroker.web.api.doors import AnyCall, Call, reply
@@ -14,9 +16,28 @@ from oauthbroker.web.api.models import (
     ConnectionsFor,
     NoParameters,
     SessionPath,
+    SessionsQuery,
 )
 
 SessionCall = Call[NoParameters, NoParameters, SessionPath]
+
+
+async def list_sessions(call: Call[NoParameters, SessionsQuery, NoParameters]) -> Response:
+    """A page in the order of ids; every page reads every session."""
+    asked = call.query
+    every = await call.broker.sessions.list(app=asked.app, subject=asked.subject, status=asked.status)
+    left = sorted((it for it in every if it.id > (asked.after or "")), key=lambda it: it.id)
+    page = left[: asked.limit]
+    more = {"next": page[-1].id} if len(left) > len(page) else {}
+    return reply({"sessions": [display.session_record(it) for it in page], **more})
+
+
+async def session_record(call: SessionCall) -> Response:
+    """As the specification prints it, with its secrets masked, while the store keeps it."""
+    record = await call.broker.sessions.find(call.path.id)
+    if record is None:
+        raise BrokerError(Code.NOT_FOUND)
+    return reply(display.session_record(record))
 
 
 async def session_state(call: SessionCall) -> Response:

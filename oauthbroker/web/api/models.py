@@ -150,6 +150,16 @@ class GrantsQuery(Model):
     after: Annotated[GrantId | None, Field(description="The `next` of the page before.")] = None
 
 
+class SessionsQuery(Model):
+    """Which authorizations."""
+
+    app: Name | None = None
+    subject: Subject | None = None
+    status: Literal["pending", "completed", "failed", "expired"] | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    after: Annotated[SessionId | None, Field(description="The `next` of the page before.")] = None
+
+
 class EraseSubject(Model):
     """Whose records are removed."""
 

@@ -10,7 +10,15 @@ from starlette.responses import Response
 
 from oauthbroker.errors import Code
 from oauthbroker.web.api import answers as a
-from oauthbroker.web.api import handlers_apps, handlers_events, handlers_grants, handlers_sessions, handlers_tokens
+from oauthbroker.web.api import answers_operators as o
+from oauthbroker.web.api import (
+    handlers_apps,
+    handlers_events,
+    handlers_grants,
+    handlers_queues,
+    handlers_sessions,
+    handlers_tokens,
+)
 from oauthbroker.web.api import handlers_turns as turns
 from oauthbroker.web.api import models as m
 from oauthbroker.web.api.caller import Who
@@ -112,6 +120,34 @@ OPERATIONS = (
         codes=(Code.LEASE_LOST,),
     ),
     Operation(
+        "listQueues", "GET", "/v1/queues", "The queues of all agents: how deep, how old", handlers_queues.list_queues,
+        ("operator",), {200: Answer("The queues that have something in them.", o.QueueList)},
+    ),
+    Operation(
+        "listDeadLetters", "GET", "/v1/agents/{agent}/dead-letters", "An agent's events that no consumer could settle",
+        handlers_queues.list_dead_letters, ("operator",), {200: Answer("Its dead letters.", o.DeadLetterList)},
+        parameters=m.AgentPath,
+    ),
+    Operation(
+        "retryDeadLetter", "POST", "/v1/agents/{agent}/dead-letters/{eventId}/retry",
+        "Give a dead letter all its attempts anew, at the end of its queue", handlers_queues.retry_dead_letter,
+        ("operator",), {204: Answer("It waits again.")}, parameters=m.EventPath,
+    ),
+    Operation(
+        "dropDeadLetter", "DELETE", "/v1/agents/{agent}/dead-letters/{eventId}", "Remove a dead letter for good",
+        handlers_queues.drop_dead_letter, ("operator",), {204: Answer("It is gone.")}, parameters=m.EventPath,
+    ),
+    Operation(
+        "listAuthSessions", "GET", "/v1/auth-sessions", "Authorizations under way, and those that ended lately",
+        handlers_sessions.list_sessions, ("operator",), {200: Answer("A page of records.", o.SessionPage)},
+        query=m.SessionsQuery,
+    ),
+    Operation(
+        "getAuthSessionRecord", "GET", "/v1/auth-sessions/{id}/record", "Its record, secrets masked",
+        handlers_sessions.session_record, ("operator",), {200: Answer("The record.", o.SessionRecordBody)},
+        parameters=m.SessionPath,
+    ),
+    Operation(
         "getAuthSession", "GET", "/v1/auth-sessions/{id}", "How an authorization stands",
         handlers_sessions.session_state, _ANY_KEY,
         {200: Answer("Its state. What is not known, or not the caller's, has expired.", a.SessionOutcomeBody)},
@@ -140,6 +176,11 @@ OPERATIONS = (
     Operation(
         "listGrants", "GET", "/v1/grants", "The grants there are, without their tokens", handlers_grants.list_grants,
         ("operator",), {200: Answer("A page of grants.", a.GrantPage)}, query=m.GrantsQuery,
+    ),
+    Operation(
+        "getGrantRecord", "GET", "/v1/grants/{grantId}/record", "The record of a grant, its secrets masked",
+        handlers_grants.grant_record, ("operator",), {200: Answer("The record.", o.GrantRecordBody)},
+        parameters=m.GrantPath, codes=(Code.GRANT_NOT_FOUND,),
     ),
     Operation(
         "endGrant", "DELETE", "/v1/grants/{grantId}", "End a grant, here at once and at its provider",

@@ -23,10 +23,12 @@ from oauthbroker.client import (
     Runtime,
     SessionOutcome,
     SyncOAuth,
+    SyncRuntime,
 )
 from oauthbroker.secret import Secret
 from oauthbroker.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from tests import planting
 from tests.house import ALICE, BASE, House, global_app, running, turn, user_app
 from tests.story.api.clients import TOOLS, WAYS, Face, Way, listening, reached
 
@@ -206,9 +208,40 @@ async def test_what_operators_do_is_the_same_over_the_api(stage: Stage) -> None:
         assert "done" == await runtime.revoke(grant.grantId)
         assert await runtime.revoke(grant.grantId) is None
         assert [] == [grant async for grant in runtime.grants(state="live")]
+        record = await runtime.grant_record(grant.grantId)
+        assert record is not None
+        assert (True, {}) == (record["spec"]["revoked"], record["spec"]["token"])
+        assert await runtime.grant_record(f"sha256:{'0' * 64}") is None
+        [session] = [session async for session in runtime.sessions(app="mail", status="completed")]
+        assert session == await runtime.session_record(session["metadata"]["name"])
+        assert await runtime.session_record(f"as-{'A' * 22}") is None
         url, until = await runtime.connections_link({"user": ALICE})
         assert url.startswith(BASE)
         assert until > stage.house.clock.now()
+
+
+async def test_an_operators_client_settles_dead_letters(stage: Stage) -> None:
+    first, second = [await planting.dead_letter(stage.house, number) for number in (1, 2)]
+    async with Runtime(stage.url, stage.key) as runtime:
+        [queue] = await runtime.queues()
+        assert ("planner", 0, 2) == (queue["agentName"], queue["waiting"], queue["dead"])
+        assert [second.id, first.id] == [letter["eventId"] for letter in await runtime.dead_letters("planner")]
+        assert await runtime.retry_dead_letter("planner", first.id)
+        assert await runtime.drop_dead_letter("planner", second.id)
+        assert not await runtime.retry_dead_letter("planner", first.id)
+        assert not await runtime.drop_dead_letter("planner", second.id)
+        delivery = await runtime.lease("planner", wait=1)
+        assert delivery is not None
+        assert first.id == delivery.id
+    blocking = await asyncio.to_thread(SyncRuntime, stage.url, stage.key)
+    assert [] == await asyncio.to_thread(blocking.dead_letters, "planner")
+    assert 1 == (await asyncio.to_thread(blocking.queues))[0]["leased"]
+    assert not await asyncio.to_thread(blocking.retry_dead_letter, "planner", first.id)
+    assert not await asyncio.to_thread(blocking.drop_dead_letter, "planner", first.id)
+    assert [] == await asyncio.to_thread(blocking.sessions)
+    assert await asyncio.to_thread(blocking.session_record, f"as-{'A' * 22}") is None
+    assert await asyncio.to_thread(blocking.grant_record, f"sha256:{'0' * 64}") is None
+    await asyncio.to_thread(blocking.close)
 
 
 @pytest.mark.case("79")

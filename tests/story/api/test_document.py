@@ -15,6 +15,7 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api.examples import ANSWERS, BODIES, EVENT, GRANT, LEASE, PARAMETERS, SESSION, TURN
 from oauthbroker.web.api.openapi import DOCUMENT, codes_of, document
 from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
+from tests import planting
 from tests.house import global_app, running, turn
 from tests.story.api.kit import Answer, Callers
 
@@ -120,6 +121,7 @@ async def slack(identity_provider: IdentityProvider, test_clock: TestClock) -> A
 async def test_every_example_of_a_request_runs(slack: Any, operation: Operation, who: str) -> None:
     """The example as it stands, but for the names of what this house has: ids, a lease, and the team's own spelling."""
     api = await Callers.of(slack)
+    dead = await planting.dead_letter(slack, app="slack-bot") if "DeadLetter" in operation.id else None
     waiting = await slack.ask_link("slack-bot", of=turn(instance="another"))
     Canaries.active().add(waiting.authorization_url.rpartition("/")[2], "ticket")
     await slack.connected("slack-bot")
@@ -127,6 +129,7 @@ async def test_every_example_of_a_request_runs(slack: Any, operation: Operation,
     names = {SESSION: waiting.auth_session_id, TURN: begun["turnId"]}
     [grant] = [each async for each in slack.broker.grants.list()]
     names[GRANT] = grant.grantId
+    names = names if dead is None else {EVENT: dead.id, **names}
     if operation.id in {"ackEvent", "nackEvent"}:
         leased = (await api.runtime.get("/v1/agents/planner/events?wait=5")).json()
         names = {EVENT: leased["event"]["eventId"], LEASE: leased["lease"], **names}

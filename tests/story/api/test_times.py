@@ -20,6 +20,7 @@ from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.results import AuthorizationRequired
+from tests import planting
 from tests.house import ALICE, House, turn
 from tests.nouns import NOW, grant_with, session_with
 from tests.story.api.kit import Callers
@@ -44,6 +45,7 @@ def times_in(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
 async def test_every_time_in_an_answer_has_whole_seconds(house: House, api: Callers) -> None:
     """The clock of the house never shows a whole second."""
     assert house.clock.now().microsecond
+    await planting.dead_letter(house, agent="planner")
     said: dict[str, Any] = {"turn": await api.begin()}
     holder, tool = api.holding(said["turn"]["turnToken"]), await api.tool()
     asked = await house.ask("mail")
@@ -64,6 +66,10 @@ async def test_every_time_in_an_answer_has_whole_seconds(house: House, api: Call
     said["ready"] = (await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, allow=["access token"])).json()
     said["ready embedded"] = await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "mail"})
     said["grants"] = (await api.operator.get("/v1/grants")).json()
+    for path in ("/v1/queues", "/v1/agents/planner/dead-letters", "/v1/auth-sessions"):
+        said[path] = (await api.operator.get(path)).json()
+    [grant] = said["grants"]["grants"]
+    said["grant record"] = (await api.operator.get(f"/v1/grants/{grant['grantId']}/record")).json()
     said["keys"] = [key.to_json() for key in await house.broker.api_keys.list()]
     found = dict(times_in(said))
     assert set() == {name for name in said if not any(path.startswith(f".{name}") for path in found)}

@@ -8,16 +8,26 @@ from datetime import datetime
 
 import pytest
 
-from oauthbroker.audit import AuditList, CallMade, ConnectionsOpened, Entry, RequestWithdrawn, line_of
+from oauthbroker.audit import (
+    AuditList,
+    CallMade,
+    ConnectionsOpened,
+    DeadLetterChanged,
+    Entry,
+    RequestWithdrawn,
+    line_of,
+)
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
+from tests import planting
 from tests.house import ALICE, House
 from tests.story import binding_kit
 from tests.story.api.kit import TOOLS, Answer, Caller, Callers, a_turn
 from tests.story.binding_kit import came_back, code_on, handle_on, of_alice, parking
 
 CONFIRM = "POST /v1/auth-sessions/confirm"
+LETTER = "/v1/agents/{agent}/dead-letters/{eventId}"
 
 
 async def ids(house: House) -> dict[str, str]:
@@ -86,6 +96,23 @@ async def test_a_request_is_taken_back_by_a_turn_or_a_key(house: House, api: Cal
     assert 2 == order(house).count("RequestWithdrawn")
 
 
+@pytest.mark.parametrize("act", ["retry", "drop"])
+async def test_a_dead_letter_is_settled_by_an_operators_key(house: House, api: Callers, act: str) -> None:
+    letter, before = await planting.dead_letter(house), len(house.audit.entries)
+    path = f"/v1/agents/planner/dead-letters/{letter.id}"
+    retry = act == "retry"
+    assert 204 == (await (api.operator.post(f"{path}/retry") if retry else api.operator.delete(path))).status
+    method, route = ("POST", f"{LETTER}/retry") if retry else ("DELETE", LETTER)
+    assert [
+        CallMade(f"{method} {route}", (await ids(house))["operator"], letter.id),
+        DeadLetterChanged("planner", letter.id, "retried" if retry else "dropped"),
+    ] == house.audit.entries[before:]
+    for unknown in (path, path.replace("planner", "nobody")):
+        again = await (api.operator.post(f"{unknown}/retry") if retry else api.operator.delete(unknown))
+        assert (404, "notFound") == (again.status, again.code)
+    assert 2 == len(house.audit.entries[before:]), "nothing was there to be settled"
+
+
 async def test_a_request_that_the_embedding_runtime_takes_back_is_in_the_log_too(house: House) -> None:
     session = (await house.ask_link()).auth_session_id
     assert await house.broker.cancel(session)
@@ -137,6 +164,8 @@ ACTS: dict[str, Act] = {
     "end a turn": lambda _, api, turn_id: api.runtime.delete(f"/v1/turns/{turn_id}"),
     "end a grant": lambda house, api, _: end_grant(house, api.operator),
     "take back": lambda house, api, _: take_back(house, api.runtime),
+    "retry a dead letter": lambda house, api, _: settle(house, api.operator, "POST", "/retry"),
+    "drop a dead letter": lambda house, api, _: settle(house, api.operator, "DELETE"),
     "mint a link": lambda _, api, __: api.runtime.post("/v1/connections", SUBJECT),
 }
 
@@ -145,6 +174,11 @@ async def end_grant(house: House, caller: Caller) -> Answer:
     grant = await house.grant()
     assert grant is not None
     return await caller.delete(f"/v1/grants/{grant.id}")
+
+
+async def settle(house: House, caller: Caller, method: str, what: str = "") -> Answer:
+    [letter] = await house.broker.dead_letters.dead()
+    return await caller.send(method, f"/v1/agents/planner/dead-letters/{letter.id}{what}")
 
 
 async def take_back(house: House, caller: Caller) -> Answer:
@@ -159,13 +193,15 @@ async def state_of(house: House) -> tuple[object, ...]:
     visits = [visit.id async for visit in broker.connections.visits.shelf.all()]
     sessions = [each.record.id async for each in house.repository.sessions() if each.record.open]
     grants = [each.record.revoked async for each in house.repository.grants()]
-    return turns, visits, sessions, grants
+    dead = [letter.id for letter in await house.broker.dead_letters.dead()]
+    return turns, visits, sessions, grants, dead
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 async def test_where_it_cannot_be_written_down_nothing_happens(
     house: House, api: Callers, monkeypatch: pytest.MonkeyPatch, act: Act
 ) -> None:
+    await planting.dead_letter(house)
     await house.connected()
     await house.ask_link("files")
     begun = await api.begin()

@@ -10,13 +10,14 @@ from pydantic import BaseModel
 
 from oauthbroker.errors import Code
 from oauthbroker.testing import Canaries
-from oauthbroker.web.api import answers, models
+from oauthbroker.web.api import answers, answers_operators, models
 from oauthbroker.web.api.examples import ANSWERS, BODIES
 from oauthbroker.web.api.fields import Model
 from oauthbroker.web.api.operations import OPERATIONS
 from oauthbroker.web.api.reading import RequestInvalid, judged
 
-ALL = [kind for kind in (vars(models) | vars(answers)).values() if isinstance(kind, type) and issubclass(kind, Model)]
+ROOMS = vars(models) | vars(answers) | vars(answers_operators)
+ALL = [kind for kind in ROOMS.values() if isinstance(kind, type) and issubclass(kind, Model)]
 CONFIDENTIAL = {
     "accessToken", "turnToken", "toolTokens", "authorizationUrl", "verificationUri", "verificationUriComplete", "userCode",
     "lease", "handle", "channelCode", "url",

@@ -1,0 +1,101 @@
+"""Records and queues over HTTP, for operators: as the specification prints them, and never a secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from oauthbroker.records import grant_id
+from oauthbroker.testing import Canaries
+from oauthbroker.web.api.answers_operators import DeadLetterList, GrantRecordBody, QueueList, SessionPage
+from tests import planting
+from tests.house import ALICE, BOB, House, turn
+from tests.story.api.kit import Callers
+
+MASK = "<secret>"
+
+
+@pytest.mark.rule("12.5.4")
+@pytest.mark.case("91")
+async def test_a_grants_record_shows_no_secret_and_of_its_data_what_a_tool_is_told(house: House, api: Callers) -> None:
+    """Slack's `authed_user` holds a token of its own: what the preset does not declare for tools is masked."""
+    hidden = Canaries.active().mint("another token").reveal()
+    data = {"instance_url": "https://eu7.example", "authed_user": {"id": "U1", "access_token": hidden}}
+    grant = await planting.grant(house, "mail", ALICE, provider="salesforce", provider_data=data)
+    record = GrantRecordBody.model_validate_json((await api.operator.get(f"/v1/grants/{grant.id}/record")).body)
+    assert (grant.id, "mail", ALICE) == (record.metadata.name, record.spec.oauthAppRef.name, record.spec.subject)
+    assert (MASK, MASK) == (record.spec.token.accessToken, record.spec.token.refreshToken)
+    assert {"instance_url": "https://eu7.example", "authed_user": MASK} == record.spec.providerData
+
+
+async def test_a_revoked_grant_still_has_a_record_and_an_unknown_one_none(house: House, api: Callers) -> None:
+    grant = await planting.ended_grant(house, "mail", ALICE)
+    spec = (await api.operator.get(f"/v1/grants/{grant.id}/record")).json()["spec"]
+    assert (True, {}) == (spec["revoked"], spec["token"])
+    unknown = await api.operator.get(f"/v1/grants/{grant_id('mail', BOB)}/record")
+    assert (404, "grantNotFound") == (unknown.status, unknown.code)
+
+
+@pytest.mark.rule("12.5.5")
+@pytest.mark.case("91")
+async def test_a_sessions_record_shows_neither_its_link_nor_a_secret(house: House, api: Callers) -> None:
+    asked = await house.ask_link()
+    Canaries.active().add(asked.authorization_url.rpartition("/")[2], "ticket")
+    record = (await api.operator.get(f"/v1/auth-sessions/{asked.auth_session_id}/record")).json()
+    [listed] = SessionPage.model_validate_json((await api.operator.get("/v1/auth-sessions")).body).sessions
+    assert listed.model_dump(exclude_none=True) == record | {"spec": listed.spec.model_dump(exclude_none=True)}
+    spec = record["spec"]
+    assert (ALICE, "pending", "planner") == (spec["subject"], spec["status"], spec["resume"]["agentName"])
+    assert MASK == spec["flow"].get("state", MASK) == spec["flow"]["pkce"].get("codeVerifier", MASK)
+    unknown = await api.operator.get(f"/v1/auth-sessions/as-{'A' * 22}/record")
+    assert (404, "notFound") == (unknown.status, unknown.code)
+
+
+async def test_sessions_are_chosen_and_their_pages_follow_each_other(house: House, api: Callers) -> None:
+    await house.connected("mail")
+    await house.ask_link("files")
+    await house.ask_link("mail", of=turn(user=BOB))
+    for query, count in (
+        ("", 3),
+        ("?app=mail", 2),
+        (f"?subject={BOB}", 1),
+        ("?status=pending", 2),
+        ("?status=completed&app=mail", 1),
+        ("?app=team", 0),
+    ):
+        assert count == len((await api.operator.get(f"/v1/auth-sessions{query}")).json()["sessions"]), query
+    seen, after = list[str](), ""
+    for _ in range(3):
+        page = (await api.operator.get(f"/v1/auth-sessions?limit=1{after}")).json()
+        seen += [each["metadata"]["name"] for each in page["sessions"]]
+        after = f"&after={page.get('next')}"
+    assert (3, sorted(seen), False) == (len(set(seen)), seen, "next" in page)
+
+
+async def test_dead_letters_of_an_agent_are_seen_without_their_payload_and_settled(house: House, api: Callers) -> None:
+    first, second = await planting.dead_letter(house, 1), await planting.dead_letter(house, 2)
+    await planting.dead_letter(house, 3, agent="other agent")
+    queues = QueueList.model_validate_json((await api.operator.get("/v1/queues")).body).queues
+    assert [("other agent", 0, 1), ("planner", 0, 2)] == [(each.agentName, each.waiting, each.dead) for each in queues]
+    path = "/v1/agents/planner/dead-letters"
+    letters = DeadLetterList.model_validate_json((await api.operator.get(path)).body).deadLetters
+    assert [second.id, first.id] == [each.eventId for each in letters]
+    assert ("auth.granted", "mail", "1700000000.000100") == (
+        letters[0].type,
+        letters[0].oauthAppRef and letters[0].oauthAppRef.name,
+        letters[0].instanceKey,
+    )
+    assert 1 == len((await api.operator.get("/v1/agents/other agent/dead-letters")).json()["deadLetters"])
+    assert 204 == (await api.operator.post(f"{path}/{first.id}/retry")).status
+    assert 204 == (await api.operator.delete(f"{path}/{second.id}")).status
+    assert {"deadLetters": []} == (await api.operator.get(path)).json()
+    leased = (await api.runtime.get("/v1/agents/planner/events?wait=2")).json()
+    assert (first.id, 1) == (leased["event"]["eventId"], leased["attempt"])
+    assert 204 == (await api.runtime.get("/v1/agents/planner/events")).status
+
+
+async def test_a_damaged_dead_letter_is_shown_as_far_as_it_is_known(house: House, api: Callers) -> None:
+    event = await planting.dead_letter(house)
+    await house.repository.drop_event(event.id)
+    path = "/v1/agents/planner/dead-letters"
+    [letter] = DeadLetterList.model_validate_json((await api.operator.get(path)).body).deadLetters
+    assert (event.id, None, None, None) == (letter.eventId, letter.type, letter.oauthAppRef, letter.createdAt)
