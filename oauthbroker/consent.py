@@ -188,15 +188,17 @@ class Consent:
         return BrokerError(Code.STATE_USED) if session.status == "failed" or session.taken else None
 
     async def outcome(self, app_name: str, locator: str, cookie: str | None) -> Ending | None:
-        """How the session of a browser that came from there ended, if it was this app's and has ended. The account is
-        told to the browser that was at the provider: others may look at a page that only shows a code."""
+        """Return how the session of a browser that came from there ended; None for another app's and for an open one.
+        A session whose grant is stored has ended well, also while its own record still says that it is open. The
+        account is told to the browser that was at the provider: others may look at a page that only shows a code."""
         session, app = await self._connect.outcome_of(locator), self._apps.get(app_name)
-        if session is None or app is None or session.app != app.name or session.open:
+        if session is None or app is None or session.app != app.name:
             return None
         ending = _ending(app, session)
-        grant = await self._connect.grant_of(session) if ending.code is None else None
+        grant = await self._connect.grant_of(session) if session.open or ending.code is None else None
         if grant is None:
-            return ending
+            return None if session.open else ending
+        ending = replace(ending, code=None)
         account = grant.authorized_by or (grant.account[1] if grant.account is not None else "")
         is_own = cookie is not None and await self._connect.session_of(locator, cookie) is not None
         return replace(ending, scopes=grant.scopes, account=account if is_own else "")

@@ -427,7 +427,7 @@ async def test_a_turn_whose_subjects_are_no_mapping_has_no_subject(house: House,
     assert (Code.SUBJECT_UNAVAILABLE, {"mode": "user"}) == (told.value.code, told.value.words)
     answer = await house.ask(of=of)
     assert isinstance(answer, Failed)
-    assert Code.SUBJECT_UNAVAILABLE is answer.code
+    assert Code.REQUEST_INVALID is answer.code
     assert await house.broker.pending(of) is None
 
 

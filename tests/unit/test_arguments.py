@@ -120,7 +120,7 @@ async def house_with(connected: bool) -> AsyncIterator[House]:
 
 
 @pytest.mark.slow
-@pytest.mark.rule("12.5.1")
+@pytest.mark.rule("12.5.1-1")
 @pytest.mark.parametrize("connected", [False, True], ids=["asked for", "connected"])
 def test_no_turn_and_no_argument_raises_out_of_a_token_call(connected: bool) -> None:
     """One broker for all examples, on a loop of its own."""
