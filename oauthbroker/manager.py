@@ -108,7 +108,7 @@ class OAuthManager:
             return await work()
         except BrokerError as error:
             refused = error
-        except Exception as fault:  # noqa: BLE001  (a tool is answered whatever it is; its text may hold anything)
+        except Exception as fault:  # noqa: BLE001  (a tool is always answered; its text may hold anything)
             self.tell("a token call failed", error=type(fault).__name__, place=place_of(fault))
             refused = BrokerError(Code.BROKER_UNREACHABLE)
         return self._failed(caller, refused)

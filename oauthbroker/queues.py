@@ -205,7 +205,7 @@ class Queues:
         return item is not None
 
     async def erase(self, agent: str, event_ids: Collection[str]) -> None:
-        """Remove events for good, whatever their state. Idempotent."""
+        """Remove events for good, in any state. Idempotent."""
         async with self._changing(agent) as index:
             index.erase(event_ids)
         for event_id in event_ids:

@@ -92,7 +92,7 @@ class Retrying:
         return Code.OWNER_BINDING_FAILED if is_over else None
 
     def _why_not_yet(self, session: AuthSession) -> Code | None:
-        """An open session: whose person logged in as somebody else, or whose code is late and not yet swept."""
+        """An open session: whose person logged in with another account, or whose code is late and not yet swept."""
         if session.parked is not None and session.parked.kind == "channelCode":
             return Code.OWNER_BINDING_FAILED if session.ends_at <= self.clock.now() else None
         was_wrong = session.login is not None and session.login.wrong and not session.worn_out and not session.taken

@@ -73,7 +73,7 @@ class Shelf(Generic[R]):
 
     async def get(self, locator: str) -> R | None:
         """The newest version; one that was put back after its end is over. One stat for a record that was read before
-        and has not changed since, whoever might have changed it. What cannot be read is reported, and is not there."""
+        and has not been changed since by any process. What cannot be read is reported, and is not there."""
         found = self._cache.get(locator)
         if found is not None and self._store.unchanged(found.version):
             self._cache.move_to_end(locator)

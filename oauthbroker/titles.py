@@ -35,7 +35,7 @@ def _titles(target: ResumeTarget) -> Mapping[str, Json]:
 
 def _fit(title: Json) -> str | None:
     """The title where it is one short line of visible characters. A title that is not is no title: cleaned up, it
-    would be a name that nobody gave. A turn is not refused for it, as people choose their own names elsewhere."""
+    would be a name that was never given. A turn is not refused for it, as people choose their own names elsewhere."""
     if not isinstance(title, str) or not title.strip() or len(title) > LONGEST:
         return None
     return title.strip() if all(_is_visible(character) for character in title) else None

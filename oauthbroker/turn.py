@@ -159,7 +159,7 @@ def given_turn(given: Any) -> Turn:
 
 
 def locale_of(given: object, default: Locale) -> Locale:
-    """Return the language to answer in, whatever was given as a turn."""
+    """Return the language to answer in, for anything that was given as a turn."""
     return given.locale_or(default) if isinstance(given, Turn) else default
 
 

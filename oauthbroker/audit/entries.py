@@ -262,10 +262,9 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class CallRefused:
-    """Somebody who is known to the API reached for what is not theirs: a call for others, a subject, an app or scopes
+    """A known caller of the API reached for what is not theirs: a call for others, a subject, an app or scopes
     that their tool did not declare, a switch of accounts by a tool, a turn that is over. `caller` is a turn, a key or a
-    user of this machine. Or somebody was turned away at the entrance of the admin pages; then nobody is known and
-    `caller` is null."""
+    user of this machine. Or a visitor was turned away at the entrance of the admin pages; then `caller` is null."""
 
     route: str
     code: str

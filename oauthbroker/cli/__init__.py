@@ -37,7 +37,7 @@ COMMANDS = {
     "serve": "Serve the pages and the API until told to stop.",
     "api-keys": "Keys for the API: create, list, rotate, remove.",
     "audit": "The audit log: is it sound, and its newest lines.",
-    "grants": "Grants people gave: list, show, revoke, import.",
+    "grants": "Grants people gave: list, show, revoke, erase, import.",
     "sessions": "Authorizations under way: list, show.",
     "queues": "Events on their way to agents: list, dead, retry, drop.",
     "completion": "Print the script that completes commands, options, apps and presets in a shell.",

@@ -25,7 +25,7 @@ COUNTED = {
 
 
 def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Erases a subject once somebody has said yes; the exit status. Safe to stop at any moment, and to repeat."""
+    """Erase a subject once the operator has said yes; the exit status. Safe to stop at any moment, and to repeat."""
     found = asyncio.run(_look(config, subject))
     if found.empty or dry_run:
         typer.echo(f"{_summed(found)} Nothing was changed.", err=True)

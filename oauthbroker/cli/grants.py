@@ -23,7 +23,9 @@ MOST_ROWS = 50  # more than that nobody reads before saying yes
 PATIENCE = 300.0
 NEEDS = {None: "nothing", "renewal": "a renewal, which the next call makes", "consent": "a person who agrees again"}
 
-app = typer.Typer(help="Grants people gave: list, show, revoke, import.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Grants people gave: list, show, revoke, erase, import.", no_args_is_help=True, add_completion=False
+)
 GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants list` shows it; its beginning is enough.")]
 AnyGrantId = Annotated[
     str | None, typer.Argument(metavar="[GRANT_ID]", help="As `grants list` shows it; its beginning is enough.")

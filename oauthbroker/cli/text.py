@@ -20,7 +20,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
-    """Prints it on stdout, or `aside` on stderr: laid out for the width where somebody looks, else `columns`."""
+    """Prints it on stdout, or `aside` on stderr: laid out for the width of a terminal, else `columns`."""
     console = Console(stderr=aside, highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         console.file.write(columns(head, rows) + "\n")

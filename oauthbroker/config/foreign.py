@@ -12,7 +12,7 @@ from oauthbroker.config.spelling import is_slip, is_slip_of_field
 
 Standing = Literal["ours", "near", "unsaid", "foreign"]
 
-# Kinds of the runtime: whatever their names resemble, they are no typos.
+# Kinds of the runtime: no typos of ours, even where their names resemble them.
 _RUNTIME_KINDS: Final = frozenset(
     {"Agent", "ExtensionHandler", "Manifest", "MCPServer", "Model", "Package", "Policy", "Prompt", "ResourceType",
      "Swarm"}

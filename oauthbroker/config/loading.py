@@ -148,7 +148,7 @@ def load_settings(path: Path | str) -> Settings:
 
 
 def _settings(broker: Written[BrokerSpec] | None, bundle: Path, problems: Problems) -> Settings:
-    """Whatever is wrong with them is a problem."""
+    """Each mistake in them is a problem."""
     settings = replace(settings_of(broker, bundle), branding=branding_of(broker))
     check_store_place(broker, settings, problems)
     if broker is not None:

@@ -36,7 +36,7 @@ LINK_PATH = "/connections/open"
 @dataclass(frozen=True, slots=True)
 class Connection:
     """One grant, as its person may know it. `account` is the provider's own name for whose it is, where it told;
-    `agent` is who asked for it last, `agent_title` what its runtime calls it; nobody asked for one that was
+    `agent` is who asked for it last, `agent_title` what its runtime calls it; it is empty for one that was
     `imported`. No token."""
 
     id: str

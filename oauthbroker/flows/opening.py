@@ -54,7 +54,7 @@ class Devices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Opens sessions, one for every wish that nobody waits for yet. `login` is the broker's own login in use; `tell`
+    """Opens sessions, one for every wish that has none yet. `login` is the broker's own login in use; `tell`
     writes the log."""
 
     repository: Repository
@@ -86,8 +86,10 @@ class Opening:
         return await self._open_checked(app, wish, still_needed, None)
 
     async def _check_way_out(self, app: OAuthApp) -> None:
-        """Raise `appMisconfigured` where nobody can be sent off, to the provider or to the login before it. A provider
-        that does not answer now is no reason to give no link: it may answer when the person follows it."""
+        """Raise `appMisconfigured` where a person cannot be sent off, to the provider or to the login before it.
+
+        A provider that does not answer now is no reason to give no link: it may answer when the person follows it.
+        """
         login = self.login() if app.owner.vouching == "brokerLogin" else None
         try:
             async with asyncio.timeout(LOOK_SECONDS):

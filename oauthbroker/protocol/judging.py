@@ -34,7 +34,7 @@ def judge(code: Code) -> Callable[[Callable[P, T]], Callable[P, T]]:
                 return function(*args, **kwargs)
             except BrokerError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, the answer is to blame
+            except Exception as error:  # noqa: BLE001 - the answer is to blame for any
                 refused = crashed(error, code)
             raise refused
 

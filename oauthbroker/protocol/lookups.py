@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-MOST = 64  # lookups that run at once, those that nobody waits for any more included
+MOST = 64  # lookups that run at once, abandoned ones included
 MOST_FOR_ONE = 4  # of one app
 LATE_SECONDS = 6.0  # a resolver goes to its second name server after five
 FAILURE_SECONDS = 3.0

@@ -46,7 +46,7 @@ class RenewalRefused(BrokerError):
 
     @property
     def of_client(self) -> bool:
-        """Whether the refusal is about our client, whoever's token was sent."""
+        """Whether the refusal is about our client and not about the token that was sent."""
         return refused_word(self.note) in {CLIENT_REFUSED, CLIENT_UNKNOWN}
 
 
@@ -96,7 +96,7 @@ def _spare(app: OAuthApp, answer: Answer) -> Secret | None:
     """The refresh token in an answer that is wrong in some other way."""
     try:
         return optional_token(token_members(app, body_members(app, answer), refreshed=True), "refresh_token")
-    except Exception:  # noqa: BLE001 - whatever it is, it holds none
+    except Exception:  # noqa: BLE001 - an answer that breaks its reader holds none
         return None
 
 

@@ -77,7 +77,7 @@ def refusal_word(app: OAuthApp, answer: Answer) -> str:
     none, or no way to read it."""
     try:
         return error_word(app, body_members(app, answer, any_label=True))
-    except Exception:  # noqa: BLE001 - whatever it is, it says no word
+    except Exception:  # noqa: BLE001 - an answer that breaks its reader says no word
         return ""
 
 

@@ -100,7 +100,7 @@ class Preset(Quirks):
 
     A refresh token ends after `refresh_token_idle_days` in which nobody used it, or `refresh_token_days` after the
     person agreed, however often it was used. One that was used still works for `refresh_token_leeway_seconds`. An
-    access token without an end of its own ends after `access_token_idle_days` in which nobody used it.
+    access token without an end of its own ends after `access_token_idle_days` without use.
     `sample_scopes` are for an app to start from; they claim nothing.
     """
 

@@ -19,7 +19,7 @@ Seat = Literal["whole", "probe", "none"]
 class Seats(Generic[T]):
     """The connections of one listener that were admitted. A refused one that is still being told so has no seat.
 
-    One address may hold half of the seats, so that it shuts nobody else out. A listed proxy stands for many clients and
+    One address may hold half of the seats, so that it shuts no other out. A listed proxy stands for many clients and
     a Unix socket has no addresses: there is no such limit for them.
     """
 

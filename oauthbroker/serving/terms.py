@@ -17,7 +17,7 @@ TELL_SECONDS = 10.0
 @dataclass(slots=True)
 class Terms:
     """What holds for the connections of one listener. Seconds; `connections` at once, of one address half of them
-    unless it is one of `proxies`. `over`: it lets nobody in."""
+    unless it is one of `proxies`. `over`: it lets no one in."""
 
     log: FilteringBoundLogger
     locale: Locale = "en"

@@ -189,7 +189,7 @@ class ConsentPages:
 
     async def _just_ended(self, request: Request, code: Code | None) -> Ending:
         """How it ended for this browser, which just came back, if that was with `code`. Every other browser is told
-        that there is nothing here, whatever apps there are."""
+        that there is nothing here, for every name of an app."""
         locator = arrival.locator_of(self._mac, request.headers, self._clock.now(), secure=self._secure)
         ending = None
         if locator is not None:

@@ -90,6 +90,9 @@ def test_every_command_exists_and_helps_with_the_words_of_the_overview(name: str
     """The overview knows a command's line without loading it, so the two must agree."""
     command = typer.main.get_command(cli.module_of(name).app)
     assert cli.COMMANDS[name] == (command.help or "").splitlines()[0]
+    _, colon, listed = cli.COMMANDS[name].rstrip(".").partition(": ")
+    if isinstance(command, typer.core.TyperGroup) and colon and name not in {"audit", "providers"}:
+        assert set(command.commands) == set(listed.split(", ")), "the line that lists its commands lists them all"
 
 
 def test_no_option_takes_a_secret():
