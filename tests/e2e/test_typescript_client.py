@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -62,6 +64,19 @@ async def person(house: House) -> AsyncIterator[str]:
 async def test_the_compiler_takes_it_also_where_there_is_no_node(project: str) -> None:
     """The portable project knows fetch, WebCrypto and AbortSignal, and nothing of Node."""
     assert "" == await node("node_modules/typescript/bin/tsc", "-p", project, "--noEmit")
+
+
+async def test_what_the_pages_on_it_show_compiles() -> None:
+    folder = HOME / "build" / "pages"  # inside the package, where its own name is known
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, page in enumerate((HOME / "README.md", HOME.parents[1] / "docs" / "clients.md")):
+        [block] = re.findall(r"```ts\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+        (folder / f"page{number}.ts").write_text(block, "utf-8")
+    options = {"rootDir": ".", "outDir": "out", "noEmit": True, "noUnusedLocals": False}
+    project = {"extends": "../../tsconfig.json", "compilerOptions": options, "include": ["*.ts"]}
+    (folder / "tsconfig.json").write_text(json.dumps(project))
+    await node("node_modules/typescript/bin/tsc", "-p", "tsconfig.build.json")
+    assert "" == await node("node_modules/typescript/bin/tsc", "-p", "build/pages")
 
 
 async def test_its_own_tests_pass_against_a_real_broker(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 
 from oauthbroker import cli
@@ -34,18 +37,54 @@ def test_every_command_and_option_is_on_the_page():
             assert option in line, f"{name} {option}"
 
 
-def test_every_command_in_the_documentation_exists_with_its_arguments():
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "SECURITY.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+STARTS = re.compile(  # where a line runs the command: by itself, in a pipe, inside $( ), in the unit, in the container
+    r"(?:^[ ]*|[|][ ]*|[$][(]|^ExecStart=\S*/|opentelemetry-instrument )oauthbroker |^run (?=[a-z])", re.MULTILINE
+)
+
+
+def named(words: list[str], known: dict[str, Any]) -> str:
+    """The command that a line begins with."""
+    pair = " ".join(words[:2])
+    return pair if pair in known else words[0]
+
+
+def lines() -> Iterator[Any]:
+    """Every command line in the pages' blocks, without what comes before and after it."""
+    for page in PAGES:
+        for block in re.findall(r"```(?:sh|ini)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            text = block.replace("\\\n", " ")
+            for start in STARTS.finditer(text):
+                line = text[start.end() :].partition("\n")[0]
+                yield pytest.param(line, id=f"{page.name}: {line[:40].strip()}")
+
+
+def test_commands_are_found_wherever_a_line_runs_them():
+    shown = "\n".join(str(each.values[0]) for each in lines())
+    for words in ("check config", "grants import - --verify", "api-keys create my-runtime", "init --config config  ", "serve --config /etc/oauthbroker --workers 2"):  # fmt: skip
+        assert words in shown, words
+
+
+@pytest.mark.parametrize("line", [*lines()])
+def test_every_command_line_of_a_block_parses(line: str):
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words = [*itertools.takewhile(lambda word: not set(word) <= set("();<>|&"), lexer)]
     known = dict(commands())
-    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]
-    shown = [
-        found
-        for page in pages
-        for found in re.findall(r"^oauthbroker ([^#\n]*)", page.read_text("utf-8"), re.MULTILINE)
-    ]
-    assert shown
-    for line in shown:
-        words = line.split("<")[0].split()
-        name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
-        given = words[len(name.split()) :]
-        assert name in known, line
-        known[name].make_context(name, given, resilient_parsing=False)
+    name = named(words, known)
+    assert name in known
+    known[name].make_context(name, words[len(name.split()) :])
+
+
+def test_every_command_that_a_sentence_names_exists_with_its_options():
+    known = dict(commands())
+    for page in PAGES:
+        prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for said in re.findall(r"`oauthbroker ([a-z][^`]*)`", prose):
+            words = said.split()
+            name = named(words, known)
+            assert name in known.keys() | cli.COMMANDS, said
+            options = (
+                {option for parameter in known[name].params for option in parameter.opts} if name in known else set()
+            )
+            assert {word for word in words if word.startswith("--")} <= options, said
