@@ -72,7 +72,8 @@ class ApiKeys:
         """False when there was none."""
         locator = key_id.removeprefix("key-")
         key, now = await self.shelf.get(locator), self.clock.now()
-        if key is None or not await self.shelf.end(locator, now):
+        ended = await self.shelf.end(locator, now)
+        if key is None or not ended:
             return False
         self.audit.write(ApiKeyChanged(key.id, key.name, "removed"), now)
         return True

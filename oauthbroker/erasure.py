@@ -19,7 +19,7 @@ from oauthbroker.flows.connect import Connect
 from oauthbroker.flows.sweep import Sweep
 from oauthbroker.queues import Queues
 from oauthbroker.records import AgentEvent, AuthSession, Grant
-from oauthbroker.repository import Held, Repository
+from oauthbroker.repository import KINDS, Held, Repository
 from oauthbroker.revocations import Pair, Revocations
 from oauthbroker.subject import is_subject
 from oauthbroker.turns import Turns
@@ -144,7 +144,9 @@ class Erasure:
         found.turns = seen.turns
         if not found.ready:
             return Erased(False, found)
-        return Erased(await self._remove(found), found)
+        done = await self._remove(found)
+        await self.repository.sync(*KINDS)  # what is gone already, too
+        return Erased(done, found)
 
     async def _stop(self, found: Traces) -> None:
         """Keep new grants from coming: end the subject's turns, and withdraw its open authorizations."""

@@ -47,6 +47,7 @@ class Importing:
             held = await self.repository.grant(app.name, incoming.subject)
             old = held.record if held is not None else None
             if old is not None and not old.revoked and old.imported == incoming.mark:
+                await self.repository.sync("grants")
                 return "there"
             if old is not None and not replace:
                 return "revoked" if old.revoked else "kept"

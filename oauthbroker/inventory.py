@@ -161,6 +161,7 @@ class Secrets:
     async def remove(self, name: str, key: str | None = None) -> bool:
         """One key, or the whole secret. False when it was not there."""
         if not any(name == there and key in {None, found} for there, found in await self._repository.secrets()):
+            await self._repository.sync("secrets")
             return False
         await self._repository.change_secret(
             name, lambda data: {there: value for there, value in data.items() if key not in {None, there}}

@@ -256,6 +256,7 @@ class Queues:
             yield index
             after = index.to_plaintext()
             if after == before:
+                await self._repository.sync("queues")
                 return
             try:
                 await self._repository.save_queue(agent, after, expect=generation)

@@ -104,6 +104,7 @@ class Renewing:
                 return held.record
             if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
                 return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
+            await self.repository.sync("grants")  # it may be the one that a failed write has put there
         if held is None or held.record.revoked:  # a new login may share its grant with these tokens: then they are left
             access = redeemed.token.access_token
             await self.late(app, begun.subject, refresh=redeemed.refresh_token, access=access)
@@ -154,6 +155,7 @@ class Renewing:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
             if held is None or not held.record.is_attempted_as(begun):
+                await self.repository.sync("grants")
                 return held.record if held is not None else None
             changed = replace(held.record, token=after.token, renewal=after.renewal, updated_at=after.updated_at)
             return (await self.repository.save_grant(changed, expect=held.generation, room=room)).record

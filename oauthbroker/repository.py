@@ -270,7 +270,7 @@ class Repository:
         try:
             await self._store.put(self._store.key("events", event.id), event.to_plaintext(), expect=0)
         except Conflict:
-            return
+            await self.sync("events")
 
     async def event(self, event_id: str) -> AgentEvent | None:
         entry = await self._store.get(self._store.key("events", event_id))
@@ -313,6 +313,12 @@ class Repository:
 
     def shelf(self, kind: str, read: Callable[[bytes], S]) -> Shelf[S]:
         return Shelf(self._store, kind, read, self._on_damage, self.tombstones)
+
+    async def sync(self, *kinds: str) -> None:
+        """Makes durable what was found done already, before an answer stands on it: the sync of the write itself may
+        have failed, here or in another process."""
+        for kind in kinds:
+            await self._store.sync(kind)
 
     async def probe(self) -> None:
         """Reads, and takes room and gives it back: raises what either comes to. Nothing is written."""

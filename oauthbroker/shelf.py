@@ -108,8 +108,11 @@ class Shelf(Generic[R]):
         raise BrokerError(Code.STORE_LOCKED)
 
     async def end(self, locator: str, now: datetime) -> bool:
-        """Removes a record that would have lived on. False when there was none (any more)."""
-        return await self.bury(locator, now) and await self.remove(locator)
+        """Removes a record that would have lived on. False when there was none (any more), and that is durable too."""
+        ended = await self.bury(locator, now) and await self.remove(locator)
+        if not ended:
+            await self._store.sync(self._kind)
+        return ended
 
     async def bury(self, locator: str, at: datetime) -> bool:
         """Lets no copy of this record count from `at` on, for as long as any might. Before the record itself is changed

@@ -186,6 +186,7 @@ class Connect:
         for attempt in range(8):
             held = await self.repository.session(locator)
             if held is None or not held.record.open or held.record.claim is not None:
+                await self.repository.sync("sessions")
                 return False
             if attempt == 0:
                 self.audit.write(RequestWithdrawn(held.record.app, held.record.id), self.clock.now())

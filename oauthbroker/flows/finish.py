@@ -30,6 +30,7 @@ from oauthbroker.repository import Conflict, Held, Repository
 from oauthbroker.scope import granted_scopes
 from oauthbroker.secret import Secret
 
+SYNCS = 3  # tries to make durable what a failed write has put there
 READS = 3  # of a grant that is about to be replaced
 
 
@@ -253,6 +254,10 @@ class Finish:
         there = await self.repository.grant(grant.app, grant.subject)
         if there is None or there.record.auth_session_id != grant.auth_session_id:
             raise failed
+        for _ in range(SYNCS):
+            with suppress(BrokerError):  # where none works it is served all the same, for as long as the machine runs
+                await self.repository.sync("grants")
+                break
         return there
 
     async def _complete_all(self, grant: Grant, held: Held[AuthSession]) -> None:

@@ -108,6 +108,7 @@ class Revoke:
         async with self.repository.pair(name, subject):
             held = await self.repository.grant(name, subject)
             if held is None or held.record.revoked:
+                await self.repository.sync("grants")
                 return None
             now = self.clock.now()
             tombstone = held.record.tombstoned(now)

@@ -122,6 +122,10 @@ class Entries:
         self._fs.unlink(folder, key.name)
         self._fs.fsync(folder)
 
+    def sync(self, kind: str) -> None:
+        """Makes durable which entries of the kind there are, and in which version; their bytes are already."""
+        self._fs.fsync(self._folders.by_kind[kind])
+
     def keep_aside(self, key: Key) -> None:
         """Copies a damaged record to `corrupt/`, once for each state of damage. The original stays where it is."""
         found = read_file(self._fs, self._folders.by_kind[key.kind], key.name, MAX_RECORD)

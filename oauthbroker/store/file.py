@@ -146,6 +146,10 @@ class FileStore:
         self._check_open(key)
         await self._see_through(self._delete(key, expect))
 
+    async def sync(self, kind: str) -> None:
+        self._check_kind(kind)
+        await self._run(partial(self._entries.sync, kind))
+
     async def scan(self, kind: str) -> AsyncIterator[Entry]:
         for number, key in enumerate(await self._keys(kind), start=1):
             if number % _BREATH == 0:
@@ -181,6 +185,11 @@ class FileStore:
 
     def _check_open(self, key: Key) -> None:
         check_key(key, self._kinds)
+        self._check_usable()
+
+    def _check_kind(self, kind: str) -> None:
+        if kind not in self._kinds:
+            raise ValueError(f"this store keeps no {kind!r}")
         self._check_usable()
 
     def _check_usable(self) -> None:
@@ -238,9 +247,7 @@ class FileStore:
         return await to_its_end(task)
 
     async def _keys(self, kind: str) -> list[Key]:
-        if kind not in self._kinds:
-            raise ValueError(f"this store keeps no {kind!r}")
-        self._check_usable()
+        self._check_kind(kind)
         names = await self._run(partial(self._entries.names, kind))
         return [Key(kind, name) for name in names if is_name(name)]
 

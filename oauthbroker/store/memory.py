@@ -69,6 +69,9 @@ class MemoryStore:
             raise Conflict
         del kind[key.name]
 
+    async def sync(self, kind: str) -> None:
+        self._named(kind)
+
     async def scan(self, kind: str) -> AsyncIterator[Entry]:
         for entry in list(self._named(kind).values()):
             yield entry

@@ -62,7 +62,7 @@ class Conflict(BrokerError):
 
 
 class Store(Protocol):
-    """Seven verbs and three questions. Every method may raise `BrokerError` with a store code."""
+    """Eight verbs and three questions. Every method may raise `BrokerError` with a store code."""
 
     def key(self, kind: str, *parts: str) -> Key:
         """The key of (kind, parts): HMAC-SHA256 over length-prefixed parts. Raises ValueError for an unknown kind."""
@@ -94,6 +94,11 @@ class Store(Protocol):
 
     async def delete(self, key: Key, *, expect: int) -> None:
         """Removes durably. Raises `Conflict` when the generation moved; deleting what is not there is a Conflict."""
+        ...
+
+    async def sync(self, kind: str) -> None:
+        """Makes durable what lies there of a kind, whoever wrote it. For an answer that stands on a write which was
+        found done: that one's own sync may have failed."""
         ...
 
     def scan(self, kind: str) -> AsyncIterator[Entry]:
