@@ -26,7 +26,7 @@ ME = Turn("trying", "1", auth=TurnAuth(subjects={"user": "lumen:user:U234567"}))
 
 @pytest.fixture
 def lumen(canaries: Canaries) -> Iterator[IdentityProvider]:
-    """The scripted provider with Lumen's two quirks, and its answer to who somebody is."""
+    """The scripted provider with Lumen's two quirks, and its answer about the account."""
     with IdentityProvider(canaries=canaries) as provider:
         provider.script.authorize.fields(iss=None, times=FOREVER)
         provider.script.token.alter(_inside_data, times=FOREVER)
@@ -113,7 +113,7 @@ async def test_a_refresh_is_answered_inside_data_too(ready: Desk, lumen: Identit
     assert (1, True) == (lumen.count("refresh_token"), lumen.is_alive(new.access_token.reveal()))
 
 
-async def test_the_account_of_somebody_else_is_refused(ready: Desk, lumen: IdentityProvider) -> None:
+async def test_another_account_is_refused(ready: Desk, lumen: IdentityProvider) -> None:
     assert ("authorization_required", Code.SUBJECT_MISMATCH) == await outcome(lumen, "bob")
 
 
