@@ -158,7 +158,7 @@ class Erasure:
 
     async def _remove(self, found: Traces) -> bool:
         for visit in found.visits:
-            await self.people.visits.shelf.remove(visit)
+            await self.people.visits.shelf.end(visit, self.clock.now())
         own = {grant.id for grant in found.grants}
         for use in set(found.uses) - own:
             await self.people.uses.forget(use)

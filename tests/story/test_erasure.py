@@ -83,6 +83,23 @@ async def test_no_record_names_the_person_afterwards_and_no_other_record_has_cha
     assert isinstance(await full.ask("mail", ["read"], of=turn(user=BOB)), AuthorizationRequired)
 
 
+@pytest.mark.case("68")
+async def test_a_copy_of_the_persons_link_or_turn_that_is_put_back_afterwards_is_good_for_nothing(full: House) -> None:
+    store, visits = full.store, full.broker.people.visits
+    ticket, _ = await visits.invite({"user": BOB})
+    begun = await full.broker.turns.begin(turn(user=BOB))
+    copies = [entry for kind in ("visits", "turns") async for entry in store.scan(kind) if BOB.encode() in entry.body]
+    assert (await full.broker.erase(BOB)).done
+    for copy in copies:
+        await store.put(copy.key, copy.body, expect=0)
+    with pytest.raises(BrokerError) as late:
+        await visits.invited(ticket.reveal())
+    assert Code.STATE_UNKNOWN is late.value.code
+    with pytest.raises(BrokerError) as ended:
+        await full.broker.turns.admit(begun.token.reveal())
+    assert Code.TURN_ENDED is ended.value.code
+
+
 async def test_grants_end_at_their_provider_before_they_go_and_the_audit_log_says_so(full: House) -> None:
     before = full.idp.count("revoke")
     await full.broker.erase(BOB)
