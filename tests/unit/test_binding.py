@@ -206,6 +206,42 @@ def test_what_can_be_compared_is_compared_whoever_vouched(binding, app, subject,
     assert code is caught.value.code
 
 
+ANOTHER = (ISSUER, "2")
+MINE = ("idp:user:1", VERIFIED, "idp:user:1")
+TEAMS = ("idp:team:1", (ISSUER, "idp:team:1"), "idp:user:2")
+BY_ANYBODY = ("idp:team:1", (ISSUER, "idp:team:1"), None)
+LOCALS = ("me", VERIFIED, None)
+
+
+@pytest.mark.case("62")
+@pytest.mark.parametrize(
+    "app, grant, facts, same",
+    [
+        (USER, MINE, OwnerFacts(), True),
+        (USER, MINE, OwnerFacts(None, "idp:user:1", VERIFIED), True),
+        (USER, MINE, OwnerFacts(None, "idp:user:2", VERIFIED), False),
+        (USER, MINE, OwnerFacts(None, "idp:user:1", ANOTHER), False),
+        (USER, MINE, OwnerFacts(None, None, ANOTHER), False),
+        (USER, ("idp:user:1", None, "idp:user:1"), OwnerFacts(None, None, ANOTHER), True),
+        (LOCAL, LOCALS, OwnerFacts(None, None, VERIFIED), True),
+        (LOCAL, LOCALS, OwnerFacts(None, None, ANOTHER), False),
+        (SHARED, TEAMS, OwnerFacts(), True),
+        (SHARED, TEAMS, OwnerFacts("idp:team:1", "idp:user:2", VERIFIED), True),
+        (SHARED, TEAMS, OwnerFacts("idp:team:2"), False),
+        (SHARED, TEAMS, OwnerFacts(None, "idp:user:3"), False),
+        (OPEN, BY_ANYBODY, OwnerFacts(None, "idp:user:3"), True),
+    ],
+)
+def test_what_a_refresh_says_of_its_owner_must_be_what_the_grant_was_made_for(app, grant, facts, same: bool) -> None:
+    subject, pinned, authorized_by = grant
+    if same:
+        check_same_owner(app, subject, pinned, authorized_by, facts)
+        return
+    with pytest.raises(BrokerError) as caught:
+        check_same_owner(app, subject, pinned, authorized_by, facts)
+    assert Code.SUBJECT_MISMATCH is caught.value.code
+
+
 @pytest.mark.case("62")
 @each_vouching
 def test_a_renewal_is_compared_with_the_account_that_came_first(binding) -> None:
