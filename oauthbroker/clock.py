@@ -7,8 +7,10 @@ import base64
 import random
 import secrets
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+SET_BACK = timedelta(minutes=5)  # clocks of machines on one store may differ by less
 
 
 class Clock(Protocol):
@@ -50,6 +52,12 @@ class SystemClock:
 
     def jitter(self, low: float, high: float) -> float:
         return random.uniform(low, high)  # spread, not secrecy
+
+
+def has_passed(deadline: datetime, set_at: datetime, now: datetime) -> bool:
+    """Whether a deadline is over. One that was set in the future is: the clock was set back since, by nobody knows how
+    much, and the deadline would be further away than it can be."""
+    return deadline <= now or set_at > now + SET_BACK
 
 
 def random_text(clock: Clock, bits: int) -> str:

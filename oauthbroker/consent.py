@@ -168,7 +168,7 @@ class Consent:
             if session.worn_out or session.config_digest != app.digest():
                 raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
             return None
-        over = session.claim is None and session.expires_at <= self._clock.now()
+        over = session.claim is None and session.is_past(self._clock.now())
         if session.open and not over and session.config_digest == app.digest():
             return None
         return _ending(app, session)
@@ -182,7 +182,7 @@ class Consent:
         if session.status == "completed":
             app = self._apps.get(session.app)
             return AlreadyConnected(app.display_name if app is not None else session.provider)
-        is_late = session.claim is None and session.ends_at <= self._clock.now()
+        is_late = session.claim is None and session.is_past(self._clock.now())
         if session.status == "expired" or (session.open and is_late):
             return BrokerError(Code.STATE_EXPIRED)
         return BrokerError(Code.STATE_USED) if session.status == "failed" or session.taken else None

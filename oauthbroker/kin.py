@@ -11,14 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.records import Grant
 from oauthbroker.repository import Repository
 
-NO_CLAIM_LASTS = timedelta(hours=1)  # so long: one that seems to was written by a clock that went ahead
 REST = 10  # times what a scan took: however many grants there are, a row of revocations scans a tenth of its time
 
 Tie = tuple[str, str]
@@ -69,7 +67,7 @@ class Kin:
         for pair in self._near(app, grant) if _ties(grant) else ():
             for held in await self._repository.waiting(*pair):
                 claim = held.record.claim
-                if claim is not None and now < claim.until < now + NO_CLAIM_LASTS:
+                if claim is not None and claim.holds(now):
                     return True
         return False
 

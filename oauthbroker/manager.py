@@ -160,7 +160,7 @@ class OAuthManager:
     def _forced(self, grant: Grant, now: datetime) -> Decision:
         """Renewals of tokens that seem to live are counted: a tool must not keep a provider busy."""
         hour = timedelta(hours=1)
-        forced = grant.renewal.forced_since(now - hour)
+        forced = [at for at in grant.renewal.forced_since(now - hour) if at <= now]
         if len(forced) >= self.settings.limits.rejections_per_hour:
             return Refuse(Code.RATE_LIMITED, max(1, int((forced[0] + hour - now).total_seconds())))
         return Renew()

@@ -86,7 +86,7 @@ class Pending:
                 for held in await self._repository.waiting(app.name, subject)
                 if held.record.resume.address == turn.resume_target.address
                 and not held.record.taken
-                and held.record.expires_at > self._clock.now()
+                and not held.record.is_past(self._clock.now())
             ]
         return found
 

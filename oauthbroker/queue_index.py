@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.clock import from_iso, has_passed, to_iso
 from oauthbroker.records import AgentEvent, codec
 
 REMEMBERED = 256
@@ -16,13 +16,18 @@ MOST_DEAD = 1000  # older dead letters go
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One event's place in the queue. `due` is when it may be leased (again): after a lease or a back-off."""
+    """One event's place in the queue. `due` is when it may be leased (again): after a lease or a back-off, which began
+    at `since`."""
 
     id: str
     address: str
     attempts: int = 0
     due: datetime | None = None
     lease: str | None = None
+    since: datetime | None = None
+
+    def is_free(self, now: datetime) -> bool:
+        return self.due is None or has_passed(self.due, self.since or now, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class Index:
 
     def bury(self, item: Item) -> None:
         self.remove(item.id)
-        self.dead = [*self.dead, dataclasses.replace(item, lease=None, due=None)][-MOST_DEAD:]
+        self.dead = [*self.dead, dataclasses.replace(item, lease=None, due=None, since=None)][-MOST_DEAD:]
 
     def erase(self, event_ids: Collection[str]) -> None:
         """Remove these, leased and dead ones too. Their ids come first in `done`, where they displace no other one, so
@@ -81,7 +86,7 @@ class Index:
         """The oldest item that heads its address and is not leased or backing off."""
         blocked: set[str] = set()
         for item in self.waiting:
-            if item.address not in blocked and (item.due is None or item.due <= now):
+            if item.address not in blocked and item.is_free(now):
                 return item
             blocked.add(item.address)
         return None
@@ -115,16 +120,18 @@ def address_of(event: AgentEvent) -> str:
 
 def _item_json(item: Item) -> dict[str, object]:
     due = to_iso(item.due) if item.due is not None else None
-    return {"id": item.id, "address": item.address, "attempts": item.attempts, "due": due, "lease": item.lease}
+    since = {"since": to_iso(item.since)} if item.since is not None else {}
+    return {"id": item.id, "address": item.address, "attempts": item.attempts, "due": due, "lease": item.lease, **since}
 
 
 def _item(data: dict[str, str | int | None]) -> Item:
     due = data["due"]
-    lease = data["lease"]
+    lease, since = data["lease"], data.get("since")
     return Item(
         str(data["id"]),
         str(data["address"]),
         int(data["attempts"] or 0),
         from_iso(str(due)) if due is not None else None,
         str(lease) if lease is not None else None,
+        from_iso(str(since)) if since is not None else None,
     )

@@ -123,8 +123,9 @@ class Queues:
                 continue
             until = now + timedelta(seconds=self._limits.queue_lease_seconds)
             lease = random_text(self._clock, 128)
-            index.replace(dataclasses.replace(item, attempts=item.attempts + 1, due=until, lease=lease))
-            return Delivery(event, item.attempts + 1, lease, until, self)
+            attempts = item.attempts + 1
+            index.replace(dataclasses.replace(item, attempts=attempts, due=until, lease=lease, since=now))
+            return Delivery(event, attempts, lease, until, self)
         return None
 
     async def ack(self, agent: str, event_id: str, lease: str) -> bool:
@@ -149,8 +150,9 @@ class Queues:
                 self._metrics.add(Metric.EVENTS_DEAD)
                 return True
             pause = BACKOFF_SECONDS[min(item.attempts, len(BACKOFF_SECONDS)) - 1]
-            due = self._clock.now() + timedelta(seconds=pause * self._clock.jitter(0.8, 1.2))
-            index.replace(dataclasses.replace(item, due=due, lease=None))
+            now = self._clock.now()
+            due = now + timedelta(seconds=pause * self._clock.jitter(0.8, 1.2))
+            index.replace(dataclasses.replace(item, due=due, lease=None, since=now))
         return True
 
     async def give_back(self, agent: str, event_id: str, lease: str) -> bool:
@@ -159,14 +161,14 @@ class Queues:
             item = index.find(event_id)
             if item is None or item.lease != lease:
                 return False
-            index.replace(dataclasses.replace(item, attempts=item.attempts - 1, due=None, lease=None))
+            index.replace(dataclasses.replace(item, attempts=item.attempts - 1, due=None, lease=None, since=None))
         return True
 
     async def unsettled(self, agent: str, leases: Collection[str]) -> set[str]:
         """Those of the leases that still hold."""
         index, _ = await self._read(agent)
         now = self._clock.now()
-        held = {item.lease for item in index.waiting if item.due is not None and item.due > now}
+        held = {item.lease for item in index.waiting if not item.is_free(now)}
         return {lease for lease in leases if lease in held}
 
     async def settled(self, agent: str, leases: Collection[str]) -> set[str]:

@@ -259,7 +259,7 @@ class Outcomes:
         if held is None:
             return SessionOutcome("expired", auth_session_id=auth_session_id)
         session = held.record
-        if session.open and session.claim is None and session.ends_at <= self._clock.now():
+        if session.open and session.claim is None and session.is_past(self._clock.now()):
             if session.parked is not None:  # as the sweeper will write it
                 return SessionOutcome("failed", Code.OWNER_BINDING_FAILED, auth_session_id)
             return SessionOutcome("expired", auth_session_id=auth_session_id)

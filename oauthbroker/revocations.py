@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from oauthbroker.apps import OAuthApp
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.revoke import Revoke, Told, can_tell, told_by_others
+from oauthbroker.flows.revoke import ASK_AGAIN, Revoke, Told, can_tell, told_by_others
 from oauthbroker.records import Grant
 from oauthbroker.repository import Conflict, Due, Held, Repository
 
@@ -165,5 +165,5 @@ class Revocations:
         held = await self._repository.due_grant(due)
         if held is None or not held.record.to_be_told:
             return None
-        after = held.record.tell_after
-        return None if after is not None and after > self._clock.now() else held
+        after, now = held.record.tell_after, self._clock.now()
+        return None if after is not None and now < after <= now + ASK_AGAIN else held

@@ -15,7 +15,7 @@ from functools import partial
 
 from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
 from oauthbroker.audit import AuditWriter, TurnBegun, TurnEnded
-from oauthbroker.clock import Clock, random_text
+from oauthbroker.clock import Clock, has_passed, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.known_tokens import KnownTokens
 from oauthbroker.records.turn_record import TurnRecord
@@ -155,7 +155,7 @@ class Turns:
         if known is None or record is None or known.bundle is not self.bundle():
             self._known.forget(digest)
             known, record = await self._judged(token)
-        if min(known.expires_at, record.expires_at) <= self.clock.now():
+        if self._is_over(known, record):
             self._known.forget(digest)
             raise BrokerError(Code.TURN_ENDED)
         self._known.keep(digest, known)
@@ -175,8 +175,11 @@ class Turns:
 
     async def _check_holds(self, known: _Known) -> None:
         record = await self.shelf.get(known.locator)
-        if record is None or min(known.expires_at, record.expires_at) <= self.clock.now():
+        if record is None or self._is_over(known, record):
             raise BrokerError(Code.TURN_ENDED)
+
+    def _is_over(self, known: _Known, record: TurnRecord) -> bool:
+        return has_passed(min(known.expires_at, record.expires_at), record.created_at, self.clock.now())
 
     async def _judged(self, token: str) -> tuple[_Known, TurnRecord]:
         made = TurnToken.parse(token)
@@ -194,8 +197,8 @@ class Turns:
         self._swept = self.clock.monotonic()
         self._busy.clear()
         now = self.clock.now()
-        ends = {record.locator: record.expires_at async for record in self.shelf.all()}
-        over = [locator for locator, end in ends.items() if end <= now]
+        ends = {it.locator: has_passed(it.expires_at, it.created_at, now) async for it in self.shelf.all()}
+        over = [locator for locator, ended in ends.items() if ended]
         for locator in over:
             await self.shelf.remove(locator)
         self._known.forget_turns([*over, *(self._known.turns() - ends.keys())])

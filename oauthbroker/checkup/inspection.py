@@ -42,7 +42,7 @@ class Inspection:
             session = held.record
             if session.open:
                 waiting += session.expires_at > now
-                stuck += session.claim is not None and session.claim.until <= now
+                stuck += session.claim is not None and not session.claim.holds(now)
         return Sessions(waiting, stuck)
 
     async def depth(self) -> Depth:

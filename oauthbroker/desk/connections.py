@@ -122,7 +122,7 @@ class Connections:
             requests = tuple(
                 self._request(app, each.record)
                 for each in await self.repository.waiting(app.name, subject)
-                if each.record.claim is None and each.record.expires_at > self.clock.now()
+                if each.record.claim is None and not each.record.is_past(self.clock.now())
             )
             if connection is not None or requests:
                 services.append(Service(app, connection, requests))

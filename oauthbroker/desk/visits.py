@@ -133,7 +133,7 @@ class Visits:
             return 0
         self._swept, now = monotonic, self.clock.now()
         there = [visit async for visit in self.shelf.all()]
-        over = [visit for visit in there if visit.expires_at <= now]
+        over = [visit for visit in there if visit.is_past(now)]
         for visit in over:
             await self.shelf.remove(visit.locator)
         self._counted = len(there) - len(over)

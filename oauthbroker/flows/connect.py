@@ -53,7 +53,7 @@ class Connect:
         if held is None or held.record.ticket is None or not held.record.ticket.matches(ticket):
             raise BrokerError(Code.STATE_UNKNOWN)
         session = held.record
-        if not session.open or session.taken or session.expires_at <= self.clock.now():
+        if not session.open or session.taken or session.is_past(self.clock.now()):
             raise BrokerError(Code.STATE_UNKNOWN)
         return held
 

@@ -198,7 +198,7 @@ class Finish:
             granted = grant is not None and _carries(grant.record, session)
             if granted and grant is not None:
                 await self._complete_all(grant.record, held)
-        over = session.claim is None or session.claim.until <= self.clock.now()
+        over = session.claim is None or not session.claim.holds(self.clock.now())
         if granted:
             self.wake()
         elif over:

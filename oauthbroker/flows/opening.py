@@ -10,7 +10,7 @@ from typing import Protocol
 
 from oauthbroker.apps import BrokerLogin, OAuthApp
 from oauthbroker.audit import AuditWriter, AuthorizationRequested
-from oauthbroker.clock import Clock, random_text
+from oauthbroker.clock import Clock, has_passed, random_text
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.flows.finish import Finish
 from oauthbroker.protocol.authorize import new_attempt
@@ -150,7 +150,7 @@ class Opening:
         for held in waiting:
             session = held.record
             fits = _same_wish(session, wish) and not session.taken and session.config_digest == app.digest()
-            fits = fits and not session.worn_out
+            fits = fits and not session.worn_out and not session.is_past(self.clock.now())
             half = (session.expires_at - session.created_at) / 2
             if fits and session.expires_at - self.clock.now() > half:
                 return session
@@ -158,7 +158,7 @@ class Opening:
 
     def _alive(self, waiting: list[Held[AuthSession]]) -> list[Held[AuthSession]]:
         now = self.clock.now()
-        return [held for held in waiting if held.record.expires_at > now]
+        return [it for it in waiting if not has_passed(it.record.expires_at, it.record.created_at, now)]
 
     def _check_room(self, app: OAuthApp, wish: Wish, alive: list[Held[AuthSession]]) -> None:
         """A tool may wish for other scopes each time: that must not cost others their links."""

@@ -139,4 +139,4 @@ class Parking:
         self.ended(held.record.locator)
 
     def _is_late(self, session: AuthSession) -> bool:
-        return session.ends_at <= self.clock.now()
+        return session.is_past(self.clock.now())

@@ -72,7 +72,7 @@ class Polling:
         """Polls for this session from now on, if it is one that wants it. Telling it twice is telling it once."""
         if session.device is not None and session.open and session.locator not in self._known:
             self._known.add(session.locator)
-            self._schedule(session.locator, (session.device.next_poll_at - self.clock.now()).total_seconds())
+            self._schedule(session.locator, self._until(session.device.next_poll_at, session))
 
     async def run(self) -> None:
         """Polls for ever, each session when it is due; a slow provider keeps no other one waiting."""
@@ -180,10 +180,14 @@ class Polling:
     def _early(self, held: Held[AuthSession]) -> float:
         """Seconds until the provider may be asked again; never more than until the end."""
         session = held.record
-        early = (_device(held).next_poll_at - self.clock.now()).total_seconds()
+        early = self._until(_device(held).next_poll_at, session)
         if self._has_heard(held):
             early = self._heard[session.locator].again_at - self.clock.monotonic()
         return min(early, (session.expires_at - self.clock.now()).total_seconds())
+
+    def _until(self, moment: datetime, session: AuthSession) -> float:
+        """Seconds; where the clock was set back since it was set, no more than the code lives in all."""
+        return min(moment - self.clock.now(), session.expires_at - session.created_at).total_seconds()
 
     def _has_heard(self, held: Held[AuthSession]) -> bool:
         heard = self._heard.get(held.record.locator)

@@ -61,7 +61,7 @@ class Sweep:
         session, now = held.record, self.clock.now()
         if session.open and session.claim is not None:
             return await self.finish.recover(held)
-        if session.open and self._ends_at(session) <= now:
+        if session.open and self._is_past(session, now):
             self.ended(session.locator)
             if session.parked is not None:  # somebody agreed, and nobody said whose browser that was
                 return await self.finish.fail(held, Code.OWNER_BINDING_FAILED)
@@ -74,8 +74,7 @@ class Sweep:
         await self.repository.drop_session(held)
         return True
 
-    def _ends_at(self, session: AuthSession) -> datetime:
+    def _is_past(self, session: AuthSession, now: datetime) -> bool:
         """A poll that left in time may come back with tokens a little later."""
-        if session.device is None:
-            return session.ends_at
-        return session.expires_at + timedelta(seconds=self.limits.provider_seconds)
+        late = timedelta(seconds=self.limits.provider_seconds) if session.device is not None else timedelta()
+        return session.is_past(now - late)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from oauthbroker.apps import Link
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.clock import from_iso, has_passed, to_iso
 from oauthbroker.errors import Code
 from oauthbroker.records import codec
 from oauthbroker.records.attempt import Attempt
@@ -29,6 +29,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.turn import ResumeTarget, SubjectMode
 
 SessionStatus = Literal["pending", "completed", "failed", "expired"]
+NO_CLAIM_LASTS = timedelta(hours=1)  # so long: one that seems to was written by a clock that went ahead
 MAX_PRESSES = 20  # of a link's button: a person in trouble presses a few times; each may cost the provider a request
 
 
@@ -42,6 +43,9 @@ class Claim:
     by: str
     until: datetime
     confirmed: bool = False
+
+    def holds(self, now: datetime) -> bool:
+        return now < self.until < now + NO_CLAIM_LASTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,12 @@ class AuthSession:
     def ends_at(self) -> datetime:
         """When it ends by itself: a parked code has its own time, however little is left of the link's."""
         return self.expires_at if self.parked is None else self.parked.until
+
+    def is_past(self, now: datetime) -> bool:
+        """Whether its time is over. A device code is ended by its provider, too, whatever our clock shows."""
+        if self.device is not None:
+            return self.ends_at <= now
+        return has_passed(self.ends_at, self.created_at, now)
 
     @property
     def worn_out(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.clock import from_iso, has_passed, to_iso
 from oauthbroker.records import codec
 
 Pages = Literal["connections", "admin"]
@@ -48,10 +48,13 @@ class Visit:
         return dict(self.subjects).get(mode)
 
     def is_invited_by(self, ticket: str, now: datetime) -> bool:
-        return _matches(self.ticket_hash, ticket) and now < self.expires_at
+        return _matches(self.ticket_hash, ticket) and not self.is_past(now)
 
     def is_open_for(self, cookie: str, now: datetime) -> bool:
-        return _matches(self.cookie_hash, cookie) and now < self.expires_at
+        return _matches(self.cookie_hash, cookie) and not self.is_past(now)
+
+    def is_past(self, now: datetime) -> bool:
+        return has_passed(self.expires_at, self.created_at, now)
 
     def ended(self, at: datetime) -> Visit:
         return replace(self, expires_at=min(at, self.expires_at))
