@@ -16,7 +16,7 @@ from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 
 app = typer.Typer(add_completion=False)
 Workers = Annotated[int, typer.Option("--workers", min=1, max=64, help="How many processes serve, on one store.")]
-WorkerPost = Annotated[str, typer.Option("--worker", hidden=True, help="What a parent tells its worker.")]
+WorkerPost = Annotated[str, typer.Option("--worker-post", hidden=True, help="What a parent tells its worker.")]
 
 
 @app.command("serve")

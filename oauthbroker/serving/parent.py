@@ -161,7 +161,7 @@ class Parent:
         """The same interpreter on the same code. Modules are not looked for in the working folder unless we are."""
         here = Path(oauthbroker.__file__).resolve().parents[1] == Path.cwd()
         flags = [] if here else ["-P"]
-        words = ["serve", "--config", str(self.config), "--worker", post.to_text()]
+        words = ["serve", "--config", str(self.config), "--worker-post", post.to_text()]
         return [sys.executable, *flags, "-m", "oauthbroker", *words]
 
     def _is_hopeless(self, place: Place, status: int) -> bool:

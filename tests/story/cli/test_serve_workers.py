@@ -246,9 +246,15 @@ def test_a_socket_that_cannot_be_made_refuses_the_start(desk: Desk, idp: Identit
 def test_a_worker_without_its_parent_refuses_to_live(desk: Desk, idp: IdentityProvider):
     desk.ready_to_serve(idp)
     post = {"number": 1, "of": 2, "parent": 1, "ready": 2, "fds": {}, "metrics_folder": ""}
-    done = command("serve", "--worker", json.dumps(post), cwd=desk.folder)
+    done = command("serve", "--worker-post", json.dumps(post), cwd=desk.folder)
     assert 2 == done.code
     assert "start `oauthbroker serve --workers` instead" in done.err
+
+
+def test_a_near_miss_of_workers_is_refused_with_the_options_there_are(desk: Desk):
+    done = desk.type("serve", "--worker", "2")
+    assert 2 == done.code
+    assert "--workers" in done.err
 
 
 def test_the_number_of_workers_has_bounds(desk: Desk):
