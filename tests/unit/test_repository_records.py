@@ -249,3 +249,19 @@ async def test_small_grants_are_remembered_in_thousands(repository: Repository) 
     for number in range(2_000):
         await repository.save_grant(replace(kit.grant(), subject=f"s{number}"), expect=0)
     assert all(repository.warm_grant(APP, f"s{number}") is not None for number in range(2_000))
+
+
+async def test_a_conflict_drops_the_remembered_grant(store: MemoryStore, monkeypatch) -> None:
+    """Whatever made it look current, it is not: the next look reads the store."""
+    here, elsewhere = Repository(store), Repository(store)
+    await here.save_grant(kit.grant(), expect=0)
+    await elsewhere.save_grant(kit.grant(revoked=True), expect=1)
+    monkeypatch.setattr(store, "unchanged", lambda entry: True)
+    stale = await here.grant(APP, SUBJECT)
+    assert stale is not None
+    assert not stale.record.revoked
+    with pytest.raises(Conflict):
+        await here.save_grant(kit.grant(), expect=stale.generation)
+    held = await here.grant(APP, SUBJECT)
+    assert held is not None
+    assert held.record.revoked
