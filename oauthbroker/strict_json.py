@@ -36,6 +36,18 @@ def decode_object(body: bytes, code: Code) -> dict[str, Json]:
     return value
 
 
+def decode_leniently(body: bytes) -> Json:
+    """Decode a document that `decode_json` refuses, to save a text from it. No number is read: each is None.
+
+    Raises ValueError and RecursionError.
+    """
+    return json.loads(body, parse_int=_unread, parse_float=_unread, parse_constant=_unread)
+
+
+def _unread(_number: str) -> None:
+    """Python refuses integers of thousands of digits."""
+
+
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     members = dict(pairs)
     if len(members) != len(pairs):

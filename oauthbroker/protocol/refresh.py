@@ -20,7 +20,7 @@ from oauthbroker.protocol.token import (
     token_request,
     token_response,
 )
-from oauthbroker.protocol.token_fields import body_members, optional_token, token_members
+from oauthbroker.protocol.token_fields import optional_token, salvaged_members, token_members
 from oauthbroker.secret import Secret
 
 
@@ -93,9 +93,10 @@ def refresh_response(app: OAuthApp, answer: Answer, *, worked: bool = False) -> 
 
 
 def _spare(app: OAuthApp, answer: Answer) -> Secret | None:
-    """The refresh token in an answer that is wrong in some other way."""
+    """The refresh token in an answer that is wrong in some other way. A provider that rotates has spent the old one, so
+    it is read leniently; the old one is tried after it."""
     try:
-        return optional_token(token_members(app, body_members(app, answer), refreshed=True), "refresh_token")
+        return optional_token(token_members(app, salvaged_members(app, answer), refreshed=True), "refresh_token")
     except Exception:  # noqa: BLE001 - an answer that breaks its reader holds none
         return None
 

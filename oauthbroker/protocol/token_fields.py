@@ -13,7 +13,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.protocol.answers import is_json, lookup
 from oauthbroker.protocol.messages import Answer
 from oauthbroker.secret import Secret, is_named_like_a_secret
-from oauthbroker.strict_json import decode_object
+from oauthbroker.strict_json import decode_leniently, decode_object
 from oauthbroker.turn import Json
 
 YEAR_SECONDS = 365 * 24 * 3600
@@ -37,6 +37,13 @@ def body_members(app: OAuthApp, answer: Answer, *, any_label: bool = False) -> d
     elif not (answer.media_type == FORM if form else is_json(answer)):
         raise _invalid("the answer is not labelled as what was agreed")
     return _form_members(answer.body) if form else decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID)
+
+
+def salvaged_members(app: OAuthApp, answer: Answer) -> Mapping[str, Json]:
+    """Return the members of an answer that is refused, with any label and any numbers: only to save a token from
+    it. Any exception means that there are none."""
+    form = app.habits.token_response_format == "form"
+    return _form_members(answer.body) if form else decode_leniently(answer.body)
 
 
 def token_members(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool = False) -> Mapping[str, Json]:

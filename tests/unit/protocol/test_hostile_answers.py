@@ -164,6 +164,28 @@ def test_whatever_stands_beside_it_a_rotated_refresh_token_is_kept_as_a_spare(va
         assert came == Secret("rt-2")
 
 
+@pytest.mark.case("20", "28")
+@pytest.mark.parametrize(
+    ("label", "members"),
+    [
+        ("application/json", '"expires_in": -1' + "0" * 5000),
+        ("application/json", '"refresh_token_expires_in": 1' + "0" * 5000),
+        ("application/json", '"expires_in": 1e400'),
+        ("application/json", '"expires_in": NaN'),
+        ("application/json", '"expires_in": -Infinity'),
+        ("application/json", '"expires_in": 60, "expires_in": 60'),
+        ("application/json", '"note": "\\ud83d"'),
+        ("application/json", '"deep": ' + "[" * 40 + "]" * 40),
+        ("text/html", '"expires_in": 60'),
+    ],
+)
+def test_a_document_that_is_refused_loses_no_rotated_refresh_token(label: str, members: str):
+    body = f'{{"access_token": "at-2", "token_type": "Bearer", "refresh_token": "rt-2", {members}}}'
+    with pytest.raises(RenewalRefused) as refused:
+        refresh_response(APP, Answer(200, label, None, body.encode(), NOW))
+    assert (Code.TOKEN_RESPONSE_INVALID, Secret("rt-2")) == (refused.value.code, refused.value.spare)
+
+
 @pytest.mark.slow
 @given(ANSWERS)
 def test_a_device_code_a_pushed_request_and_a_revocation_are_taken_or_refused(answer: Answer):
