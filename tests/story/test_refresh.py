@@ -4,6 +4,7 @@ the grant."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -39,6 +40,18 @@ async def test_a_token_about_to_end_is_renewed_and_stored(house: House):
     assert (await house.ask("mail")).access_token == second.access_token
     assert 1 == house.idp.count("refresh_token")
     assert 1 == len([entry for entry in house.audit.entries if isinstance(entry, TokenRenewed)])
+
+
+async def test_a_refresh_token_of_another_registration_is_sent_nowhere(house: House):
+    """The app got another client while a call was on its way to the refresh."""
+    await expired(house)
+    held = await house.repository.grant("mail", ALICE)
+    app = house.broker.bundle.apps["mail"]
+    moved = replace(app, client=replace(app.client, client_id="another"))
+    assert held is not None
+    refreshed = await house.broker.manager.refresh.renew(moved, ALICE, held)
+    assert (held.record, None) == (refreshed.grant, refreshed.trouble)
+    assert 0 == house.idp.count("refresh_token")
 
 
 async def test_twenty_tools_that_wake_up_at_once_send_one_refresh(house: House):
