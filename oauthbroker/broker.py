@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +36,7 @@ from oauthbroker.resume import Events, Outcomes
 from oauthbroker.scrubber import Scrubber
 from oauthbroker.secret import Secret
 from oauthbroker.token_call import Caller
-from oauthbroker.token_request import app_name as name_of
+from oauthbroker.token_request import AppRef
 from oauthbroker.turn import TurnLike, given_turn, locale_of
 from oauthbroker.turns import Guest, Turns
 from oauthbroker.web.app import Web
@@ -134,7 +134,7 @@ class Broker:
         connection ended. Raises `stateUnknown` (unknown, used, late), `ownerBindingFailed` (somebody else)."""
         return await self.confirming.confirm(handle, subject)
 
-    async def relay_code(self, turn: TurnLike, code: str, *, apps: Collection[str] | None = None) -> SessionOutcome:
+    async def relay_code(self, turn: TurnLike, code: str, *, apps: Collection[AppRef] | None = None) -> SessionOutcome:
         """The person sent the code of `owner.binding: channelCode` in the turn's conversation; how the connection
         ended. `apps`: only these may be meant, None for all. Raises `stateUnknown`.
 
@@ -145,9 +145,9 @@ class Broker:
         """The person said no in the conversation: the link dies, no event. False when there was nothing to cancel."""
         return await self.waiting.cancel(auth_session_id)
 
-    async def revoke(self, app: str | Mapping[str, str], *, subject: str) -> bool:
+    async def revoke(self, app: AppRef, *, subject: str) -> bool:
         """Ends a grant: here at once, at the provider as soon as it answers. False when none was alive."""
-        return await self.grants.revoke(name_of(app), subject) is not None
+        return await self.grants.revoke(app, subject) is not None
 
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
         """Revoke a subject's grants and remove all its records, once every provider knows; the audit log stays.

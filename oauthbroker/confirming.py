@@ -10,7 +10,7 @@ from oauthbroker.flows.parking import HANDLE, Parking
 from oauthbroker.protocol.callback import LOCATOR_LENGTH
 from oauthbroker.results import SessionOutcome
 from oauthbroker.subject import resolve_subject
-from oauthbroker.token_request import app_name
+from oauthbroker.token_request import AppRef, app_name
 from oauthbroker.turn import TurnLike, whole_turn
 
 
@@ -36,7 +36,7 @@ class Confirming:
             raise BrokerError(Code.REQUEST_INVALID, note="handle and subject are texts")
         return await self._parking.confirm(handle, subject)
 
-    async def relay(self, turn: TurnLike, code: str, apps: Collection[str] | None) -> SessionOutcome:
+    async def relay(self, turn: TurnLike, code: str, apps: Collection[AppRef] | None) -> SessionOutcome:
         """`code` was said in `turn`. It is looked for among what waits for one of the turn's own subjects, in the
         turn's own conversation, of `apps` only (None: of all).
 

@@ -18,6 +18,7 @@ from oauthbroker.errors import BrokerError, Code
 from oauthbroker.secret import Secret
 from oauthbroker.strict_json import decode_object
 from oauthbroker.subject import is_subject
+from oauthbroker.token_request import app_name
 
 MOST_BYTES = 64 * 1024  # of one line
 MOST_LINES = 200_000
@@ -70,8 +71,9 @@ class Judged:
 def judge(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, app: str | None = None) -> Judged:
     """Reads the stream to its end. `app` is that of every line; a line may repeat it, or leave it out then.
 
-    (1) one JSON object a line, with known fields only (2) an app that people connect (3) a subject as the app's owner
-    rule spells them (4) scopes within the app's (5) tokens and times of a sane form (6) each grant once.
+    (1) one JSON object a line, with known fields only (2) an app that people connect, named as token calls name it
+    (3) a subject as the app's owner rule spells them (4) scopes within the app's (5) tokens and times of a sane form
+    (6) each grant once.
     """
     judged, seen = Judged(), dict[tuple[str, str], int]()
     for number, data in _lines(stream):
@@ -114,6 +116,10 @@ def _read(
         members = dict(decode_object(data, Code.REQUEST_INVALID))
     except BrokerError:
         return ["not one JSON object, in UTF-8, each name once"]
+    try:
+        members |= {"app": app_name(members["app"])} if "app" in members else {}
+    except BrokerError:
+        return ["app names no OAuthApp"]
     if of_app is not None and members.setdefault("app", of_app) != of_app:
         return [f"another app than {of_app}, which --app names"]
     flaws = _flaws_of_form(members)

@@ -63,9 +63,10 @@ class SessionList:
         self._repository = repository
 
     async def list(
-        self, *, app: str | None = None, subject: str | None = None, status: str | None = None
+        self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> Sequence[AuthSession]:
         """Every readable one, the newest first. A pending one may have expired a moment ago."""
+        app = None if app is None else app_name(app)
         found = [
             it.record
             async for it in self._repository.sessions()

@@ -21,6 +21,7 @@ from typing import Any
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.secret import Secret
+from oauthbroker.token_request import app_name
 
 PREFIX = "oabt"
 START = b"oabt1."
@@ -114,14 +115,17 @@ def narrow(
     """A token that can do less: only for `tool`, only these apps (app -> scopes, None: all that are allowed so far),
     only until `expires_at` (whole seconds). The one it was made from is as good as before.
 
-    Raises `unauthenticated` for what is no turn token, `requestInvalid` for one that was narrowed too often. No broker
+    Raises `unauthenticated` for what is no turn token, `requestInvalid` for one that was narrowed too often, for what
+    names no app and for an app that is named twice. No broker
     admits a token for a tool whose name `is_tool` does not know.
     """
     made = TurnToken.parse(token.reveal())
     if tool is not None:
         made = made.with_caveat(Caveat(tool=tool))
     if apps is not None:
-        said = {app: None if scopes is None else tuple(scopes) for app, scopes in apps.items()}
+        said = {app_name(app): None if scopes is None else tuple(scopes) for app, scopes in apps.items()}
+        if len(said) != len(apps):
+            raise BrokerError(Code.REQUEST_INVALID, note="an app twice")
         made = made.with_caveat(Caveat(apps=said))
     if expires_at is not None:
         made = made.with_caveat(Caveat(expires_at=expires_at))

@@ -9,7 +9,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -23,6 +23,7 @@ from oauthbroker.secret import Secret
 from oauthbroker.shelf import Shelf
 from oauthbroker.subject import is_subject
 from oauthbroker.token_call import Caller
+from oauthbroker.token_request import app_name
 from oauthbroker.turn import Turn, TurnLike, checked_target, whole_turn
 from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, is_tool, narrow
 
@@ -240,6 +241,7 @@ class Turns:
 
     def _checked_auths(self, auths: Sequence[ToolAuth]) -> Allowed:
         apps = self.bundle().apps
+        auths = [replace(auth, app=app_name(auth.app)) for auth in auths]
         for auth in auths:
             if auth.app not in apps:
                 raise BrokerError(Code.OAUTH_APP_NOT_FOUND)

@@ -22,6 +22,7 @@ from oauthbroker.audit.gap import AuditAnyway
 from oauthbroker.audit.verify import Verdict, verify
 from oauthbroker.clock import from_iso, to_iso
 from oauthbroker.errors import BrokerError, Code
+from oauthbroker.token_request import AppRef, app_name
 
 T = TypeVar("T")
 BLOCK = 256 * 1024
@@ -32,7 +33,7 @@ _OURS = frozenset({"seq", "at", "type", "mac"})
 class Which(TypedDict, total=False):
     """How a caller says what it wants; a member that is left out, or None, stands for all."""
 
-    app: str | None
+    app: AppRef | None
     type: str | None
     grant: str | None
     since: datetime | None
@@ -91,7 +92,8 @@ class AuditTrail(Protocol):
 
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
         """The newest `n` lines that fit, the newest last. `grant` is a keyed name (`name("grant", ...)`), `since` and
-        `until` are included. Looks through 64 MiB. Raises `storeUnavailable`."""
+        `until` are included; `app` in any form of a reference. Looks through 64 MiB. Raises `storeUnavailable`, and
+        `requestInvalid` for what names no app."""
         ...
 
     def name(self, kind: str, value: str) -> str:
@@ -107,7 +109,7 @@ class ListTrail:
     name: Naming
 
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
-        found, sought = [], Sought(**which)
+        found, sought = [], _sought(which)
         for at, entry in reversed(self.written.lines):
             line = _line(members(f'{{"at":"{to_iso(at)}",{rest_of(entry, self.name)}}}'.encode()), genuine=True)
             if line is not None and line.fits(sought):
@@ -139,7 +141,7 @@ class FileTrail:
         return self.keys.name
 
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
-        return await _apart(partial(self._tail, n, Sought(**which)))
+        return await _apart(partial(self._tail, n, _sought(which)))
 
     async def verify(self, noted: Head | None = None) -> Verdict:
         """Reads the whole log: some seconds for a million lines. `noted`: a line that must be there."""
@@ -251,6 +253,12 @@ def trail_of(writer: AuditWriter, name: Naming) -> AuditTrail:
     if isinstance(writer, AuditFile):
         return FileTrail(writer.folder, writer.keys)
     return ListTrail(writer, name) if isinstance(writer, AuditList) else NoTrail(name)
+
+
+def _sought(which: Which) -> Sought:
+    """Raises `requestInvalid` for what names no app."""
+    app, others = which.get("app"), {name: value for name, value in which.items() if name != "app"}
+    return Sought(None if app is None else app_name(app), **others)  # type: ignore[arg-type]
 
 
 def _line(found: Mapping[str, Any], *, genuine: bool | None) -> AuditLine | None:

@@ -14,7 +14,7 @@ from oauthbroker.cli.answers import answer, begin_stream, one_of_many
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.refusals import Refused
 from oauthbroker.cli.text import counted, shown, table
-from oauthbroker.cli.words import app_names, entry_types
+from oauthbroker.cli.words import app_option, entry_types
 
 if TYPE_CHECKING:
     from oauthbroker.audit.chain import Head
@@ -31,7 +31,7 @@ TITLES = ("no", "time", "entry", "app", "who", "details")
 app = typer.Typer(help="The audit log: is it sound, and its newest lines.", no_args_is_help=True, add_completion=False)
 Count = Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, help="How many lines.")]
 Following = Annotated[bool, typer.Option("--follow", "-f", help="Go on with the lines that come, until Ctrl-C.")]
-AppName = Annotated[str | None, typer.Option("--app", help="Only lines of this OAuthApp.", autocompletion=app_names)]
+AppName = Annotated[str | None, app_option("Only lines of this OAuthApp.")]
 Kind = Annotated[
     str | None,
     typer.Option("--type", help="Only this type of entry, such as TokenIssued.", autocompletion=entry_types),

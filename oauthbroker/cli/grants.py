@@ -13,7 +13,7 @@ from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.refusals import Refused, confirm
 from oauthbroker.cli.text import counted, facts, table
-from oauthbroker.cli.words import app_names
+from oauthbroker.cli.words import app_option
 
 if TYPE_CHECKING:
     from oauthbroker.inventory import GrantSummary
@@ -30,10 +30,10 @@ GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants lis
 AnyGrantId = Annotated[
     str | None, typer.Argument(metavar="[GRANT_ID]", help="As `grants list` shows it; its beginning is enough.")
 ]
-AppName = Annotated[str | None, typer.Option("--app", help="Only grants of this OAuthApp.", autocompletion=app_names)]
+AppName = Annotated[str | None, app_option("Only grants of this OAuthApp.")]
 OfApp = Annotated[
     str | None,
-    typer.Option("--app", help="The OAuthApp of every line; lines may leave it out then.", autocompletion=app_names),
+    app_option("The OAuthApp of every line; lines may leave it out then."),
 ]
 Subject = Annotated[str | None, typer.Option("--subject", help="Only grants of this subject.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be revoked.")]

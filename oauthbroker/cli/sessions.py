@@ -12,7 +12,7 @@ from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.refusals import Refused
 from oauthbroker.cli.text import table
-from oauthbroker.cli.words import app_names
+from oauthbroker.cli.words import app_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ app = typer.Typer(help="Authorizations under way: list, show.", no_args_is_help=
 SessionId = Annotated[
     str, typer.Argument(metavar="SESSION_ID", help="As `sessions list` shows it; its beginning is enough.")
 ]
-AppName = Annotated[str | None, typer.Option("--app", help="Only sessions of this OAuthApp.", autocompletion=app_names)]
+AppName = Annotated[str | None, app_option("Only sessions of this OAuthApp.")]
 Subject = Annotated[str | None, typer.Option("--subject", help="Only sessions of this subject.")]
 
 

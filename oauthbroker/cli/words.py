@@ -8,21 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from oauthbroker.cli.options import CONFIG
+from oauthbroker.cli.refusals import Refused
 from oauthbroker.errors import BrokerError
+from oauthbroker.token_request import app_name
 
 if TYPE_CHECKING:
     from oauthbroker.config import Loaded
 
 
 def app_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The configured OAuthApps."""
-    loaded = _loaded(ctx)
-    return _fitting(loaded.apps if loaded else (), incomplete)
+    """The configured OAuthApps, in the form that is being typed."""
+    loaded, kind = _loaded(ctx), "OAuthApp/" if incomplete.startswith("OAuthApp/") else ""
+    return _fitting([kind + name for name in loaded.apps] if loaded else (), incomplete)
+
+
+def app_option(text: str) -> Any:
+    """Return the option `--app`. Its value is the app's bare name, in whichever form of a reference it was typed."""
+    return typer.Option("--app", help=text, autocompletion=app_names, callback=_named)
+
+
+def _named(typed: str | None) -> str | None:
+    try:
+        return None if typed is None else app_name(typed)
+    except BrokerError:
+        raise Refused("--app takes the name of an OAuthApp, or OAuthApp/name. Nothing was changed.") from None
 
 
 def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -16,6 +16,7 @@ from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.records import AgentEvent
 from oauthbroker.results import SessionOutcome, TokenResult, result_from_json
 from oauthbroker.secret import Secret
+from oauthbroker.token_request import AppRef, app_name
 from oauthbroker.turn import Turn
 
 LONGEST_WAIT = 60
@@ -154,10 +155,10 @@ def apps() -> Call[list[AppInfo]]:
 
 
 def grants(
-    app: str | None, subject: str | None, state: str | None, after: str | None
+    app: AppRef | None, subject: str | None, state: str | None, after: str | None
 ) -> Call[tuple[list[GrantSummary], str | None]]:
     """One page of grants, and where the next one begins."""
-    asked = {"app": app, "subject": subject, "state": state, "after": after}
+    asked = {"app": None if app is None else app_name(app), "subject": subject, "state": state, "after": after}
     query = {name: value for name, value in asked.items() if value is not None}
     return Call("GET", "/v1/grants", _page, query=query)
 
@@ -175,10 +176,10 @@ def session_record(auth_session_id: str) -> Call[dict[str, Any] | None]:
 
 
 def sessions(
-    app: str | None, subject: str | None, status: str | None, after: str | None
+    app: AppRef | None, subject: str | None, status: str | None, after: str | None
 ) -> Call[tuple[list[dict[str, Any]], str | None]]:
     """One page of records, and where the next one begins."""
-    asked = {"app": app, "subject": subject, "status": status, "after": after}
+    asked = {"app": None if app is None else app_name(app), "subject": subject, "status": status, "after": after}
     query = {name: value for name, value in asked.items() if value is not None}
     return Call(
         "GET",
@@ -338,7 +339,7 @@ def _auths(auths: Sequence[ToolAuth] | None) -> list[dict[str, Any]] | None:
     if auths is None:
         return None
     return [
-        {"oauthAppRef": _ref(auth.app), **({"scopes": list(auth.scopes)} if auth.scopes is not None else {})}
+        {"oauthAppRef": _ref(app_name(auth.app)), **({"scopes": list(auth.scopes)} if auth.scopes is not None else {})}
         for auth in auths
     ]
 

@@ -19,6 +19,7 @@ from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.records import AgentEvent
 from oauthbroker.results import SessionOutcome
 from oauthbroker.secret import Secret
+from oauthbroker.token_request import AppRef
 from oauthbroker.turn import TurnLike, whole_turn
 from oauthbroker.turn_token import narrow
 
@@ -242,9 +243,10 @@ class Runtime(OnWire):
         return await self._send(calls.apps())
 
     async def grants(
-        self, *, app: str | None = None, subject: str | None = None, state: str | None = None
+        self, *, app: AppRef | None = None, subject: str | None = None, state: str | None = None
     ) -> AsyncIterator[GrantSummary]:
-        """For operators: the grants there are, page by page. `state`: `live` or `revoked`."""
+        """For operators: the grants there are, page by page. `app` in any form of a reference; `state`: `live` or
+        `revoked`."""
         after: str | None = None
         while True:
             found, after = await self._send(calls.grants(app, subject, state, after))
@@ -263,7 +265,7 @@ class Runtime(OnWire):
         return await self._send(calls.grant_record(grant_id))
 
     async def sessions(
-        self, *, app: str | None = None, subject: str | None = None, status: str | None = None
+        self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
         """For operators: AuthSessionRecords with their secrets masked, page by page."""
         after: str | None = None

@@ -16,6 +16,7 @@ from oauthbroker.grant_summary import GrantSummary
 from oauthbroker.records import AgentEvent
 from oauthbroker.results import SessionOutcome, TokenResult
 from oauthbroker.secret import Secret
+from oauthbroker.token_request import AppRef
 from oauthbroker.turn import TurnLike
 from oauthbroker.turn_token import AllowedApps
 
@@ -273,9 +274,9 @@ class SyncRuntime:
         return run(self._runtime.apps())
 
     def grants(
-        self, *, app: str | None = None, subject: str | None = None, state: str | None = None
+        self, *, app: AppRef | None = None, subject: str | None = None, state: str | None = None
     ) -> list[GrantSummary]:
-        """For operators: the grants there are."""
+        """As `Runtime.grants`, all of them at once."""
 
         async def every() -> list[GrantSummary]:
             return [grant async for grant in self._runtime.grants(app=app, subject=subject, state=state)]
@@ -291,7 +292,7 @@ class SyncRuntime:
         return run(self._runtime.grant_record(grant_id))
 
     def sessions(
-        self, *, app: str | None = None, subject: str | None = None, status: str | None = None
+        self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> list[dict[str, Any]]:
         """As `Runtime.sessions`, all at once."""
 

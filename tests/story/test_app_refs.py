@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from oauthbroker.apps import ToolAuth
+from oauthbroker.errors import BrokerError
 from oauthbroker.results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.house import ALICE, House, running, turn, user_app
@@ -27,16 +31,43 @@ async def test_the_reference_of_an_event_fits_every_call(house: House) -> None:
     assert event is not None
     ref = event["payload"]["oauthAppRef"]
     assert {"kind": "OAuthApp", "name": "mail"} == ref
+    ctx = house.broker.oauth(turn())
+    issued = await house.broker.audit_trail.tail(50, app="mail")
     for form in (ref, "OAuthApp/mail", "mail", {**ref, "apiVersion": "agents.example.io/v1alpha1"}):
-        ready = await house.broker.oauth(turn()).get_access_token(form)
-        assert isinstance(ready, Ready)
-        assert isinstance(await house.broker.oauth(turn()).report_rejected(form, "another token"), Ready)
+        assert isinstance(await ctx.get_access_token(form), Ready)
+        assert "ready" == (await ctx.getAccessToken({"oauthAppRef": form}))["status"]
+        assert isinstance(await ctx.report_rejected(form, "another token"), Ready)
+        assert isinstance(await asyncio.to_thread(ctx.sync.get_access_token, form), Ready)
         assert ["mail"] == [grant.app async for grant in house.broker.grants.list(app=form)]
+        assert {"mail"} == {session.app for session in await house.broker.sessions.list(app=form)}
+        assert issued == (await house.broker.audit_trail.tail(50, app=form))[: len(issued)]
+        begun = await house.broker.turns.begin(turn(), tools={"Tool/own": [ToolAuth(form)]})  # type: ignore[arg-type]
+        guest = await house.broker.turns.admit(begun.tool_tokens["Tool/own"].reveal())
+        assert isinstance(await house.broker.oauth_for(guest).get_access_token(form), Ready)
+        with pytest.raises(BrokerError, match="stateUnknown"):
+            await house.broker.relay_code(turn(), "ABCD-EFGH", apps=[form])
     assert await house.broker.revoke(ref, subject=ALICE)
     await house.connected("mail")
     assert "done" == await house.broker.grants.revoke("OAuthApp/mail", ALICE)
     await house.connected("mail")
     assert 1 == (await house.broker.grants.revoke_all(app=ref)).chosen
+
+
+@pytest.mark.parametrize("ref", ["Tool/mail", "", {"kind": "Tool", "name": "mail"}, {"name": "mail", "x": 1}, 5])
+async def test_what_names_no_app_is_refused_wherever_an_app_is_named(house: House, ref: Any) -> None:
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        lambda: house.broker.sessions.list(app=ref),
+        lambda: house.broker.audit_trail.tail(1, app=ref),
+        lambda: house.broker.revoke(ref, subject=ALICE),
+        lambda: house.broker.grants.revoke(ref, ALICE),
+        lambda: house.broker.grants.revoke_all(app=ref),
+        lambda: house.broker.relay_code(turn(), "ABCD-EFGH", apps=[ref]),
+        lambda: house.broker.turns.begin(turn(), tools={"Tool/own": [ToolAuth(ref)]}),
+        lambda: anext(house.broker.grants.list(app=ref)),
+    ]
+    for call in calls:
+        with pytest.raises(BrokerError, match="requestInvalid"):
+            await call()
 
 
 async def test_an_event_has_the_members_that_its_page_prints(house: House) -> None:

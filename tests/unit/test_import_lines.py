@@ -61,6 +61,25 @@ def flaws(line: Any, **more: Any) -> list[str]:
     return [flaw.what for flaw in found.flaws]
 
 
+REFS: dict[str, Any] = {
+    "kind/name": "OAuthApp/mail",
+    "kind and name": {"kind": "OAuthApp", "name": "mail"},
+    "all of it": {"kind": "OAuthApp", "name": "mail", "apiVersion": "agents.example.io/v1alpha1"},
+}
+
+
+@pytest.mark.parametrize("ref", REFS.values(), ids=REFS)
+@pytest.mark.parametrize("of_all", [None, "mail"], ids=["by the line", "by --app too"])
+def test_a_line_names_its_app_in_any_form_and_is_the_same_line(ref: Any, of_all: str | None):
+    incoming = one(GOOD | {"app": ref}, app=of_all)
+    assert ("mail", one(GOOD).mark) == (incoming.app, incoming.mark)
+
+
+@pytest.mark.parametrize("ref", ["Tool/mail", "", {"kind": "Tool", "name": "mail"}, {"name": "mail", "x": 1}, 5, None])
+def test_what_names_no_app_is_a_flaw(ref: Any):
+    assert ["app names no OAuthApp"] == flaws(GOOD | {"app": ref})
+
+
 def test_the_least_that_a_line_may_say():
     incoming = one(GOOD)
     assert ("mail", "idp:user:U1", "r-1", None, ("read", "write")) == (

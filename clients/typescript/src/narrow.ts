@@ -1,6 +1,7 @@
 /** Narrowing a turn token: no key, no request. Whoever holds one can take rights away from it, and add none. */
 
 import { BrokerError } from "./errors.js";
+import { appName } from "./refs.js";
 
 /** What the new token may at most; everything that is said has to hold. */
 export interface Narrowing {
@@ -38,9 +39,16 @@ function caveatsOf(to: Narrowing): object[] {
   if (Number.isNaN(seconds)) throw new BrokerError("requestInvalid");
   return [
     ...(to.tool === undefined ? [] : [{ tool: to.tool }]),
-    ...(to.apps === undefined ? [] : [{ apps: to.apps }]),
+    ...(to.apps === undefined ? [] : [{ apps: byName(to.apps) }]),
     ...(seconds === undefined ? [] : [{ exp: seconds }]),
   ];
+}
+
+/** Throws `requestInvalid` for what names no app and for an app that is named twice. */
+function byName(apps: Required<Narrowing>["apps"]): Required<Narrowing>["apps"] {
+  const named = new Map(Object.entries(apps).map(([ref, scopes]) => [appName(ref), scopes]));
+  if (named.size !== Object.keys(apps).length) throw new BrokerError("requestInvalid");
+  return Object.fromEntries(named);
 }
 
 async function signed(key: Uint8Array<ArrayBuffer>, text: string): Promise<Uint8Array<ArrayBuffer>> {

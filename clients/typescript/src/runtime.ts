@@ -3,7 +3,8 @@
 import { BrokerError, knownLocale } from "./errors.js";
 import { narrow } from "./narrow.js";
 import { environment, listOf, needed, type OAuth, TurnOAuth } from "./oauth.js";
-import type { AgentEvent, AppInfo, AuthPendingBlock, Erased, GrantSummary, Locale, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
+import { appName } from "./refs.js";
+import type { AgentEvent, AppInfo, AuthPendingBlock, Erased, GrantSummary, Locale, ObjectRefLike, PrivateLink, SessionOutcome, ToolAuth, TurnInfo } from "./types.js";
 import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, part, sleep, Wire } from "./wire.js";
 
 export interface RuntimeOptions extends ClientOptions {
@@ -143,8 +144,9 @@ export class Runtime {
   }
 
   /** For operators: the grants there are, page by page. */
-  async *grants(which: { app?: string; subject?: string; state?: "live" | "revoked" } & CallOptions = {}): AsyncGenerator<GrantSummary, void, void> {
-    const { signal, ...asked } = which;
+  async *grants(which: { app?: ObjectRefLike; subject?: string; state?: "live" | "revoked" } & CallOptions = {}): AsyncGenerator<GrantSummary, void, void> {
+    const { signal, app, ...others } = which;
+    const asked = app === undefined ? others : { app: appName(app), ...others };
     let after: string | undefined;
     do {
       const query = new URLSearchParams({ ...asked, ...(after === undefined ? {} : { after }) }).toString();

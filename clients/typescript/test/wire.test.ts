@@ -227,3 +227,29 @@ for (const [why, [answer, code]] of Object.entries(unreadable)) {
       assert.deepEqual(warned.mock.calls.map((call) => call.arguments), [[`an auth.pending block could not be read: ${code}`]]);
     }));
 }
+
+const MAIL = { kind: "OAuthApp", name: "mail" };
+for (const app of ["mail", "OAuthApp/mail", MAIL, { ...MAIL, apiVersion: "agents.example.io/v1alpha1" }]) {
+  test(`an app is named in any form: ${JSON.stringify(app)}`, () =>
+    withFake([says(200, { grants: [] })], async (fake) => {
+      for await (const _ of createRuntime({ baseUrl: fake.url, key: KEY }).grants({ app, state: "live" }));
+      assert.equal(fake.asked[0]?.line, "GET /v1/grants?app=mail&state=live");
+    }));
+}
+for (const app of ["Tool/mail", "", "OAuthApp/", { kind: "Tool", name: "mail" }, { ...MAIL, x: 1 }, 5, null]) {
+  test(`what names no app lists no grants: ${JSON.stringify(app)}`, () =>
+    withFake([says(200, { grants: [] })], async (fake) => {
+      const asked = createRuntime({ baseUrl: fake.url, key: KEY }).grants({ app: app as never }).next();
+      await assert.rejects(asked, { code: "requestInvalid" });
+      assert.equal(fake.asked.length, 0);
+    }));
+}
+
+test("a turn token is narrowed to apps in either form", async () => {
+  const oauth = createOAuth({ baseUrl: "http://127.0.0.1:9", turnToken: TURN_TOKEN });
+  const [bare, written] = await Promise.all([oauth.narrow({ apps: { mail: ["read"] } }), oauth.narrow({ apps: { "OAuthApp/mail": ["read"] } })]);
+  assert.equal(bare.turnToken, written.turnToken);
+  for (const apps of [{ mail: ["read"], "OAuthApp/mail": null }, { "Tool/mail": null }]) {
+    await assert.rejects(oauth.narrow({ apps }), { code: "requestInvalid" });
+  }
+});

@@ -91,8 +91,9 @@ class NamedSwarm(Model):
     name: Annotated[str, Field(pattern=r"^[^/]+$", max_length=256)]
 
 
+AppText = Annotated[str, Field(pattern=r"^(OAuthApp/)?[^/]+$", max_length=265)]
 AppRef = Annotated[
-    Annotated[str, Field(pattern=r"^(OAuthApp/)?[^/]+$", max_length=265)] | NamedApp,
+    AppText | NamedApp,
     Field(description="`OAuthApp/name`, the bare name, or kind and name.", examples=["OAuthApp/slack-bot"]),
 ]
 Scopes = Annotated[

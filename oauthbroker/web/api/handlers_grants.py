@@ -8,6 +8,7 @@ from oauthbroker.erasure import Erased
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.grant_pages import Wanted
 from oauthbroker.records import display
+from oauthbroker.token_request import app_name
 from oauthbroker.web.api.doors import Call, reply
 from oauthbroker.web.api.models import EraseSubject, GrantPath, GrantsQuery, NoParameters
 
@@ -16,7 +17,8 @@ async def list_grants(call: Call[NoParameters, GrantsQuery, NoParameters]) -> Re
     """A page in the order of ids. The first reads every grant, because the store keeps no list by app or subject that
     could be stolen; those that follow it live on that for some seconds."""
     asked = call.query
-    wanted = Wanted(asked.app, asked.subject, asked.state, asked.after)
+    app = None if asked.app is None else app_name(asked.app)
+    wanted = Wanted(app, asked.subject, asked.state, asked.after)
     page, goes_on = await call.broker.grants.page(wanted, asked.limit)
     more = {"next": page[-1].grantId} if goes_on else {}
     return reply({"grants": [summary.to_json() for summary in page], **more})

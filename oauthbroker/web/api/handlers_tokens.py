@@ -31,7 +31,7 @@ async def report_rejected(call: Call[RejectedToken, NoParameters, NoParameters])
 
 def ref_of(ref: str | NamedApp) -> str:
     """As the rooms take it."""
-    return ref if isinstance(ref, str) else ref.name
+    return ref if isinstance(ref, str) else f"{ref.kind}/{ref.name}"
 
 
 def _answer(call: AnyCall, result: TokenResult) -> Response:

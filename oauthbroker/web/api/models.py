@@ -10,11 +10,11 @@ from oauthbroker.errors import Locale
 from oauthbroker.web.api.fields import (
     AgentName,
     AppRef,
+    AppText,
     Concealed,
     GrantId,
     Line,
     Model,
-    Name,
     NamedSwarm,
     Ref,
     Scopes,
@@ -143,7 +143,7 @@ class ConnectionsFor(Model):
 class GrantsQuery(Model):
     """Which grants."""
 
-    app: Name | None = None
+    app: Annotated[AppText | None, Field(description="`OAuthApp/name`, or the bare name.")] = None
     subject: Subject | None = None
     state: Literal["live", "revoked"] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
@@ -153,7 +153,7 @@ class GrantsQuery(Model):
 class SessionsQuery(Model):
     """Which authorizations."""
 
-    app: Name | None = None
+    app: Annotated[AppText | None, Field(description="`OAuthApp/name`, or the bare name.")] = None
     subject: Subject | None = None
     status: Literal["pending", "completed", "failed", "expired"] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.apps import ToolAuth
 from oauthbroker.client import (
     AuthorizationRequired,
     BrokerError,
@@ -164,6 +165,24 @@ async def test_a_token_of_a_turn_that_is_over_is_told_so_and_nothing_more(stage:
         assert await oauth.pending() is None
         with pytest.raises(BrokerError, match="turnEnded"):
             await oauth.apps()
+
+
+@pytest.mark.rule("12.5.6-7")
+async def test_the_reference_of_a_leased_event_fits_every_call_of_the_clients(stage: Stage) -> None:
+    await stage.house.connected("mail")
+    async with Runtime(stage.url, stage.key) as runtime:
+        delivery = await runtime.lease("planner", 0)
+        assert delivery is not None
+        ref = delivery.to_json()["payload"]["oauthAppRef"]
+        assert {"kind": "OAuthApp", "name": "mail"} == ref
+        assert ["mail"] == [grant.app async for grant in runtime.grants(app=ref)]
+        async with runtime.turn(turn(), tools={"Tool/mail": [ToolAuth(ref)]}) as begun:
+            oauth = begun.oauth("Tool/mail")
+            assert isinstance(await oauth.get_access_token(ref), Ready)
+            assert "ready" == (await oauth.getAccessToken({"oauthAppRef": ref}))["status"]
+            assert isinstance(await oauth.report_rejected(ref, "another token"), Ready)
+            reader = oauth.narrow(apps={f"{ref['kind']}/{ref['name']}": ["read"]})
+            assert isinstance(await reader.get_access_token(ref, ["read"]), Ready)
 
 
 async def test_a_sub_tool_gets_less_and_nobody_had_to_be_asked(stage: Stage) -> None:

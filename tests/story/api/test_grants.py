@@ -33,6 +33,8 @@ async def test_an_operator_sees_every_grant_and_no_token(house: House, api: Call
     "query, apps",
     [
         ("app=mail", {"mail"}),
+        ("app=OAuthApp/mail", {"mail"}),
+        ("app=OAuthApp%2Fmail&state=live", set()),
         (f"subject={ALICE}", {"mail", "files"}),
         ("state=live", {"files", "team"}),
         ("state=revoked", {"mail"}),
@@ -47,6 +49,11 @@ async def test_grants_are_chosen_by_app_subject_and_state(
     await house.broker.revoke("mail", subject=ALICE) if "state" in query else None
     found = (await api.operator.get(f"/v1/grants?{query}")).json()["grants"]
     assert apps == {each["app"] for each in found}
+
+
+@pytest.mark.parametrize("app", ["Tool/mail", "OAuthApp/", "OAuthApp/a/b", ""])
+async def test_what_names_no_app_is_no_filter(api: Callers, app: str) -> None:
+    assert (400, "requestInvalid") == ((no := await api.operator.get(f"/v1/grants?app={app}")).status, no.code)
 
 
 async def test_pages_follow_each_other_without_a_gap(house: House, api: Callers) -> None:

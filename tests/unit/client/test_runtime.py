@@ -27,7 +27,7 @@ from oauthbroker.client import (
 )
 from oauthbroker.errors import Locale
 from oauthbroker.secret import Secret
-from oauthbroker.turn_token import TurnToken
+from oauthbroker.turn_token import TurnToken, narrow
 from tests.unit.client.kit import ASK, KEY, READY, TURN_TOKEN, fake_broker, patient, refuses, says
 
 AUTH = TurnAuth({"type": "user", "id": "chat:U1"}, {"user": "idp:user:U1"})
@@ -308,3 +308,44 @@ async def test_a_block_that_cannot_be_read_is_none_and_one_warning(
         assert [f"an auth.pending block could not be read: {code}"] * 2 == said
         with pytest.raises(BrokerError, match=code):
             await turn.links()
+
+
+FORMS: dict[str, Any] = {
+    "the bare name": "mail",
+    "kind/name": "OAuthApp/mail",
+    "kind and name": {"kind": "OAuthApp", "name": "mail"},
+    "all of it": {"kind": "OAuthApp", "name": "mail", "apiVersion": "agents.example.io/v1alpha1"},
+}
+
+
+@pytest.mark.parametrize("app", FORMS.values(), ids=FORMS)
+async def test_an_app_is_named_in_any_form(app: Any) -> None:
+    """In both clients: to list grants, and where a turn begins."""
+    async with fake_broker(says(200, {"grants": []})) as fake, Runtime(fake.url, KEY) as runtime:
+        assert [] == [grant async for grant in runtime.grants(app=app)]
+        with SyncRuntime(fake.url, KEY) as sync:
+            assert [] == await asyncio.to_thread(lambda: sync.grants(app=app))
+        assert ["/v1/grants?app=mail"] * 2 == [asked.path for asked in fake.asked]
+    async with fake_broker(says(200, {"sessions": []})) as fake, Runtime(fake.url, KEY) as runtime:
+        assert [] == [record async for record in runtime.sessions(app=app)]
+        assert "/v1/auth-sessions?app=mail" == fake.asked[0].path
+    async with fake_broker(says(201, BEGUN)) as fake, Runtime(fake.url, KEY) as runtime:
+        await runtime.begin(TURN, tools={"Tool/mail": [ToolAuth(app)]})
+        assert [{"oauthAppRef": FORMS["kind and name"]}] == fake.asked[0].body["tools"]["Tool/mail"]
+
+
+@pytest.mark.parametrize("app", ["Tool/mail", "", {"kind": "Tool", "name": "mail"}, {"name": "mail", "x": 1}, 5])
+async def test_what_names_no_app_lists_no_grants(app: Any) -> None:
+    async with fake_broker(says(200, {"grants": []})) as fake, Runtime(fake.url, KEY) as runtime:
+        with pytest.raises(BrokerError, match="requestInvalid"):
+            await anext(runtime.grants(app=app))
+        assert [] == fake.asked
+
+
+def test_a_turn_token_is_narrowed_to_apps_in_either_form() -> None:
+    token = Secret(TURN_TOKEN)
+    bare = narrow(token, apps={"mail": ["read"]})
+    assert bare.reveal() == narrow(token, apps={"OAuthApp/mail": ["read"]}).reveal()
+    for apps in ({"mail": ["read"], "OAuthApp/mail": None}, {"Tool/mail": None}, {"": None}):
+        with pytest.raises(BrokerError, match="requestInvalid"):
+            narrow(token, apps=apps)

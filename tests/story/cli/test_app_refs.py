@@ -1,0 +1,39 @@
+"""`--app` takes an OAuthApp's bare name and `OAuthApp/name`, in every command that has it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from oauthbroker.testing import IdentityProvider
+from tests.cli_kit import Desk
+
+COMMANDS = {
+    "grants list": ("grants", "list", "--json"),
+    "grants revoke": ("grants", "revoke", "--all", "--dry-run", "--json"),
+    "grants import": ("grants", "import", "-", "--dry-run", "--json"),
+    "sessions list": ("sessions", "list", "--json"),
+    "audit tail": ("audit", "tail", "--json"),
+}
+LINE = {"app": "mail", "subject": "idp:user:U9", "refreshToken": "r-1"}
+
+
+@pytest.fixture
+def connected(desk: Desk, idp: IdentityProvider) -> Desk:
+    desk.ready_to_serve(idp)
+    desk.connect("alice", idp)
+    return desk
+
+
+def test_every_command_takes_both_forms_of_an_app_and_refuses_what_names_none(connected: Desk):
+    """An empty word, such as a shell's variable that is not set, never means every app."""
+    for name, words in COMMANDS.items():
+        bare, written = (
+            connected.type(*words, "--app", app, stdin=json.dumps(LINE)) for app in ("mail", "OAuthApp/mail")
+        )
+        assert (0, bare) == (written.code, written), name
+        assert json.loads(bare.out), name
+        for app in ("Tool/mail", "OAuthApp/", ""):
+            refused = connected.type(*words, "--app", app, stdin=json.dumps(LINE))
+            assert (2, True) == (refused.code, "OAuthApp/name" in refused.err), (name, app)
