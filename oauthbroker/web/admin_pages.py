@@ -20,7 +20,7 @@ from oauthbroker.web.admin_views import HOME, Office
 from oauthbroker.web.attempts import Attempts
 from oauthbroker.web.forwarded import is_local
 from oauthbroker.web.routes import Handler, route
-from oauthbroker.web.times import moment_of
+from oauthbroker.web.times import end_of_second, moment_of
 from oauthbroker.web.visitors import Visitor, Visitors
 
 LINES = 200
@@ -142,7 +142,7 @@ class AdminPages:
             _word(asked.get("type")),
             _word(asked.get("grant")).strip(),
             moment_of(_word(asked.get("since"))),
-            moment_of(_word(asked.get("until"))),
+            end_of_second(moment_of(_word(asked.get("until")))),
         )
         lines = await self._survey.audit(LINES, entries)
         known = await self._survey.named(lines)

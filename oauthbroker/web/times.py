@@ -50,6 +50,11 @@ def moment_of(field: str) -> datetime | None:
         return None
 
 
+def end_of_second(moment: datetime | None) -> datetime | None:
+    """The last moment that is shown as this one: a page shows whole seconds, and lines have microseconds."""
+    return None if moment is None else moment.replace(microsecond=999_999)
+
+
 def field_of(moment: datetime | None) -> str:
     """The inverse, for the field's value."""
     return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"

@@ -449,6 +449,7 @@ async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(hou
         (f"since={later}", {"files"}),
         (f"until={later}:00", {"mail"}),
         (f"since={later}&until={later}", set[str]()),
+        (f"until={first:%Y-%m-%dT%H:%M:%S}", {"mail"}),
         ("since=yesterday&until=99999-01-01T00:00", {"mail", "files"}),
         (f"grant={grant.id}", {"mail"}),
         (f"grant={house.broker.audit_trail.name('grant', grant.id)}", {"mail"}),

@@ -1,4 +1,4 @@
-"""The token call over HTTP: the same answers as `ctx.oauth`, letter by letter."""
+"""The token call over HTTP: the three results of `ctx.oauth`."""
 
 from __future__ import annotations
 
