@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -128,18 +128,47 @@ class Shelf(Generic[R]):
         return True
 
     async def remove(self, locator: str) -> bool:
-        """For a record that is over by itself. False when there was none (any more)."""
+        """For a record that is over by itself, and a damaged one. False when there was none (any more)."""
+        key = self._store.key(self._kind, locator)
         try:
             for _ in range(16):
-                entry = await self._store.get(self._store.key(self._kind, locator))
-                if entry is None:
+                generation = await self._generation(key)
+                if generation is None:
                     return False
                 with suppress(Conflict):
-                    await self._store.delete(entry.key, expect=entry.generation)
+                    await self._store.delete(key, expect=generation)
                     return True
         finally:
             self._forget(locator)
         raise BrokerError(Code.STORE_LOCKED)
+
+    async def remove_each(self, locators: Iterable[str]) -> None:
+        """Removes several. One that cannot be removed keeps no other one; then the store code is raised last."""
+        failed: BrokerError | None = None
+        for locator in locators:
+            try:
+                await self.remove(locator)
+            except BrokerError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    async def replace(self, record: R) -> None:
+        """Writes a record over one that is damaged. For records that nothing depends on."""
+        generation = await self._generation(self._key(record))
+        entry = await self._store.put(self._key(record), record.to_plaintext(), expect=generation or 0)
+        self._remember(record, entry)
+
+    async def _generation(self, key: Key) -> int | None:
+        """The generation of what lies there, as its next version has to know it; None for nothing."""
+        try:
+            entry = await self._store.get(key)
+        except BrokerError as error:
+            if error.code is not Code.RECORD_CORRUPT:
+                raise
+            self._on_damage(self._kind, error.code)
+            return 0
+        return None if entry is None else entry.generation
 
     async def all(self) -> AsyncIterator[R]:
         """Every readable record as it lies there, in no order; a damaged one never hides the others. Only `get` judges

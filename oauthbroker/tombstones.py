@@ -57,17 +57,23 @@ class Tombstones:
         called."""
         if self._swept is not None and clock.monotonic() - self._swept < SWEEP_SECONDS:
             return 0
-        self._swept, now, gone = clock.monotonic(), clock.now(), 0
+        self._swept, now, gone, failed = clock.monotonic(), clock.now(), 0, None
         async for entry in self._store.scan(KIND):
             try:
                 over = _opened(entry).is_over(now)
             except BrokerError as error:
                 self._on_damage(KIND, error.code)
                 continue
-            if over:
-                with suppress(Conflict):
+            try:
+                if over:
                     await self._store.delete(entry.key, expect=entry.generation)
                     gone += 1
+            except Conflict:
+                continue
+            except BrokerError as error:  # it keeps no other one
+                failed = error
+        if failed is not None:
+            raise failed
         return gone
 
 

@@ -200,9 +200,8 @@ class Turns:
         now = self.clock.now()
         ends = {it.locator: has_passed(it.expires_at, it.created_at, now) async for it in self.shelf.all()}
         over = [locator for locator, ended in ends.items() if ended]
-        for locator in over:
-            await self.shelf.remove(locator)
         self._known.forget_turns([*over, *(self._known.turns() - ends.keys())])
+        await self.shelf.remove_each(over)
         return len(over)
 
     def _root(self, locator: str) -> bytes:

@@ -43,11 +43,6 @@ class People:
         connections = Connections(apps, repository, visits, uses, grants, opening, settings, clock, audit)
         return cls(visits, uses, connections)
 
-    async def tend(self) -> None:
-        """One round of the background: visits that are over go, uses are written."""
-        await self.uses.write()
-        await self.visits.sweep()
-
     async def close(self) -> None:
         """What this process knows of uses is written."""
         await self.uses.write(everything=True)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError
+from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records.use import Use
 from oauthbroker.repository import Conflict
 from oauthbroker.shelf import Shelf
@@ -50,14 +50,21 @@ class Uses:
         await self._shelf.remove(grant)
 
     async def write(self, *, everything: bool = False) -> int:
-        """Writes the notes whose turn it is, or all of them before a process ends; how many."""
+        """Writes the notes whose turn it is, or all of them before a process ends; how many. One that cannot be written
+        keeps no other one; then the store code is raised last."""
         now = self._clock.now()
         recent = now - timedelta(seconds=WRITE_SECONDS)
         self._written = {grant: at for grant, at in self._written.items() if at > recent}
         chosen = [grant for grant in self._noted if everything or grant not in self._written]
+        failed: BrokerError | None = None
         for grant in chosen:
-            await self._write(grant)
-            self._written[grant] = now
+            try:
+                await self._write(grant)
+                self._written[grant] = now
+            except BrokerError as error:
+                failed = error
+        if failed is not None:
+            raise failed
         return len(chosen)
 
     async def _write(self, grant: str) -> None:
@@ -67,13 +74,24 @@ class Uses:
             return
         self._noted.pop(grant, None)
         try:
-            if await self._shelf.change(grant, lambda there: there.and_then(use)) is None:
-                await self._shelf.add(use)
+            await self._keep(use)
         except Conflict:  # another process wrote the first one a moment ago
             return
-        except BrokerError:
-            self._noted.setdefault(grant, (use.agent, use.tool, use.at))
+        except BrokerError as error:
+            if error.retryable:
+                self._noted.setdefault(grant, (use.agent, use.tool, use.at))
             raise
+
+    async def _keep(self, use: Use) -> None:
+        try:
+            if await self._shelf.change(use.grant, lambda there: there.and_then(use)) is None:
+                await self._shelf.add(use)
+        except BrokerError as error:
+            if error.code is not Code.RECORD_CORRUPT:
+                raise
+        else:
+            return
+        await self._shelf.replace(use)
 
     def _noted_of(self, grant: str) -> Use | None:
         noted = self._noted.get(grant)

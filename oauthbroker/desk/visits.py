@@ -134,9 +134,8 @@ class Visits:
         self._swept, now = monotonic, self.clock.now()
         there = [visit async for visit in self.shelf.all()]
         over = [visit for visit in there if visit.is_past(now)]
-        for visit in over:
-            await self.shelf.remove(visit.locator)
         self._counted = len(there) - len(over)
+        await self.shelf.remove_each(visit.locator for visit in over)
         return len(over)
 
     async def _find(self, text: str) -> tuple[Visit | None, str]:

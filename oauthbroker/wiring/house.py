@@ -77,7 +77,8 @@ class House:
             "sweep": self.flows.sweep.once,
             "relay": self.relay.once,
             "turns": self.broker.turns.sweep,
-            "visits and uses": self.broker.people.tend,
+            "visits": self.broker.people.visits.sweep,
+            "uses": self.broker.people.uses.write,
             "tombstones": self._sweep_tombstones,
         }.items():
             await self._try(task, work)

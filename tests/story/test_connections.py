@@ -354,10 +354,10 @@ async def test_visits_that_are_over_are_swept(house: House) -> None:
     await house.broker.connections.link({"user": ALICE})
     assert 2 == await house.store.count("visits")
     house.clock.advance(601)
-    await house.broker.people.tend()
+    await house.broker.people.visits.sweep()
     assert 1 == await house.store.count("visits")
     house.clock.advance(1800)
-    await house.broker.people.tend()
+    await house.broker.people.visits.sweep()
     assert 0 == await house.store.count("visits")
 
 
