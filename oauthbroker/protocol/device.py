@@ -18,7 +18,7 @@ from oauthbroker.protocol.client_auth import refusal_note
 from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import Answer, Request, Value
 from oauthbroker.protocol.token import TokenResponse, token_request, token_response
-from oauthbroker.protocol.token_fields import body_members, refusal_word, token_members
+from oauthbroker.protocol.token_fields import body_members, refusal_word, salvaged_members, token_members
 from oauthbroker.secret import Secret
 from oauthbroker.turn import Json
 
@@ -142,8 +142,8 @@ def device_token_response(app: OAuthApp, answer: Answer) -> TokenResponse | Wait
 def _brings_token(app: OAuthApp, answer: Answer) -> bool:
     """Whether an answer that is refused holds an access token all the same, or what should be one: the code is used."""
     try:
-        found = token_members(app, body_members(app, answer, any_label=True))
-    except BrokerError:
+        found = token_members(app, salvaged_members(app, answer))
+    except Exception:  # noqa: BLE001 - an answer that breaks its reader brings none
         return False
     return found.get("access_token") not in (None, "")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -42,8 +43,11 @@ def body_members(app: OAuthApp, answer: Answer, *, any_label: bool = False) -> d
 def salvaged_members(app: OAuthApp, answer: Answer) -> Mapping[str, Json]:
     """Return the members of an answer that is refused, with any label and any numbers: only to save a token from
     it. Any exception means that there are none."""
-    form = app.habits.token_response_format == "form"
-    return _form_members(answer.body) if form else decode_leniently(answer.body)
+    if app.habits.token_response_format == "form":
+        with suppress(BrokerError):
+            return _form_members(answer.body)
+    members: Mapping[str, Json] = decode_leniently(answer.body)
+    return members
 
 
 def token_members(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool = False) -> Mapping[str, Json]:

@@ -164,8 +164,7 @@ def test_whatever_stands_beside_it_a_rotated_refresh_token_is_kept_as_a_spare(va
         assert came == Secret("rt-2")
 
 
-@pytest.mark.case("20", "28")
-@pytest.mark.parametrize(
+UNREADABLE = pytest.mark.parametrize(
     ("label", "members"),
     [
         ("application/json", '"expires_in": -1' + "0" * 5000),
@@ -179,11 +178,28 @@ def test_whatever_stands_beside_it_a_rotated_refresh_token_is_kept_as_a_spare(va
         ("text/html", '"expires_in": 60'),
     ],
 )
-def test_a_document_that_is_refused_loses_no_rotated_refresh_token(label: str, members: str):
+
+
+def unreadable(label: str, members: str) -> Answer:
+    """Tokens in a document that is refused as a whole."""
     body = f'{{"access_token": "at-2", "token_type": "Bearer", "refresh_token": "rt-2", {members}}}'
+    return Answer(200, label, None, body.encode(), NOW)
+
+
+@pytest.mark.case("20", "28")
+@UNREADABLE
+def test_a_document_that_is_refused_loses_no_rotated_refresh_token(label: str, members: str):
     with pytest.raises(RenewalRefused) as refused:
-        refresh_response(APP, Answer(200, label, None, body.encode(), NOW))
+        refresh_response(APP, unreadable(label, members))
     assert (Code.TOKEN_RESPONSE_INVALID, Secret("rt-2")) == (refused.value.code, refused.value.spare)
+
+
+@pytest.mark.case("20")
+@UNREADABLE
+def test_a_device_code_that_brought_such_a_document_is_used_and_asked_about_no_more(label: str, members: str):
+    with pytest.raises(BrokerError) as refused:
+        device_token_response(APP, unreadable(label, members))
+    assert Code.TOKEN_RESPONSE_INVALID is refused.value.code
 
 
 @pytest.mark.slow
