@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
@@ -159,8 +160,7 @@ async def test_a_browser_that_is_connecting_is_waited_for(house: House) -> None:
     asked = await house.ask_link()
     held = await house.repository.session((await house.session(asked)).locator)
     assert held is not None
-    until = house.clock.now().replace(year=house.clock.now().year + 1)
-    claimed = held.record.claimed("another process", until)
+    claimed = held.record.claimed("another process", house.clock.now() + timedelta(minutes=5))
     await house.repository.save_session(claimed, expect=held.generation)
     waits = await house.broker.erase(ALICE)
     assert (False, 1) == (waits.done, waits.found.connecting)
