@@ -21,7 +21,7 @@ from oauthbroker.store.port import Conflict, Entry, Key, Room, Store
 from oauthbroker.tombstones import KIND as TOMBSTONES
 from oauthbroker.tombstones import Tombstones
 
-__all__ = ["Conflict", "Due", "Held", "Repository", "Room"]
+__all__ = ["Conflict", "Due", "Entry", "Held", "Key", "Repository", "Room"]
 
 KINDS = (
     "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses",
@@ -229,6 +229,10 @@ class Repository:
     async def marked(self, key: Key) -> bool:
         """Whether a readable marker is there. Takes no lease."""
         return await self._markers.has(key)
+
+    def unchanged(self, entry: Entry) -> bool:
+        """Whether that is surely still the newest version of its record; costs one stat."""
+        return self._store.unchanged(entry)
 
     async def due_grant(self, due: Due) -> Held[Grant] | None:
         entry = await self._store.get(due.key) if due.key.kind == "grants" else None

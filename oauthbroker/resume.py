@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from oauthbroker.clock import Clock
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.lifecycle import Life
+from oauthbroker.queue_index import address_of
 from oauthbroker.queues import Delivery, Queues
-from oauthbroker.records import AuthSession, Grant
-from oauthbroker.repository import Conflict, Due, Held, Repository
+from oauthbroker.records import AgentEvent, AuthSession, Grant
+from oauthbroker.records.grant import LONG_AGO
+from oauthbroker.repository import Conflict, Due, Entry, Held, Key, Repository
 from oauthbroker.results import SessionOutcome
 from oauthbroker.revocations import Revocations
 from oauthbroker.tracing import Span, span
@@ -49,6 +53,37 @@ class Bell:
             return
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A record that is due, and which of its events were queued."""
+
+    due: Due
+    grant: Held[Grant] | None
+    session: Held[AuthSession] | None
+    queued: set[str] = field(default_factory=set)
+
+    @property
+    def events(self) -> tuple[AgentEvent, ...]:
+        if self.grant is not None:
+            return self.grant.record.outbox
+        outbox = self.session.record.outbox if self.session is not None else None
+        return (outbox,) if outbox is not None else ()
+
+
+def _in_order(found: Iterable[_Work]) -> list[tuple[AgentEvent | None, _Work]]:
+    """Every event with its record, the oldest first; records without events before them. The events of one record stay
+    in its order, whatever the clock did meanwhile."""
+    placed = list[tuple[datetime, AgentEvent | None, _Work]]()
+    for work in found:
+        at = LONG_AGO
+        if not work.events:
+            placed.append((at, None, work))
+        for event in work.events:
+            at = max(at, event.created_at)
+            placed.append((at, event, work))
+    return [(event, work) for _, event, work in sorted(placed, key=lambda each: each[0])]
+
+
 class Relay:
     """Moves events from the records that caused them to their queues. Reads only what is marked due."""
 
@@ -58,22 +93,29 @@ class Relay:
         self._revocations = revocations
         self._bell = bell
         self._one_at_a_time = asyncio.Lock()
+        self._idle: dict[Key, Entry] = {}
 
     async def once(self) -> int:
         """Queues every event that is due; how many records it settled. Never waits for a provider.
 
-        A record that cannot be read or is being changed keeps no other one back; then the store code is raised last.
+        Events leave in the order in which they happened, whatever records they lie in. A record that cannot be read or
+        is being changed keeps no other one back; then the store code is raised last. An event that cannot be queued
+        keeps back only what follows it in its conversation.
         """
-        settled, failed = 0, None
+        settled, stuck = 0, set[str]()
         async with self._one_at_a_time:
-            for due in await self._repository.due():
+            found, failed = await self._found()
+            for event, work in _in_order(found):
+                if event is not None and address_of(event) in stuck:
+                    continue
                 try:
-                    with span(Span.RELAY, app=due.app):
-                        settled += await self._work(due)
+                    with span(Span.RELAY, app=work.due.app):
+                        settled += await self._move(event, work)
                 except Conflict:
                     continue
                 except BrokerError as error:
                     failed = error
+                    stuck |= {address_of(event)} if event is not None and event.id not in work.queued else set()
         self._bell.ring()
         if failed is not None:
             raise failed
@@ -87,14 +129,40 @@ class Relay:
         """Tells providers of what has ended and they have not heard of yet."""
         await self._revocations.round()
 
-    async def _work(self, due: Due) -> bool:
-        grant = await self._repository.due_grant(due)
-        if grant is not None:
-            return await self._work_grant(due, grant)
-        session = await self._repository.due_session(due)
-        if session is not None:
-            return await self._work_session(due, session)
-        return await self._work_nothing(due)
+    async def _found(self) -> tuple[list[_Work], BrokerError | None]:
+        """What is due, without the records that waited for their provider alone when they were read last and have not
+        changed since; and the store code that was met last."""
+        found, idle, failed = list[_Work](), dict[Key, Entry](), None
+        for due in await self._repository.due():
+            seen = self._idle.get(due.key)
+            if seen is not None and self._repository.unchanged(seen):
+                idle[due.key] = seen
+                continue
+            try:
+                grant = await self._repository.due_grant(due)
+                session = await self._repository.due_session(due) if grant is None else None
+            except BrokerError as error:
+                failed = error
+                continue
+            if grant is not None and grant.record.unfinished and not grant.record.outbox:
+                idle[due.key] = grant.entry.without_body()
+            else:
+                found.append(_Work(due, grant, session))
+        self._idle = idle
+        return found, failed
+
+    async def _move(self, event: AgentEvent | None, work: _Work) -> bool:
+        """Queues one event of a record, and settles the record after its last one."""
+        if event is not None:
+            await self._queues.enqueue(event)
+            work.queued.add(event.id)
+        if len(work.queued) < len(work.events):
+            return False
+        if work.grant is not None:
+            return await self._settle_grant(work.due, work.grant.record, work.queued)
+        if work.session is not None:
+            return await self._settle_session(work.due, work.session.record)
+        return await self._work_nothing(work.due)
 
     async def _work_nothing(self, due: Due) -> bool:
         """The marker comes before its record: only under the pair's lease is a missing record surely not coming."""
@@ -104,16 +172,13 @@ class Relay:
                 return True
         return False
 
-    async def _work_grant(self, due: Due, held: Held[Grant]) -> bool:
-        grant = held.record
-        for event in grant.outbox:
-            await self._queues.enqueue(event)
+    async def _settle_grant(self, due: Due, grant: Grant, queued: set[str]) -> bool:
         async with self._repository.pair(grant.app, grant.subject):
             now_there = await self._repository.grant(grant.app, grant.subject)
             if now_there is None:
                 await self._repository.settle(due)
                 return True
-            return await self._clear_outbox(due, now_there, {event.id for event in grant.outbox})
+            return await self._clear_outbox(due, now_there, queued)
 
     async def _clear_outbox(self, due: Due, held: Held[Grant], queued: set[str]) -> bool:
         """An entry goes once its session is terminal: until then it is the proof that the session succeeded."""
@@ -132,10 +197,7 @@ class Relay:
         held = await self._repository.session(session_id.removeprefix("as-"))
         return held is None or not held.record.open
 
-    async def _work_session(self, due: Due, held: Held[AuthSession]) -> bool:
-        session = held.record
-        if session.outbox is not None:
-            await self._queues.enqueue(session.outbox)
+    async def _settle_session(self, due: Due, session: AuthSession) -> bool:
         async with self._repository.pair(session.app, session.subject):
             now_there = await self._repository.session(session.locator)
             left = now_there.record.outbox if now_there is not None else None

@@ -1,0 +1,121 @@
+"""The relay is late: events lie in several records, and leave in the order in which they happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oauthbroker.errors import BrokerError, Code
+from oauthbroker.records import AgentEvent
+from oauthbroker.results import AuthorizationRequired
+from oauthbroker.testing import IdentityProvider
+from oauthbroker.testing.provider import FOREVER
+from tests.faults.broker_kit import Process
+from tests.house import ALICE, BOB, turn, user_app
+from tests.story.revocation_kit import Start, connected
+from tests.story.test_recovery import comes_back
+
+APPS = ("mail", "files", "calendar", "notes", "tasks", "forms")
+
+
+@pytest.fixture
+async def process(start: Start, identity_provider: IdentityProvider) -> Process:
+    return start([user_app(identity_provider, name) for name in APPS])
+
+
+async def happened(process: Process, provider: IdentityProvider) -> list[tuple[str, str]]:
+    """Connected, ended and connected again, in one conversation; nothing was queued meanwhile."""
+    said = []
+    for app in APPS:
+        process.clock.advance(1)
+        await connected(process, provider, app)
+        said.append(("auth.granted", app))
+    for app in reversed(APPS):
+        process.clock.advance(1)
+        await process.broker.grants.revoke(app, ALICE)
+        said.append(("auth.revoked", app))
+    for app in APPS[::2]:
+        process.clock.advance(1)
+        await connected(process, provider, app)
+        said.append(("auth.granted", app))
+    return said
+
+
+async def received(process: Process) -> list[tuple[str, str]]:
+    said = []
+    while (delivery := await process.broker.events.lease("planner")) is not None:
+        said.append((delivery.type, delivery.to_json()["payload"]["oauthAppRef"]["name"]))  # type: ignore[index]
+        assert await delivery.ack()
+    return said
+
+
+@pytest.mark.case("94")
+async def test_a_conversations_events_leave_in_the_order_in_which_they_happened(
+    process: Process, identity_provider: IdentityProvider
+) -> None:
+    said = await happened(process, identity_provider)
+    await process.house.relay.once()
+    assert said == await received(process)
+    await process.house.relay.once()
+    assert 0 == await process.store.count("due")
+
+
+@pytest.mark.case("94")
+async def test_an_event_that_cannot_be_queued_holds_up_what_follows_it_and_no_other_conversation(
+    process: Process, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = await happened(process, identity_provider)
+    asked = await process.broker.oauth(turn(BOB, instance="elsewhere")).get_access_token("mail")
+    assert isinstance(asked, AuthorizationRequired)
+    assert 200 == await comes_back(process, identity_provider, asked, "bob")
+    queues: Any = process.house.relay._queues
+    enqueue, number = queues.enqueue, 0
+
+    async def fails_once(event: AgentEvent) -> bool:
+        nonlocal number
+        number += 1
+        if number == 4:
+            raise BrokerError(Code.STORE_LOCKED)
+        return bool(await enqueue(event))
+
+    monkeypatch.setattr(queues, "enqueue", fails_once)
+    with pytest.raises(BrokerError):
+        await process.house.relay.once()
+    first = await received(process)
+    assert [*said[:3], ("auth.granted", "mail")] == first
+    await process.house.relay.once()
+    assert said == first[:3] + await received(process)
+
+
+@pytest.mark.case("56")
+async def test_tombstones_that_wait_for_their_provider_are_opened_once_and_not_for_every_event(
+    process: Process, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity_provider.script.revoke.answer(503, times=FOREVER)
+    for app in APPS[1:]:
+        await connected(process, identity_provider, app)
+        await process.broker.grants.revoke(app, ALICE)
+    for _ in range(2):
+        await process.house.relay.once()
+    await received(process)
+    opened = 0
+    get = process.store.get
+
+    async def counted(key: Any) -> Any:
+        nonlocal opened
+        opened += key.kind == "grants"
+        return await get(key)
+
+    await connected(process, identity_provider, "mail")
+    monkeypatch.setattr(process.store, "get", counted)
+    for _ in range(3):
+        await process.house.relay.once()
+    assert [("auth.granted", "mail")] == await received(process)
+    assert opened < len(APPS)
+    identity_provider.script.revoke.reset()
+    process.clock.advance(3600)
+    for _ in range(2):
+        await process.house.relay.revocations()
+        await process.house.relay.once()
+    assert 0 == await process.store.count("due"), "what changed is looked at again"
