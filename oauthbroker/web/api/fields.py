@@ -89,6 +89,7 @@ class NamedSwarm(Model):
 
     kind: Kind
     name: Annotated[str, Field(pattern=r"^[^/]+$", max_length=256)]
+    apiVersion: str | None = None
 
 
 AppText = Annotated[str, Field(pattern=r"^(OAuthApp/)?[^/]+$", max_length=265)]

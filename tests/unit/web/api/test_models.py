@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from pydantic import BaseModel
 
 from oauthbroker.errors import Code
 from oauthbroker.testing import Canaries
+from oauthbroker.turn import Turn
 from oauthbroker.web.api import answers, answers_operators, models
 from oauthbroker.web.api.examples import ANSWERS, BODIES
 from oauthbroker.web.api.fields import Model
+from oauthbroker.web.api.handlers_turns import turn_of
 from oauthbroker.web.api.operations import OPERATIONS
 from oauthbroker.web.api.reading import RequestInvalid, judged
 
@@ -102,3 +105,11 @@ def test_a_subject_is_bounded_in_bytes(subject: str, fits: bool) -> None:
     else:
         with pytest.raises(RequestInvalid):
             judged(models.ConfirmByRuntime, body)
+
+
+@pytest.mark.parametrize(
+    "swarm", ["Swarm/d", {"kind": "Swarm", "name": "d"}, {"kind": "Swarm", "name": "d", "apiVersion": "x/v1"}]
+)
+def test_a_turn_names_its_swarm_over_the_api_as_it_does_in_process(swarm: str | dict[str, str]) -> None:
+    said = {"agentName": "planner", "instanceKey": "1", "swarmRef": swarm}
+    assert Turn.from_json(said) == replace(turn_of(judged(models.TurnBody, said)), auth=None)
