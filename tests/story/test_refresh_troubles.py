@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.apps import Endpoints
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.metrics import Metric
 from oauthbroker.records import Grant, Token
@@ -495,3 +496,21 @@ async def test_renewals_are_counted_and_named_by_app_and_code_alone(quiet: House
         counts.value(Metric.RENEWALS, "mail"),
         counts.value(Metric.RENEWAL_FAILURES, Code.PROVIDER_UNREACHABLE.value),
     )
+
+
+@pytest.mark.case("56")
+async def test_a_provider_whose_metadata_cannot_be_read_opens_the_circuit_of_its_app(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """No refresh reaches it, and every call would wait for its metadata."""
+    app = user_app(identity_provider, endpoints=Endpoints(issuer=identity_provider.issuer))
+    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
+        await house.connected()
+        test_clock.advance(25 * HOUR)
+        identity_provider.script.discovery.answer(503, times=FOREVER)
+        for _ in range(3):
+            test_clock.advance(31)
+            failed = await house.ask()
+            assert isinstance(failed, Failed)
+            assert Code.PROVIDER_UNREACHABLE is failed.code
+        assert ["mail"] == house.broker.manager.refresh.circuits.open_for()

@@ -111,6 +111,36 @@ async def test_an_expired_token_whose_refresh_token_is_dead_has_nothing_left_to_
 # first here, then there
 
 
+async def test_each_try_to_tell_a_provider_is_in_the_audit_log(start, identity_provider):
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+    identity_provider.script.revoke.answer(503)
+    assert "later" == await process.broker.grants.revoke("mail", ALICE)
+    assert ["failed"] == audited(process)
+    process.clock.advance(61)
+    await process.house.relay.revocations()
+    assert ["failed", "done"] == audited(process)
+
+
+async def test_an_event_that_was_not_queued_yet_survives_the_end_of_its_grant(start, identity_provider):
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+    assert "done" == await process.broker.grants.revoke("mail", ALICE)
+    await process.tend()
+    await process.drain()
+    assert ["granted", "revoked"] == [event.rpartition(".")[2] for event in process.heard.received]
+
+
+async def test_the_relay_is_woken_before_the_provider_is_asked_and_after_it_has_answered(start, identity_provider):
+    """The agent does not wait for a slow provider to hear of the end."""
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+    told: list[int] = []
+    revoke = replace(process.house.flows.revoke, wake=lambda: told.append(identity_provider.count("revoke")))
+    await revoke.grant(process.broker.bundle.apps["mail"], "mail", ALICE)
+    assert [0, 2] == told
+
+
 async def test_nobody_gets_the_token_from_the_moment_the_provider_is_asked(start, identity_provider):
     process, other = start([user_app(identity_provider)]), start([user_app(identity_provider)])
     await connected(process, identity_provider)
