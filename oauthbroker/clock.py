@@ -55,8 +55,8 @@ class SystemClock:
 
 
 def has_passed(deadline: datetime, set_at: datetime, now: datetime) -> bool:
-    """Whether a deadline is over. One that was set in the future is: the clock was set back since, by nobody knows how
-    much, and the deadline would be further away than it can be."""
+    """Whether a deadline is over. One that was set in the future is: the clock was set back since, by an unknown
+    amount, and the deadline would be further away than it can be."""
     return deadline <= now or set_at > now + SET_BACK
 
 

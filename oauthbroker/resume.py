@@ -72,7 +72,7 @@ class _Work:
 
 def _in_order(found: Iterable[_Work]) -> list[tuple[AgentEvent | None, _Work]]:
     """Every event with its record, the oldest first; records without events before them. The events of one record stay
-    in its order, whatever the clock did meanwhile."""
+    in its order, also where the clock was set back meanwhile."""
     placed = list[tuple[datetime, AgentEvent | None, _Work]]()
     for work in found:
         at = LONG_AGO
@@ -98,7 +98,7 @@ class Relay:
     async def once(self) -> int:
         """Queues every event that is due; how many records it settled. Never waits for a provider.
 
-        Events leave in the order in which they happened, whatever records they lie in. A record that cannot be read or
+        Events leave in the order in which they happened, across all records. A record that cannot be read or
         is being changed keeps no other one back; then the store code is raised last. An event that cannot be queued
         keeps back only what follows it in its conversation.
         """

@@ -136,7 +136,7 @@ OPEN = {
     "68": "A copy of an ended turn, a removed or rotated key, or a visit that was left does not count: a tombstone of a kind "
     "of its own stays until the record would have ended by itself. Open: (1) An older version of any other record in its "
     "own place, such as a revoked grant, a finished session, a link that was used or a removed secret, opens as if it were "
-    "the newest. Its seal vouches for place and content, and nothing for age. (2) Whoever puts a copy back can also remove "
+    "the newest. Its seal vouches for place and content, and nothing for age. (2) A writer who puts a copy back can also remove "
     "the tombstone. (3) A whole store that was restored, or runs beside its copy, is not noticed. Why: age can only be "
     "judged against something that is not restored along, an anchor of epochs and generations outside the store, and "
     "there is none yet; the code `storeRolledBack` is kept for it. Until then the provider is the judge: a revocation is "

@@ -58,8 +58,8 @@ class Connect:
         return held
 
     async def session_of(self, locator: str, cookie: str) -> AuthSession | None:
-        """Return the session that this browser took to the provider or to the login before it, whatever has become of
-        it since; None for any other browser."""
+        """Return the session that this browser took to the provider or to the login before it, also when it has ended
+        since; None for any other browser."""
         held = await self.repository.session(locator)
         if held is None:
             return None

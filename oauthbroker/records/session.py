@@ -111,7 +111,7 @@ class AuthSession:
         return self.expires_at if self.parked is None else self.parked.until
 
     def is_past(self, now: datetime) -> bool:
-        """Whether its time is over. A device code is ended by its provider, too, whatever our clock shows."""
+        """Whether its time is over. A device code is ended by its provider, too, by the provider's clock."""
         if self.device is not None:
             return self.ends_at <= now
         return has_passed(self.ends_at, self.created_at, now)

@@ -97,8 +97,8 @@ class Store(Protocol):
         ...
 
     async def sync(self, kind: str) -> None:
-        """Makes durable what lies there of a kind, whoever wrote it. For an answer that stands on a write which was
-        found done: that one's own sync may have failed."""
+        """Makes durable what lies there of a kind, written by any process. For an answer that stands on a write which
+        was found done: that one's own sync may have failed."""
         ...
 
     def scan(self, kind: str) -> AsyncIterator[Entry]:
