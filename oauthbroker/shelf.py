@@ -107,19 +107,23 @@ class Shelf(Generic[R]):
                 )
         raise BrokerError(Code.STORE_LOCKED)
 
-    async def end(self, locator: str, now: datetime) -> bool:
-        """Removes a record that would have lived on. False when there was none (any more), and that is durable too."""
-        ended = await self.bury(locator, now) and await self.remove(locator)
+    async def end(self, locator: str, now: datetime, first: Callable[[], None] = lambda: None) -> bool:
+        """Removes a record that would have lived on. False when there was none (any more), and that is durable too.
+        `first` is called for a record that is there; nothing has changed when it raises."""
+        ended = await self.bury(locator, now, first) and await self.remove(locator)
         if not ended:
             await self._store.sync(self._kind)
         return ended
 
-    async def bury(self, locator: str, at: datetime) -> bool:
+    async def bury(self, locator: str, at: datetime, first: Callable[[], None] = lambda: None) -> bool:
         """Lets no copy of this record count from `at` on, for as long as any might. Before the record itself is changed
         or removed, which is what other processes notice. False when there is no record."""
         entry = await self._store.get(self._store.key(self._kind, locator))
-        if entry is None or self._tombstones is None:
-            return entry is not None
+        if entry is None:
+            return False
+        first()
+        if self._tombstones is None:
+            return True
         until: datetime | None = None
         with suppress(BrokerError):
             record = self._open(entry)

@@ -138,13 +138,16 @@ class Turns:
         return Begun(record.id, token, tool_tokens, record.expires_at)
 
     async def end(self, turn_id: str) -> bool:
-        """From now on no token of the turn is any good. False when it was over."""
+        """From now on no token of the turn is any good. False when it was over. Raises `storeUnavailable` where the
+        audit log takes no entry: the turn goes on then, and its end can be asked for again."""
         locator, now = turn_id.removeprefix("turn-"), self.clock.now()
-        if not LOCATOR.fullmatch(locator) or not await self.shelf.end(locator, now):
+        entry = TurnEnded(f"turn-{locator}")
+        if not LOCATOR.fullmatch(locator) or not await self.shelf.end(
+            locator, now, lambda: self.audit.write(entry, now)
+        ):
             return False
         self._known.forget_turns([locator])
         self._busy.clear()  # few, and found again at once: nobody's tokens are looked through
-        self.audit.write(TurnEnded(f"turn-{locator}"), now)
         return True
 
     async def admit(self, token: str) -> Guest:

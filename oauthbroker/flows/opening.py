@@ -174,16 +174,16 @@ class Opening:
         self._check_room(app, wish, alive)
         session = self._new_session(app, wish, device)
         self.quota.admit(session.locator, app.name, session.expires_at, now)
+        grant = grant_id(app.name, wish.subject)
+        entry = AuthorizationRequested(app.name, grant, session.id, wish.resume.agent_name, wish.reason)
         try:
+            self.audit.write(entry, now)  # no entry, no session: it would be found and used again without one
             await self.repository.save_session(session, expect=0)
         except BrokerError:
             self.quota.ended(session.locator)
             raise
         left = [held.record.locator for held in alive if not await self._supersede(held, wish)]
         await self.repository.save_waiting(app.name, wish.subject, [*left, session.locator])
-        grant = grant_id(app.name, wish.subject)
-        entry = AuthorizationRequested(app.name, grant, session.id, wish.resume.agent_name, wish.reason)
-        self.audit.write(entry, now)
         return session
 
     async def _supersede(self, held: Held[AuthSession], wish: Wish) -> bool:

@@ -89,6 +89,21 @@ async def test_no_audit_no_token(house: House) -> None:
     assert Code.STORE_UNAVAILABLE is result.code
 
 
+async def test_a_link_that_is_asked_for_again_has_its_entry_too(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer was refused with its entry; the second one must not find a session that has none."""
+    with monkeypatch.context() as full:
+        full.setattr(house.audit, "write", Refusing().write)
+        for _ in range(2):
+            refused = await house.ask()
+            assert isinstance(refused, Failed)
+            assert Code.STORE_UNAVAILABLE is refused.code
+    asked = await house.ask_link()
+    again = await house.ask_link()
+    entries = [entry for entry in house.audit.entries if isinstance(entry, audit.AuthorizationRequested)]
+    assert [asked.auth_session_id] == [entry.session for entry in entries]
+    assert asked.auth_session_id == again.auth_session_id
+
+
 async def test_every_token_that_leaves_is_entered_with_grant_agent_and_tool(house: House, canaries: Canaries) -> None:
     ready = await house.connected()
     assert isinstance(ready, Ready)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oauthbroker import Turn, TurnAuth, shelf
 from oauthbroker import turns as turns_module
 from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
-from oauthbroker.audit import AuditList, TurnBegun, TurnEnded
+from oauthbroker.audit import AuditList, Entry, TurnBegun, TurnEnded
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository import KINDS, Repository
@@ -400,3 +400,28 @@ async def test_only_who_called_last_is_kept_with_the_turn(turns: Turns) -> None:
     turns.clock.advance(turns_module.SWEEP_SECONDS)  # type: ignore[attr-defined]
     await turns.sweep()
     assert not turns._busy
+
+
+class Full(AuditList):
+    """An audit log that takes no entry while its disk is full."""
+
+    full = False
+
+    def write(self, entry: Entry, at: datetime) -> None:
+        if self.full:
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        super().write(entry, at)
+
+
+async def test_a_turn_does_not_end_without_its_entry_and_gets_it_when_it_is_ended_again(clock: TestClock) -> None:
+    audit = Full()
+    turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock, audit)
+    begun = await turns.begin(ALICE)
+    audit.full = True
+    with pytest.raises(BrokerError):
+        await turns.end(begun.turn_id)
+    assert await code_of(turns, begun.token) is None
+    audit.full = False
+    assert await turns.end(begun.turn_id)
+    assert Code.TURN_ENDED is await code_of(turns, begun.token)
+    assert [TurnBegun, TurnEnded] == [type(entry) for entry in audit.entries]
