@@ -63,20 +63,20 @@ class ApiKeys:
         made = await self.create(name, roles, lives_seconds=lives_seconds or _lifetime(there))
         for key in there:
             if key.expires_at is None or key.expires_at > end:
+                self.audit.write(ApiKeyChanged(key.id, name, "expiring"), now)
                 await self.shelf.bury(key.locator, end)
                 await self.shelf.change(key.locator, lambda old: old.ended(end))
-                self.audit.write(ApiKeyChanged(key.id, name, "expiring"), now)
         return made
 
     async def remove(self, key_id: str) -> bool:
         """False when there was none."""
         locator = key_id.removeprefix("key-")
         key, now = await self.shelf.get(locator), self.clock.now()
-        ended = await self.shelf.end(locator, now)
-        if key is None or not ended:
+        if key is None:
+            await self.shelf.end(locator, now)
             return False
-        self.audit.write(ApiKeyChanged(key.id, key.name, "removed"), now)
-        return True
+        entry = ApiKeyChanged(key.id, key.name, "removed")
+        return await self.shelf.end(locator, now, lambda: self.audit.write(entry, now))
 
     async def list(self) -> list[ApiKey]:
         """Expired ones too, until they are removed, and one that was put back after its end; oldest first."""

@@ -156,18 +156,18 @@ class Secrets:
         self._audit = audit
 
     async def put(self, name: str, key: str, value: Secret) -> None:
-        await self._repository.change_secret(name, lambda data: {**data, key: value.reveal()})
         self._audit.write(SecretChanged(name, "set"), self._clock.now())
+        await self._repository.change_secret(name, lambda data: {**data, key: value.reveal()})
 
     async def remove(self, name: str, key: str | None = None) -> bool:
         """One key, or the whole secret. False when it was not there."""
         if not any(name == there and key in {None, found} for there, found in await self._repository.secrets()):
             await self._repository.sync("secrets")
             return False
+        self._audit.write(SecretChanged(name, "removed"), self._clock.now())
         await self._repository.change_secret(
             name, lambda data: {there: value for there, value in data.items() if key not in {None, there}}
         )
-        self._audit.write(SecretChanged(name, "removed"), self._clock.now())
         return True
 
     async def names(self) -> list[tuple[str, str]]:

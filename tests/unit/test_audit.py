@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import get_args
@@ -14,6 +14,7 @@ from oauthbroker import audit
 from oauthbroker.audit import AuditList, AuthorizationRequested, TokenIssued, line_of, rest_of
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.results import Failed, Ready
+from oauthbroker.secret import Secret
 from oauthbroker.testing import Canaries, IdentityProvider
 from oauthbroker.token_call import Caller
 from tests.audit_kit import AT, ENTRY, FOREIGN_KEYS, KEYS
@@ -102,6 +103,33 @@ async def test_a_link_that_is_asked_for_again_has_its_entry_too(house: House, mo
     entries = [entry for entry in house.audit.entries if isinstance(entry, audit.AuthorizationRequested)]
     assert [asked.auth_session_id] == [entry.session for entry in entries]
     assert asked.auth_session_id == again.auth_session_id
+
+
+@pytest.mark.parametrize("what", ["a key is removed", "a key is rotated", "a secret is set", "a secret is removed"])
+async def test_what_operators_change_is_entered_first(house: House, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """With a log that takes nothing, nothing changes; asked for again, it has its entry."""
+    keys, secrets = house.broker.api_keys, house.broker.secrets
+    made, _ = await keys.create("runtime", ["runtime"])
+    await secrets.put("mail", "old", Secret("a value"))
+    change: dict[str, Callable[[], Awaitable[object]]] = {
+        "a key is removed": lambda: keys.remove(made.id),
+        "a key is rotated": lambda: keys.rotate("runtime", overlap_seconds=0),
+        "a secret is set": lambda: secrets.put("mail", "new", Secret("another value")),
+        "a secret is removed": lambda: secrets.remove("mail"),
+    }
+
+    async def there() -> object:
+        return sorted((key.id, key.expires_at) for key in await keys.list()), await secrets.names()
+
+    before, entries = await there(), len(house.audit.entries)
+    with monkeypatch.context() as full:
+        full.setattr(house.audit, "write", Refusing().write)
+        with pytest.raises(BrokerError):
+            await change[what]()
+    assert before == await there()
+    await change[what]()
+    assert before != await there()
+    assert entries < len(house.audit.entries)
 
 
 async def test_every_token_that_leaves_is_entered_with_grant_agent_and_tool(house: House, canaries: Canaries) -> None:
