@@ -32,16 +32,22 @@ AppRef = str | Mapping[str, str]
 
 def app_name(ref: AppRef) -> str:
     """The name in `"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. Raises `requestInvalid`."""
-    kind, name = "OAuthApp", ref
+    kind, name = "OAuthApp", ""
     if isinstance(ref, str):
-        first, slash, rest = ref.partition("/")
-        kind, name = (first, rest) if slash else (kind, ref)
+        first, slash, rest = _plain(ref).partition("/")
+        kind, name = (first, rest) if slash else (kind, first)
     elif isinstance(ref, Mapping):
         said = _members(ref)
-        kind, name = (said.get("kind", kind), said.get("name", "")) if said.keys() <= REF_FIELDS else (kind, "")
-    if not isinstance(kind, str) or kind != "OAuthApp" or not isinstance(name, str) or not name:
+        if said.keys() <= REF_FIELDS:
+            kind, name = _plain(said.get("kind", kind)), _plain(said.get("name"))
+    if kind != "OAuthApp" or not name:
         raise BrokerError(Code.REQUEST_INVALID, note="oauthAppRef")
     return name
+
+
+def _plain(text: object) -> str:
+    """The text itself, without a subclass's own code; empty for what is no text."""
+    return str.__str__(text) if isinstance(text, str) else ""
 
 
 def concealed(token: object) -> Secret:

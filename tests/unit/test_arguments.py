@@ -36,6 +36,21 @@ class Hostile(Mapping[str, Any]):
         raise ZeroDivisionError("a secret of the caller")
 
 
+class HostileText(str):
+    """A text whose own code raises."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError
+
+    def __hash__(self) -> int:
+        raise ZeroDivisionError
+
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
+        raise ZeroDivisionError
+
+
 class Unequal:
     """An object that can neither be compared nor hashed, read as truth, or printed."""
 
@@ -281,3 +296,16 @@ async def test_a_client_begins_no_turn_of_the_wrong_type(of: Any) -> None:
     async with Runtime("http://127.0.0.1:9", "obk_x", Options(timeout=0)) as runtime:
         with pytest.raises(BrokerError, match="requestInvalid"):
             await runtime.begin(of)
+
+
+@pytest.mark.parametrize(
+    "ref", [HostileText("mail"), {"kind": "OAuthApp", "name": HostileText("mail")}, {"kind": HostileText("OAuthApp")}]
+)
+async def test_a_reference_of_a_text_of_its_own_kind_raises_nothing(
+    identity_provider: IdentityProvider, test_clock: TestClock, ref: Any
+) -> None:
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as house:
+        oauth = house.broker.oauth(turn())
+        for answer in (await oauth.get_access_token(ref), await oauth.report_rejected(ref, "a token")):
+            assert isinstance(answer, (AuthorizationRequired, Failed))
+        assert "status" in await oauth.getAccessToken({"oauthAppRef": ref})
