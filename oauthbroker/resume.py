@@ -27,6 +27,7 @@ from oauthbroker.tracing import Span, span
 from oauthbroker.turn import Turn
 
 POLL_SECONDS = 0.2
+SETTLE_WAIT_SECONDS = 0.5  # a record that another process holds is settled in a later round
 SESSION_ID = re.compile(r"as-([A-Za-z0-9_-]{22})")
 
 
@@ -166,14 +167,14 @@ class Relay:
 
     async def _work_nothing(self, due: Due) -> bool:
         """The marker comes before its record: only under the pair's lease is a missing record surely not coming."""
-        async with self._repository.pair(due.app, due.subject):
+        async with self._repository.pair(due.app, due.subject, wait=SETTLE_WAIT_SECONDS):
             if await self._repository.due_grant(due) is None and await self._repository.due_session(due) is None:
                 await self._repository.settle(due)
                 return True
         return False
 
     async def _settle_grant(self, due: Due, grant: Grant, queued: set[str]) -> bool:
-        async with self._repository.pair(grant.app, grant.subject):
+        async with self._repository.pair(grant.app, grant.subject, wait=SETTLE_WAIT_SECONDS):
             now_there = await self._repository.grant(grant.app, grant.subject)
             if now_there is None:
                 await self._repository.settle(due)
@@ -198,7 +199,7 @@ class Relay:
         return held is None or not held.record.open
 
     async def _settle_session(self, due: Due, session: AuthSession) -> bool:
-        async with self._repository.pair(session.app, session.subject):
+        async with self._repository.pair(session.app, session.subject, wait=SETTLE_WAIT_SECONDS):
             now_there = await self._repository.session(session.locator)
             left = now_there.record.outbox if now_there is not None else None
             if now_there is not None and left is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from oauthbroker.errors import BrokerError, Code
 from oauthbroker.records import AgentEvent
+from oauthbroker.repository import Repository
 from oauthbroker.results import AuthorizationRequired
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
@@ -119,3 +121,19 @@ async def test_tombstones_that_wait_for_their_provider_are_opened_once_and_not_f
         await process.house.relay.revocations()
         await process.house.relay.once()
     assert 0 == await process.store.count("due"), "what changed is looked at again"
+
+
+@pytest.mark.case("94")
+async def test_a_pair_that_a_stopped_process_holds_delays_no_other_event_for_long(
+    process: Process, start: Start, identity_provider: IdentityProvider
+) -> None:
+    said = await happened(process, identity_provider)
+    other = start([user_app(identity_provider)])
+    began = time.monotonic()
+    async with Repository(other.store).pair(APPS[0], ALICE):
+        with pytest.raises(BrokerError):
+            await process.house.relay.once()
+        assert time.monotonic() - began < 10
+        assert said == await received(process)
+    await process.house.relay.once()
+    assert 0 == await process.store.count("due")
