@@ -78,6 +78,7 @@ class AuditFile:
         self._anchored = START
         self._turned = False  # the chain took a turn, of which the anchor has to know soon
         self._closed = False
+        self._held_up = False  # a process that was stopped holds the log: the event loop waits for it once
         try:
             self._descriptor = open_log(folder, create=False)
         except OSError:
@@ -133,8 +134,10 @@ class AuditFile:
         try:
             flock(self._descriptor, LOCK_NOW)
         except BlockingIOError:
-            if not lock(self._descriptor):
+            if self._held_up or not lock(self._descriptor):
+                self._held_up = True
                 return False
+        self._held_up = False
         try:
             end = os.lseek(self._descriptor, 0, os.SEEK_END)
             if (end != self._end or end >= self._most) and not self._read_on(end):

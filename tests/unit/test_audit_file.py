@@ -298,6 +298,31 @@ def test_a_process_that_was_stopped_while_it_held_the_log_does_not_hold_the_hous
     log.close()
 
 
+def test_a_log_that_is_held_is_waited_for_once_and_not_for_every_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, tries = AuditFile(tmp_path, KEYS), 0
+
+    def in_vain(_: int) -> bool:
+        nonlocal tries
+        tries += 1
+        return False
+
+    log.write(ENTRY, AT)
+    monkeypatch.setattr("oauthbroker.audit.file.lock", in_vain)
+    descriptor = os.open(active(tmp_path), os.O_RDONLY)
+    for _ in range(2):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for _ in range(5):
+            with pytest.raises(BrokerError):
+                log.write(ENTRY, AT)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        log.write(ENTRY, AT)
+    os.close(descriptor)
+    log.close()
+    assert 2 == tries
+
+
 def test_a_name_that_is_too_long_for_a_line_is_refused(tmp_path: Path) -> None:
     log = AuditFile(tmp_path, KEYS)
     with pytest.raises(BrokerError) as caught:
