@@ -197,9 +197,20 @@ async def test_nobody_and_nothing_of_anybody_is_named(house: House, canaries: Ca
     await house.connected("mail")
     asked = await house.ask_link("mail", of=turn(user=BOB))
     await house.connect(asked, "mallory")
-    await house.browser().open(f"{house.origin}/connect/{ALICE}")
+    await house.browser().open(f"{house.origin}/connect/idp:user:U777777")  # a canary from now on, like any ticket
     text = (await get(house, bearer=await key_of(house, {"operator"}))).text
-    for word in (ALICE, BOB, "U234567", "planner", "Swarm", "T111", "chat-main", "1700000000", asked.auth_session_id):
+    for word in (
+        ALICE,
+        BOB,
+        "U234567",
+        "U777777",
+        "planner",
+        "Swarm",
+        "T111",
+        "chat-main",
+        "1700000000",
+        asked.auth_session_id,
+    ):
         assert word not in text
     assert not re.search(r"(as|evt|key|turn)-|sha256|/connect/(?!\{)", text)
     assert [] == canaries.search(text, "the metrics page")
