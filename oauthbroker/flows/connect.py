@@ -185,7 +185,9 @@ class Connect:
         """The runtime withdraws the request; no event. False when there is nothing left to withdraw."""
         for attempt in range(8):
             held = await self.repository.session(locator)
-            if held is None or not held.record.open or held.record.claim is not None:
+            if held is None:
+                return False
+            if not held.record.open or held.record.claim is not None:
                 await self.repository.sync("sessions")
                 return False
             if attempt == 0:
