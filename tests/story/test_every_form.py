@@ -61,6 +61,9 @@ async def wrong_account(house: House) -> Browser:
     person = house.browser()
     assert 403 == (await house.connect(await house.ask_link(), "bob", person)).status
     await house.events()
+    async with asyncio.timeout(30):
+        while await house.store.count("due"):  # the relay has still to clear what it queued the event from
+            await asyncio.sleep(0.01)
     return person
 
 
@@ -235,25 +238,13 @@ def names_of_attributes(page: Page) -> set[str]:
     return {name for element in Document(page.source).elements for name in element.attributes}
 
 
-async def at_rest(folder: Path) -> dict[str, bytes]:
-    """Every byte below the folder, once the background has done what the person's way here left to do."""
-    before: dict[str, bytes] = {}
-    for _ in range(100):
-        now = tree(folder)
-        if now == before:
-            return now
-        before = now
-        await asyncio.sleep(0.1)
-    raise AssertionError("the store never comes to rest")
-
-
 @pytest.mark.case("87")
 @pytest.mark.parametrize("path", [path for path in FORMS if "{" not in path or "grant" in path or "session" in path])
 async def test_looking_at_an_action_does_nothing(house: House, tmp_path: Path, path: str) -> None:
     """GET, HEAD and friends of every address that a form goes to."""
     person = await FORMS[path](house)
     form = form_of(person.page, path)
-    target, before = form.action or person.page.url, await at_rest(tmp_path)
+    target, before = form.action or person.page.url, tree(tmp_path)
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
         assert (await person.open(target, method=method)).status in {200, 303, 404, 405}
     assert before == tree(tmp_path)
