@@ -12,7 +12,7 @@ from oauthbroker.config.shape import Written
 
 _MOST_BYTES: Final = 1024 * 1024
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-_TODO: Final = "name a PEM file with the certificate of your authority"
+_ADVICE: Final = "name a PEM file with the certificate of your authority"
 
 
 def trusted_ca(written: Written[Any], path: str | None) -> str:
@@ -24,7 +24,7 @@ def trusted_ca(written: Written[Any], path: str | None) -> str:
         return ""
     found, trouble = _read(written.document.folder, path)
     if trouble:
-        written.refuse(("providerCa",), trouble, _TODO)
+        written.refuse(("providerCa",), trouble, _ADVICE)
     return found
 
 
