@@ -100,6 +100,9 @@ def build(given: Given, *, whole: bool = True, read: Read | None = None, place: 
     faces = Faces.of(given, rooms, lambda: broker, place)
     in_use, flows = rooms.in_use, rooms.flows
     turns = Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, rooms.audit)
+    erasure = Erasure(
+        repository, rooms.revocations, flows.connect, flows.sweep, rooms.queues, turns, rooms.people, clock, rooms.audit
+    )
 
     def follow(changed: Collection[str]) -> None:
         faces.web.follow()
@@ -131,17 +134,7 @@ def build(given: Given, *, whole: bool = True, read: Read | None = None, place: 
         people=rooms.people,
         scrubber=rooms.scrubber,
         audit_trail=rooms.trail,
-        erasure=Erasure(
-            repository,
-            rooms.revocations,
-            flows.connect,
-            flows.sweep,
-            rooms.queues,
-            turns,
-            rooms.people,
-            clock,
-            rooms.audit,
-        ),
+        erasure=erasure,
     )
     sharing = Sharing(place, rooms.metrics, faces.gauges.of_process, rooms.admin.survey.troubles.left)
     means = rooms.means
