@@ -3,10 +3,15 @@
 #
 #   make demo    the whole story on this machine: agree in your browser, watch the agent go on
 #   make test    fast tests, slow tests, then servers and browsers that we did not write
-#   make check   formatting, lint, types          make fix     mend what a machine can mend
+#   make check   formatting, lint, types, words   make fix     mend what a machine can mend
 #   make bench   measure                          make cases   rewrite tests/CASES.md
+#   make soak    six minutes of mixed load on two workers: does anything grow? (ARGS="--minutes 1")
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
-#   make storm   640 tasks want one expired grant, 1,000 kills amid renewals (ARGS="--only rush", "--kills 100")
+#   make storm   640 tasks want one expired grant, 1,000 kills amid renewals, 20,000 cancels
+#                (ARGS="--only rush", "--kills 100", "--only cancels --seed 2")
+#   make proof   soak, kills and storm one after another, and one page of figures (ARGS="--scale 0.1 --minutes 30")
+#   make prose   lower the count of hard words that are left (ARGS=docs lists them)
+#   make rooms   draw the rooms anew in docs/README.md
 #   make providers   rewrite docs/providers.md from the presets
 #   make pins    resolve requirements/ anew       make clean   forget .venv and caches
 
@@ -29,11 +34,11 @@ SHARED := -n $(WORKERS) --dist worksteal
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-fast test-slow test-e2e node check fix bench kills storm cases providers pins clean
+.PHONY: help demo test test-fast test-slow test-e2e node check fix bench soak kills storm cases prose rooms providers pins clean
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,11s/^#//p' Makefile
+	@sed -n '4,/^$$/s/^#//p' Makefile
 
 demo: $(RUN)
 	@$(BIN)/oauthbroker demo $(ARGS)
@@ -70,6 +75,7 @@ check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.kit.prose
 
 fix: $(DEV)
 	$(BIN)/ruff check --fix .
@@ -78,14 +84,26 @@ fix: $(DEV)
 bench: $(DEV)
 	$(BIN)/python bench/run.py $(ARGS)
 
+soak: $(DEV)
+	$(BIN)/python -m bench.soak $(ARGS)
+
 kills: $(DEV)
 	$(BIN)/python -m tests.faults.kills $(ARGS)
 
 storm: $(DEV)
 	$(BIN)/python -m tests.faults.storm $(ARGS)
 
+proof: $(DEV)
+	$(BIN)/python -m tests.faults.proof $(ARGS)
+
 cases: $(DEV)
 	$(BIN)/python -m tests.test_cases
+
+prose: $(DEV)
+	$(BIN)/python -m tests.kit.prose $(or $(ARGS),--lower)
+
+rooms: $(DEV)
+	$(BIN)/python -m tests.kit.rooms
 
 providers: $(DEV)
 	$(BIN)/python -m tests.unit.providers.test_page

@@ -32,16 +32,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bench.bench_token_call import SUBJECT, app, grant
 from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.apps import Bundle
-from oauthbroker.clock import SystemClock
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.serving.doors import listen, listen_unix
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.settings import ApiSocket, Limits, Settings
+from oauthbroker.observability.logging import json_log
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.serving.listeners import listen, listen_unix
 from oauthbroker.serving.loop import run_serving
 from oauthbroker.serving.server import served
 from oauthbroker.serving.terms import Terms
-from oauthbroker.settings import ApiSocket, Limits, Settings
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.web.access_log import json_log, uvicorn_options
+from oauthbroker.web.access_log import uvicorn_options
 
 BODY = b'{"oauthAppRef":"OAuthApp/mail","scopes":["read"]}'
 TURN = Turn("planner", "thread", auth=TurnAuth(subjects={"user": SUBJECT}))

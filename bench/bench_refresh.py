@@ -18,19 +18,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.apps import Bundle, Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner, Redirect
 from oauthbroker.broker import Broker
-from oauthbroker.clock import SystemClock
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle, Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.observability.logging import json_log
 from oauthbroker.records import Grant, Token
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.results import AuthorizationRequired
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.testing.provider.nouns import Client as Registration
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.web.access_log import json_log
 
 WAITING = 100
 BASE = "http://127.0.0.1:8420"
@@ -104,7 +104,7 @@ async def beside_a_hanging_provider(idp: IdentityProvider, broker: Broker, *, qu
     show("warm call, another app's provider hangs", during, waiting=waiting, ratio=round(during[0] / before[0], 2))
 
 
-async def of_one_renewal(idp: IdentityProvider, broker: Broker, repository: Repository, *, quick: bool) -> None:
+async def of_one_refresh(idp: IdentityProvider, broker: Broker, repository: Repository, *, quick: bool) -> None:
     """A whole renewal beside what it cannot do without: two durable writes, the intent and the token."""
     repeats = 20 if quick else 200
     ask = asking(broker, "well", ALICE)
@@ -112,10 +112,10 @@ async def of_one_renewal(idp: IdentityProvider, broker: Broker, repository: Repo
     if not isinstance(link, AuthorizationRequired):
         raise SystemExit("somebody has connected already")
     await connect_through(Browser(apps={BASE: broker.web}), idp, link.authorization_url)
-    renewals, writes = [], []
+    refreshes, writes = [], []
     for _ in range(repeats):
         held = await repository.grant("well", ALICE)
-        if held is None or held.record.token is None or held.record.renewal.ended:
+        if held is None or held.record.token is None or held.record.refresh_state.ended:
             raise SystemExit("the renewal did not come to a grant")
         ended = replace(held.record.token, expires_at=datetime.now(UTC) - timedelta(seconds=1))
         began = time.perf_counter()
@@ -124,12 +124,12 @@ async def of_one_renewal(idp: IdentityProvider, broker: Broker, repository: Repo
         writes.append((time.perf_counter() - began) * 1e6)
         began = time.perf_counter()
         await ask()
-        renewals.append((time.perf_counter() - began) * 1e6)
+        refreshes.append((time.perf_counter() - began) * 1e6)
     if idp.count("refresh_token", "well") != repeats:
         raise SystemExit("not every call was a renewal")
-    least, ours = statistics.median(writes), statistics.median(renewals)
+    least, ours = statistics.median(writes), statistics.median(refreshes)
     show("two durable writes of a grant", (least, max(writes)))
-    show("a whole renewal, provider on this machine", (ours, max(renewals)), ratio=round(ours / least, 2))
+    show("a whole renewal, provider on this machine", (ours, max(refreshes)), ratio=round(ours / least, 2))
 
 
 async def main(*, quick: bool) -> None:
@@ -151,7 +151,7 @@ async def main(*, quick: bool) -> None:
         log = json_log(io.StringIO(), SystemClock())
         async with open_broker(bundle, env={}, store=store, log=log, background=False) as broker:
             await beside_a_hanging_provider(idp, broker, quick=quick)
-            await of_one_renewal(idp, broker, repository, quick=quick)
+            await of_one_refresh(idp, broker, repository, quick=quick)
 
 
 if __name__ == "__main__":

@@ -21,16 +21,18 @@ from pathlib import Path
 
 from pydantic_core import from_json
 
-from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit.chain import START, AuditKeys
 from oauthbroker.audit.folder import LOCK_NOW
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.settings import Settings
 from oauthbroker.records import Grant, Token
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
-from oauthbroker.store.file import FileStore
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing.stores import open_file_store
+from oauthbroker.wiring.broker import open_running
 
 SUBJECT = "idp:user:U1"
 
@@ -136,15 +138,15 @@ async def main(*, quick: bool) -> None:
         file = root / "store" / "data" / "grants" / held.entry.key.name
         bundle = Bundle(Settings(store_root=str(root / "store")), {"mail": app()})
         log = os.open(root / "limit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        async with open_broker(bundle, env={}, store=store, background=False) as broker:
-            oauth = broker.oauth(Turn("planner", "1", auth=TurnAuth(subjects={"user": SUBJECT})))
+        async with open_running(bundle, env={}, clock=SystemClock(), store=store, background=False) as running:
+            oauth = running.broker.oauth(Turn("planner", "1", auth=TurnAuth(subjects={"user": SUBJECT})))
             await asyncio.sleep(0.1)
 
             async def warm() -> object:
                 return await oauth.get_access_token("mail")
 
             async def cold() -> object:
-                broker.manager.repository._cache.clear()  # noqa: SLF001  (what a fresh process finds)
+                running.parts.repository._cache.clear()  # noqa: SLF001  (what a fresh process finds)
                 return await oauth.get_access_token("mail")
 
             ours = "ctx.oauth.get_access_token"

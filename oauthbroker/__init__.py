@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.secret import Secret
-from oauthbroker.turn import Turn, TurnAuth
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.turn import Turn, TurnAuth
 
 if TYPE_CHECKING:
     from oauthbroker.broker import Broker
-    from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
+    from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.wiring import open_broker
 
 __all__ = [
@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 _LAZY = {
-    "AuthorizationRequired": "oauthbroker.results",
+    "AuthorizationRequired": "oauthbroker.model.results",
     "Broker": "oauthbroker.broker",
-    "Failed": "oauthbroker.results",
-    "Ready": "oauthbroker.results",
-    "TokenResult": "oauthbroker.results",
+    "Failed": "oauthbroker.model.results",
+    "Ready": "oauthbroker.model.results",
+    "TokenResult": "oauthbroker.model.results",
     "open_broker": "oauthbroker.wiring",
 }
 

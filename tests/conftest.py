@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.protocol import transport
-from tests import machine
+from tests.kit import installed
 
 pytest_plugins = ["oauthbroker.testing.pytest_plugin"]  # no test may leak a secret, asked or not
 
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """`tmp_path` lies in memory where it can: thousands of stores are written, and each of their writes is synced.
     What a machine does to a disk that it loses is played by `oauthbroker.testing.crashfs`, so that nothing is proven
     by a real one. PYTEST_DEBUG_TEMPROOT, pytest's own, names another place."""
-    if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (memory := machine.memory()):
+    if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (memory := installed.memory()):
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(memory)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it puts into the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the commands that we stop by Ctrl-C would inherit it
@@ -62,14 +62,14 @@ def numbers_of(item: pytest.Item) -> set[tuple[str, str]]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("e2e"):
-        machine.demand(machine.missing())
+        installed.demand(installed.missing())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The last word of a run that left something out."""
     reports = terminalreporter.stats.get("skipped", [])
     said = [report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)]
-    skips = [text.partition(machine.SKIPPED)[2] for text in said if machine.SKIPPED in text]
+    skips = [text.partition(installed.SKIPPED)[2] for text in said if installed.SKIPPED in text]
     if skips:
         terminalreporter.write_sep("!", f"{len(skips)} TESTS NOT RUN", red=True, bold=True)
         for lacks in sorted(set(skips)):

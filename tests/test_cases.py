@@ -10,13 +10,14 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.matrix import CASES, OPEN, RULES
+from tests.kit.case_numbers import CASES, OPEN, RULES
 
 TESTS = Path(__file__).parent
 PAGE = TESTS / "CASES.md"
@@ -68,18 +69,20 @@ def literal(node: ast.expr) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def marks(tests: Path = TESTS) -> list[Mark]:
-    """Every case and rule mark below `tests`, in the order of files and lines."""
+@cache
+def marks(tests: Path = TESTS) -> Sequence[Mark]:
+    """Return every case and rule mark below `tests`, in the order of files and lines."""
     found: list[Mark] = []
     for path in sorted(tests.rglob("*.py")):
-        if "node_modules" not in path.parts:
+        text = "" if "node_modules" in path.parts else path.read_text("utf-8")
+        if "mark.case" in text or "mark.rule" in text:
             reader = Reader(path.relative_to(tests).as_posix())
-            reader.visit(ast.parse(path.read_text("utf-8")))
+            reader.visit(ast.parse(text))
             found += reader.marks
-    return found
+    return tuple(found)
 
 
-def covered(found: list[Mark]) -> dict[tuple[str, str], list[str]]:
+def covered(found: Sequence[Mark]) -> dict[tuple[str, str], list[str]]:
     table: dict[tuple[str, str], list[str]] = defaultdict(list)
     for mark in found:
         if mark.number is not None and mark.test not in table[mark.kind, mark.number]:
@@ -87,7 +90,7 @@ def covered(found: list[Mark]) -> dict[tuple[str, str], list[str]]:
     return table
 
 
-def page(found: list[Mark]) -> str:
+def page(found: Sequence[Mark]) -> str:
     """The text of CASES.md."""
     table = covered(found)
     return "\n".join(
@@ -166,7 +169,7 @@ def test_d(): ...
 """,
         "utf-8",
     )
-    assert [
+    assert (
         ("rule", "12.5.4", "test_x.py"),
         ("case", "8", "test_x.py"),
         ("case", "1", "test_x.py::test_a"),
@@ -174,7 +177,7 @@ def test_d(): ...
         ("case", "14a", "test_x.py::TestB::test_c"),
         ("case", "3", "test_x.py::TestB"),
         ("case", None, "test_x.py::test_d"),
-    ] == marks(tmp_path)
+    ) == marks(tmp_path)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.config import load
-from oauthbroker.settings import Settings
-from tests.dockerfile import Replay, Stage, Step, parse, shared_python
+from oauthbroker.model.settings import Settings
+from tests.kit.dockerfile import Replay, Stage, Step, parse, shared_python
 
 REPOSITORY = Path(__file__).parents[1]
 TEXT = (REPOSITORY / "Dockerfile").read_text("utf-8")
@@ -70,9 +70,14 @@ def test_the_port_that_is_told_is_the_default_one(stages):
     assert not any(port in step.text for step in steps(stages[-1], "HEALTHCHECK"))
 
 
-def test_the_readmes_broker_takes_the_place_of_the_examples(tmp_path, monkeypatch):
+def test_the_pages_broker_takes_the_place_of_the_examples(tmp_path, monkeypatch):
     """Mounted at /srv/oauthbroker: the folder `config/` with this one file replaced is a bundle that is taken."""
-    section = (REPOSITORY / "README.md").read_text("utf-8").partition("\n## In a container\n")[2].partition("\n## ")[0]
+    section = (
+        (REPOSITORY / "docs/operations.md")
+        .read_text("utf-8")
+        .partition("\n## In a container\n")[2]
+        .partition("\n## ")[0]
+    )
     [block] = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
     assert block.startswith("# config/broker.yaml\n")
     shutil.copytree(REPOSITORY / "config", tmp_path / "config")
@@ -103,6 +108,7 @@ def test_the_image_builds_without_tools_and_runs_read_only_as_nobody(stages, wor
         image.set_aside(stage.name)
     image.run(stages[-1])
     holds_no_build_tools(image.root)
+    assert package_files(REPOSITORY) == package_files(next(image.root.glob("opt/oauthbroker/lib/*/site-packages")))
 
     running = Container(image)
     before = running.fingerprint()
@@ -117,6 +123,12 @@ def test_the_image_builds_without_tools_and_runs_read_only_as_nobody(stages, wor
     assert before == running.fingerprint(), "only store/, keys/ and /tmp may be written"
     assert [0o700] == [path.stat().st_mode & 0o777 for path in running.mount("store").iterdir() if path.name == "data"]
     assert [0o600] == [path.stat().st_mode & 0o777 for path in running.mount("keys").iterdir() if path.is_file()]
+
+
+def package_files(place: Path) -> set[str]:
+    """Every file of the package, its templates, presets and words included."""
+    files = (path.relative_to(place).as_posix() for path in place.glob("oauthbroker/**/*.*"))
+    return {name for name in files if not name.endswith(".pyc")}
 
 
 def holds_no_build_tools(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""API keys: who may call over the network without being a tool in a turn. Shown once, kept as hashes."""
+"""Manage API keys, the bearer tokens of runtimes and operators. A key is shown once and stored as a hash."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from oauthbroker.audit import ApiKeyChanged, AuditWriter
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.audit.gap import enter
+from oauthbroker.core.clock import LONG_AGO, Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.settings import Role
 from oauthbroker.records.api_key import ApiKey, hash_of, roles_of
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Role
-from oauthbroker.shelf import Shelf
+from oauthbroker.repository.record_store import RecordStore
 
 PREFIX = "oabk"
+SWEEP_SECONDS = 300.0
 MAX_SECONDS = 10 * 365 * 24 * 3600
 _TEXT = re.compile(r"oabk\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ApiKeys:
-    """Makes, changes and checks keys; what one process changes, the others honour at once."""
+    """Creates, rotates, removes and checks keys. All processes see a change at once."""
 
-    shelf: Shelf[ApiKey]
+    shelf: RecordStore[ApiKey]
     clock: Clock
     audit: AuditWriter
+    _swept: float | None = None
 
     async def create(
         self, name: str, roles: Collection[Role], *, lives_seconds: int | None = None
     ) -> tuple[ApiKey, Secret]:
-        """A new key of this name, and its text, which nobody can tell again. Raises `requestInvalid`."""
+        """Create a key with this name. Return it with its text, which cannot be shown again. Raises
+        `requestInvalid`."""
         if not _NAME.fullmatch(name) or not _is_known(roles):
             raise BrokerError(Code.REQUEST_INVALID, note="a key has a name of letters, digits, . _ - and known roles")
         now, secret = self.clock.now(), random_text(self.clock, 256)
@@ -44,16 +48,15 @@ class ApiKeys:
             expires_at=None if lives_seconds is None else now + timedelta(seconds=_checked(lives_seconds)),
             secret_hash=hash_of(secret),
         )
-        self.audit.write(ApiKeyChanged(key.id, name, "created"), now)
+        await enter(self.audit, ApiKeyChanged(key.id, name, "created"), now)
         await self.shelf.add(key)
         return key, Secret(f"{PREFIX}.{key.locator}.{secret}")
 
     async def rotate(
         self, name: str, *, overlap_seconds: int, lives_seconds: int | None = None
     ) -> tuple[ApiKey, Secret]:
-        """A new key with the name and roles of those that are there; they end after `overlap_seconds`, unless they
-        end sooner anyway. Without `lives_seconds` it lives as long as the longest of them was made for.
-        Raises `requestInvalid` where there is none of that name."""
+        """Create a key with the name and roles of the existing ones, which end after `overlap_seconds` at the latest.
+        Without `lives_seconds` it gets the longest lifetime of theirs. Raises `requestInvalid` for an unknown name."""
         now = self.clock.now()
         there = [key for key in await self.list() if key.name == name and key.alive_at(now)]
         if not there:
@@ -63,28 +66,42 @@ class ApiKeys:
         made = await self.create(name, roles, lives_seconds=lives_seconds or _lifetime(there))
         for key in there:
             if key.expires_at is None or key.expires_at > end:
-                self.audit.write(ApiKeyChanged(key.id, name, "expiring"), now)
-                await self.shelf.bury(key.locator, end)
-                await self.shelf.change(key.locator, lambda old: old.ended(end))
+                await enter(self.audit, ApiKeyChanged(key.id, name, "expiring"), now)
+                await self.shelf.bury(key.locator, end, now)
+                await self.shelf.change(key.locator, lambda old: old.ended(end, now))
         return made
 
     async def remove(self, key_id: str) -> bool:
-        """False when there was none."""
+        """Remove a key. False if the id is unknown."""
         locator = key_id.removeprefix("key-")
         key, now = await self.shelf.get(locator), self.clock.now()
         if key is None:
-            await self.shelf.end(locator, now)
+            await self.shelf.end(locator)
             return False
         entry = ApiKeyChanged(key.id, key.name, "removed")
-        return await self.shelf.end(locator, now, lambda: self.audit.write(entry, now))
+        return await self.shelf.end(locator, lambda: enter(self.audit, entry, now))
+
+    async def sweep(self) -> int:
+        """End the keys whose overlap is over, and return how many. This is durable, because a clock that was set back
+        would make them valid again. Runs at most once per SWEEP_SECONDS."""
+        monotonic, now = self.clock.monotonic(), self.clock.now()
+        if self._swept is not None and monotonic - self._swept < SWEEP_SECONDS:
+            return 0
+        self._swept = monotonic
+        over = [key for key in await self.list() if key.is_rotated_out(now)]
+        for key in over:
+            await self.shelf.bury(key.locator, LONG_AGO, None)
+            await self.shelf.change(key.locator, lambda old: old.ended(LONG_AGO, None))
+        return len(over)
 
     async def list(self) -> list[ApiKey]:
-        """Expired ones too, until they are removed, and one that was put back after its end; oldest first."""
+        """Return all keys by name, then age. Expired keys are included until removed, as are restored copies of ended
+        ones."""
         found = [await self.shelf.get(key.locator) async for key in self.shelf.all()]
         return sorted((key for key in found if key is not None), key=lambda key: (key.name, key.created_at))
 
     async def check(self, text: str) -> ApiKey:
-        """Raises `unauthenticated` for whatever is no living key, all alike."""
+        """Return the valid key with this text. Raises `unauthenticated` for any other text, without a reason."""
         found = _TEXT.fullmatch(text)
         key = await self.shelf.get(found[1]) if found else None
         if found is None or key is None or not key.matches(found[2]) or not key.alive_at(self.clock.now()):
@@ -100,7 +117,7 @@ def _is_known(roles: Collection[str]) -> bool:
 
 
 def _lifetime(keys: Iterable[ApiKey]) -> int | None:
-    """The longest that one of them was made for; None for one without an end."""
+    """Return the longest lifetime of the keys in seconds; None if one does not expire."""
     ends = [(key.created_at, key.expires_at) for key in keys]
     spans = [int((end - made).total_seconds()) for made, end in ends if end is not None]
     return max(1, *spans, 1) if len(spans) == len(ends) else None

@@ -1,17 +1,17 @@
-"""What tokens of turns came to, by their digests, as far as there is room. A turn that ends forgets its own tokens and
-looks at nobody else's."""
+"""Cache admitted turn tokens by digest. An ended turn's own tokens are evicted without a scan of the others."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
+
+from oauthbroker.core.bounded import Bounded
 
 MOST_KNOWN = 10_000
 
 
 class Known(Protocol):
-    """Of which turn a token is, and under which configuration that was found out."""
+    """A cached token's turn, and the configuration it was checked under."""
 
     @property
     def locator(self) -> str: ...
@@ -24,10 +24,10 @@ K = TypeVar("K", bound=Known)
 
 
 class KnownTokens(Generic[K]):
-    """The last `MOST_KNOWN` that were kept, all of them under one configuration: a newer one forgets the older's."""
+    """The last `MOST_KNOWN` tokens, all of one configuration. A newer configuration clears the cache."""
 
-    def __init__(self) -> None:
-        self._tokens: OrderedDict[bytes, K] = OrderedDict()
+    def __init__(self, most: int = MOST_KNOWN) -> None:
+        self._tokens = Bounded[bytes, K](most)
         self._of_turn: dict[str, set[bytes]] = {}
         self._bundle: object = None
 
@@ -45,17 +45,16 @@ class KnownTokens(Generic[K]):
             self._tokens.clear()
             self._of_turn.clear()
             self._bundle = known.bundle
-        if digest not in self._tokens:
-            self._of_turn.setdefault(known.locator, set()).add(digest)
-        self._tokens[digest] = known
-        self._tokens.move_to_end(digest)
-        if len(self._tokens) > MOST_KNOWN:
-            self.forget(next(iter(self._tokens)))
+        self._of_turn.setdefault(known.locator, set()).add(digest)
+        for evicted in self._tokens.keep(digest, known):
+            self._unlist(*evicted)
 
     def forget(self, digest: bytes) -> None:
-        known = self._tokens.pop(digest, None)
-        if known is None:
-            return
+        known = self._tokens.pop(digest)
+        if known is not None:
+            self._unlist(digest, known)
+
+    def _unlist(self, digest: bytes, known: K) -> None:
         left = self._of_turn[known.locator]
         left.discard(digest)
         if not left:
@@ -64,8 +63,8 @@ class KnownTokens(Generic[K]):
     def forget_turns(self, locators: Iterable[str]) -> None:
         for locator in locators:
             for digest in self._of_turn.pop(locator, ()):
-                del self._tokens[digest]
+                self._tokens.pop(digest)
 
     def turns(self) -> set[str]:
-        """The locators of the turns whose tokens are known."""
+        """Return the locators of the turns whose tokens are cached."""
         return set(self._of_turn)

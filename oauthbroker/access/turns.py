@@ -1,35 +1,38 @@
-"""Turns with tokens: what a runtime begins and ends, and what a tool in another process holds of it.
+"""Begin and end turns, and admit the holders of turn tokens in other processes.
 
-The token says nothing and is kept nowhere: the turn is kept, sealed, and a token is good while its turn is there.
+A token carries a random locator and signed caveats, and is not stored. Its turn is stored sealed. The token is valid
+while the turn exists.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.access.known_tokens import KnownTokens
 from oauthbroker.audit import AuditWriter, TurnBegun, TurnEnded
-from oauthbroker.clock import Clock, has_passed, random_text
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.known_tokens import KnownTokens
+from oauthbroker.audit.gap import enter
+from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.clock import Clock, has_passed, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.subject import is_subject
+from oauthbroker.model.token_request import app_name
+from oauthbroker.model.turn import Turn, TurnLike, checked_target, whole_turn
+from oauthbroker.model.turn_token import LOCATOR, Caveat, TurnToken, is_tool, narrow
 from oauthbroker.records.turn_record import TurnRecord
-from oauthbroker.secret import Secret
-from oauthbroker.shelf import Shelf
-from oauthbroker.subject import is_subject
-from oauthbroker.token_call import Caller
-from oauthbroker.token_request import app_name
-from oauthbroker.turn import Turn, TurnLike, checked_target, whole_turn
-from oauthbroker.turn_token import LOCATOR, Caveat, TurnToken, is_tool, narrow
+from oauthbroker.repository.record_store import RecordStore
+from oauthbroker.tokens.token_call import Caller
 
 MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
-MOST_BUSY = 32  # their turns are kept beside the shelf's
+MOST_BUSY = 32  # their turns are cached beside the record store's
 
 Allowed = tuple[ToolAuth, ...]
 Tools = Mapping[str, Sequence[ToolAuth] | None]
@@ -37,7 +40,7 @@ Tools = Mapping[str, Sequence[ToolAuth] | None]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A turn that was begun: its own token, un-narrowed, and one for each tool that was named."""
+    """A begun turn: its own token, not narrowed, and one for each named tool."""
 
     turn_id: str
     token: Secret
@@ -47,9 +50,8 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """Whoever holds a turn token. `declared` is what it may ask for, None for everything: the runtime's own view.
-    `tool` is the one that the runtime named: who narrows a token further acts in that tool's name, never in another's.
-    """
+    """The holder of a turn token. `declared`: the apps and scopes that it may request, None for everything, as for the
+    runtime's own token. `tool` is the one that the runtime named: a token narrowed further still acts as that tool."""
 
     turn_id: str
     turn: Turn
@@ -65,7 +67,7 @@ class Guest:
         caller = Caller(
             self.turn, self.tool, self.declared, self.turn_id, self.private_links, self.narrowed, self.turn_holds
         )
-        object.__setattr__(self, "caller", caller)  # one for all calls: it remembers what was judged
+        object.__setattr__(self, "caller", caller)  # one for all calls: it caches checked calls
 
     def may_ask(self, app: str) -> bool:
         return self.declared is None or any(auth.app == app for auth in self.declared)
@@ -73,8 +75,8 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a token came to, for as long as its turn is there and the configuration is the very same. Not the turn
-    itself, which may be large: the shelf says how many of those are kept."""
+    """A checked token, valid while its turn exists and the configuration is unchanged. It does not hold the turn, which
+    may be large; the record store bounds how many turns are cached."""
 
     locator: str
     bundle: Bundle
@@ -90,15 +92,17 @@ class _Known:
 
 @dataclass(slots=True)
 class Turns:
-    """Begins and ends turns, and admits whoever holds a token of one. Every worker of a store honours all of it."""
+    """Begins and ends turns, and admits holders of their tokens. All workers of a store see every turn and end."""
 
-    shelf: Shelf[TurnRecord]
-    bundle: Callable[[], Bundle]
+    shelf: RecordStore[TurnRecord]
+    config: CurrentConfig
     clock: Clock
     audit: AuditWriter
     _swept: float = field(default=0.0)
     _known: KnownTokens[_Known] = field(default_factory=KnownTokens, repr=False)
-    _busy: OrderedDict[bytes, tuple[_Known, TurnRecord, Guest]] = field(default_factory=OrderedDict, repr=False)
+    _busy: Bounded[bytes, tuple[_Known, TurnRecord, Guest]] = field(
+        default_factory=lambda: Bounded(MOST_BUSY), repr=False
+    )
 
     async def begin(
         self,
@@ -107,16 +111,17 @@ class Turns:
         tools: Tools | None = None,
         ttl_seconds: int | None = None,
         private_links: bool = False,
-        noted: Callable[[str], None] | None = None,
+        noted: Callable[[str], Awaitable[None]] | None = None,
     ) -> Begun:
-        """Tokens for a turn, and for each of `tools`: a name as `Broker.oauth` takes it -> what it may ask for, None
-        for what the bundle declares. They end with the turn, and at the latest after `ttl_seconds`
-        (limits.turnSeconds). `noted` hears the turn's id before it is kept.
+        """Begin a turn. Return its token and one for each of `tools`, which maps a tool's name (as for `Broker.oauth`)
+        to the apps and scopes that the tool may request, or to None for the bundle's declaration. The tokens end with
+        the turn, and after `ttl_seconds` (default and maximum: limits.turnSeconds). `noted` is called with the turn's
+        id before it is stored.
 
-        Raises `requestInvalid` for a turn that cannot be kept and for a tool that nobody declares, `oauthAppNotFound`
-        and `scopeNotAllowed` for a tool that is given what there is not.
+        Raises `requestInvalid` for an invalid turn and for a tool that is not declared, `oauthAppNotFound` and
+        `scopeNotAllowed` for a tool with an unknown app or scope.
         """
-        kept, most = _checked_turn(turn), self.bundle().settings.limits.turn_seconds
+        kept, most = _checked_turn(turn), self.config.bundle.settings.limits.turn_seconds
         seconds = most if ttl_seconds is None else ttl_seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= most:
             raise BrokerError(Code.REQUEST_INVALID, note="ttlSeconds")
@@ -130,33 +135,31 @@ class Turns:
             private_links=private_links,
         )
         if noted is not None:
-            noted(record.id)
-        self.audit.write(TurnBegun(record.id, kept.agent_name), now)
+            await noted(record.id)
+        await enter(self.audit, TurnBegun(record.id, kept.agent_name), now)
         await self.shelf.add(record)
         token = TurnToken.first(record.locator, self._root(record.locator)).to_text()
         tool_tokens = {tool: narrow(token, tool=tool) for tool in record.tools}
         return Begun(record.id, token, tool_tokens, record.expires_at)
 
     async def end(self, turn_id: str) -> bool:
-        """From now on no token of the turn is any good. False when it was over. Raises `storeUnavailable` where the
-        audit log takes no entry: the turn goes on then, and its end can be asked for again."""
+        """End a turn: its tokens become invalid. False when it had ended. Raises `storeUnavailable` if the audit log
+        takes no entry; the turn then goes on and can be ended again."""
         locator, now = turn_id.removeprefix("turn-"), self.clock.now()
         entry = TurnEnded(f"turn-{locator}")
-        if not LOCATOR.fullmatch(locator) or not await self.shelf.end(
-            locator, now, lambda: self.audit.write(entry, now)
-        ):
+        if not LOCATOR.fullmatch(locator) or not await self.shelf.end(locator, lambda: enter(self.audit, entry, now)):
             return False
         self._known.forget_turns([locator])
-        self._busy.clear()  # few, and found again at once: nobody's tokens are looked through
+        self._busy.clear()  # small and refilled at once: no need to search it
         return True
 
     async def admit(self, token: str) -> Guest:
-        """Who this is. Raises `unauthenticated` for whatever we did not sign, all alike, and `turnEnded` for our own
-        token once its turn or its time is over."""
+        """Return the holder of a token. Raises `unauthenticated` for any token that this store did not sign, and
+        `turnEnded` for its own token after the turn or token has ended."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         known = self._known.get(digest)
         record = await self.shelf.get(known.locator) if known is not None else None
-        if known is None or record is None or known.bundle is not self.bundle():
+        if known is None or record is None or known.bundle is not self.config.bundle:
             self._known.forget(digest)
             known, record = await self._judged(token)
         if self._is_over(known, record):
@@ -166,15 +169,13 @@ class Turns:
         return self._guest(digest, known, record)
 
     def _guest(self, digest: bytes, known: _Known, record: TurnRecord) -> Guest:
-        """The same one as long as token, turn and configuration are the same, for those who called last."""
-        busy = self._busy.pop(digest, None)
+        """Return the cached holder while token, turn and configuration are unchanged, for the most recent callers."""
+        busy = self._busy.get(digest)
         if busy is None or busy[0] is not known or busy[1] is not record:
             busy = known, record, known.guest(record, partial(self._check_holds, known))
-            if any(each.bundle is not known.bundle for each, _, _ in self._busy.values()):
+            if any(each.bundle is not known.bundle for _, (each, _, _) in self._busy.items()):
                 self._busy.clear()
-        self._busy[digest] = busy
-        if len(self._busy) > MOST_BUSY:
-            self._busy.popitem(last=False)
+        self._busy.keep(digest, busy)
         return busy[2]
 
     async def _check_holds(self, known: _Known) -> None:
@@ -195,7 +196,7 @@ class Turns:
         return self._known_as(record, made), record
 
     async def sweep(self) -> int:
-        """Forgets turns whose time is over; how many. Looks once in a while, however often it is called."""
+        """Delete expired turns and return how many. Runs at most once per SWEEP_SECONDS."""
         if self._swept and self.clock.monotonic() - self._swept < SWEEP_SECONDS:
             return 0
         self._swept = self.clock.monotonic()
@@ -211,8 +212,8 @@ class Turns:
         return self.shelf.mac("turn-token", locator)
 
     def _known_as(self, record: TurnRecord, token: TurnToken) -> _Known:
-        """Every caveat holds: what may be asked for is what all of them allow."""
-        bundle, tool, allowed, until = self.bundle(), None, None, record.expires_at
+        """Apply every caveat: a call is permitted if all of them permit it."""
+        bundle, tool, allowed, until = self.config.bundle, None, None, record.expires_at
         for caveat in _read(token):
             if caveat.tool is not None:
                 tool, allowed = tool or caveat.tool, _both(allowed, self._of_tool(record, caveat.tool))
@@ -226,8 +227,9 @@ class Turns:
         return _Known(record.locator, bundle, tool, allowed, until, bool(token.caveats))
 
     def _of_tool(self, record: TurnRecord, tool: str) -> Allowed:
-        """What the runtime said when it began the turn and what the bundle declares, both when both speak."""
-        bundle, said = self.bundle(), record.tools.get(tool)
+        """Return what the tool may request: the intersection of the runtime's list for the turn and the bundle's
+        declaration."""
+        bundle, said = self.config.bundle, record.tools.get(tool)
         declared = bundle.tools.get(tool)
         if said is None:
             return declared or ()
@@ -236,13 +238,13 @@ class Turns:
     def _checked_tools(self, tools: Tools) -> dict[str, Allowed | None]:
         if len(tools) > MAX_TOOLS or not all(isinstance(tool, str) and is_tool(tool) for tool in tools):
             raise BrokerError(Code.REQUEST_INVALID, note="tools")
-        declared = self.bundle().tools
+        declared = self.config.bundle.tools
         if any(auths is None and tool not in declared for tool, auths in tools.items()):
-            raise BrokerError(Code.REQUEST_INVALID, note="a tool that nobody declares")
+            raise BrokerError(Code.REQUEST_INVALID, note="a tool without declaration")
         return {tool: None if auths is None else self._checked_auths(auths) for tool, auths in tools.items()}
 
     def _checked_auths(self, auths: Sequence[ToolAuth]) -> Allowed:
-        apps = self.bundle().apps
+        apps = self.config.bundle.apps
         auths = [replace(auth, app=app_name(auth.app)) for auth in auths]
         for auth in auths:
             if auth.app not in apps:
@@ -255,8 +257,8 @@ class Turns:
 
 
 def _read(token: TurnToken) -> list[Caveat]:
-    """A caveat that we do not understand may be one that forbids: then nothing is allowed. Neither is it to a tool
-    whose name could not stand in the audit log."""
+    """Parse the caveats. An unknown caveat may be a restriction, so it invalidates the token; so does a tool name that
+    could not stand in the audit log."""
     caveats: list[Caveat] | None = None
     with suppress(ValueError, OverflowError, RecursionError, OSError):
         caveats = [Caveat.from_text(text) for text in token.caveats]
@@ -266,7 +268,7 @@ def _read(token: TurnToken) -> list[Caveat]:
 
 
 def _both(one: Allowed | None, other: Allowed) -> Allowed:
-    """What both allow. None allows everything."""
+    """Return the intersection. None allows everything."""
     if one is None:
         return other
     second = {auth.app: auth.scopes for auth in other}
@@ -274,19 +276,19 @@ def _both(one: Allowed | None, other: Allowed) -> Allowed:
 
 
 def _something(said: Iterable[ToolAuth], apps: Mapping[str, OAuthApp]) -> Allowed:
-    """Without apps that were taken down to no scopes: `[]` means something only for an app that has none."""
+    """Drop apps that were narrowed to no scopes: `[]` is valid only for an app without scopes."""
     return tuple(auth for auth in said if auth.scopes != () or (auth.app in apps and not apps[auth.app].scopes))
 
 
 def _that_exist(allowed: Allowed, apps: Mapping[str, OAuthApp]) -> Allowed:
-    """Without apps and scopes that the configuration does not have (any more): a caveat is anybody's text."""
+    """Drop apps and scopes that are not configured: a caveat's text comes from any holder."""
     there = (auth for auth in allowed if auth.app in apps)
     return _left((auth, apps[auth.app].scopes if auth.scopes else None) for auth in there)
 
 
 def _left(pairs: Iterable[tuple[ToolAuth, tuple[str, ...] | None]]) -> Allowed:
-    """What each app keeps of its scopes. Where nothing is left the app goes too: with an empty list it could still be
-    asked for, and the answer would be the grant's whole token."""
+    """Keep each app's remaining scopes. An app with none left is dropped: a request with an empty list would return the
+    grant's whole token."""
     kept = [(auth.app, _fewer(auth.scopes, scopes), auth.scopes or scopes) for auth, scopes in pairs]
     return tuple(ToolAuth(app, scopes) for app, scopes, some in kept if scopes or not some)
 
@@ -298,7 +300,7 @@ def _fewer(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[
 
 
 def _checked_turn(turn: TurnLike) -> Turn:
-    """The turn as it is kept. Raises `requestInvalid`."""
+    """Return the turn as it is stored. Raises `requestInvalid`."""
     target = checked_target(whole_turn(turn).resume_target)
     subjects, actor = target.auth.subjects, target.auth.actor
     if not subjects.keys() <= {"global", "user"} or not all(

@@ -1,8 +1,8 @@
-"""The audit log: who got which token for which tool and turn, and what else was done with whose grant.
+"""The audit log: which token went to which tool and turn, and each change to a grant.
 
-`entries` has the closed set of what is written. On disk it is one chain: `chain` makes and reads its lines, `file`
-appends them, `anchor` remembers its end, `verify` judges it, `trail` reads it for people; `gap` goes on when it cannot
-be written.
+`entries` has the closed set of entry types. On disk the log is one chain: `chain` builds and parses its lines, `file`
+appends them, `anchor` stores its end, `verify` checks it, `trail` reads it for people; `gap` lets the broker continue
+when the log cannot be written.
 """
 
 from oauthbroker.audit.entries import (

@@ -1,7 +1,7 @@
-"""The anchor of the audit log: how far the chain was known to reach, so that a cut end is noticed.
+"""The anchor of the audit log: the known length of the chain, to detect a truncated end.
 
-`audit.anchor` is written in place, in one piece that a disk's sector holds: no older anchor is left on the disk for
-somebody without the key to put back.
+`audit.anchor` is overwritten in place, within one disk sector: no older anchor stays on the disk for an attacker
+without the key to restore.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from oauthbroker.audit.chain import AuditKeys, Head, members
+from oauthbroker.audit.chain import AuditKeys, ChainHead, members
 from oauthbroker.audit.folder import lock
 
 NAME = "audit.anchor"
@@ -23,21 +23,23 @@ _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The chain's head when it was written, and the number of the file it was in."""
+    """The chain's head at the time of writing, and the number of its file."""
 
-    head: Head
+    head: ChainHead
     file: int
 
 
 def read_anchor(folder: Path, keys: AuditKeys) -> Anchor | None:
-    """The anchor; None where there is none of this store. Raises OSError."""
+    """Return the anchor; None if this store has none. Raises OSError, or BlockingIOError while it is being written."""
     try:
         descriptor = os.open(folder / NAME, os.O_RDONLY | _SAFE)
     except FileNotFoundError:
         return None
     try:
         found = _read(descriptor, keys)
-        if found is None and lock(descriptor):  # somebody may have been at it just now
+        if found is None:  # another process may have been writing it
+            if not lock(descriptor):
+                raise BlockingIOError("the anchor is locked")
             found = _read(descriptor, keys)
         return found
     finally:
@@ -45,7 +47,7 @@ def read_anchor(folder: Path, keys: AuditKeys) -> Anchor | None:
 
 
 def write_anchor(folder: Path, keys: AuditKeys, anchor: Anchor) -> bool:
-    """Keeps an anchor durably, unless a newer one is kept; False when another process is at it. Raises OSError."""
+    """Write an anchor durably, unless a newer one exists. False if another process is writing it. Raises OSError."""
     descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | _SAFE, 0o600)
     try:
         try:
@@ -55,8 +57,7 @@ def write_anchor(folder: Path, keys: AuditKeys, anchor: Anchor) -> bool:
         kept = _read(descriptor, keys)
         if kept is None or kept.head.seq < anchor.head.seq:
             _put(descriptor, _text(keys, anchor))
-            if kept is None or kept.file != anchor.file:
-                _sync_names(folder)
+        _sync_names(folder)  # also for existing files: the sync of the process that made them may have failed
         return True
     finally:
         os.close(descriptor)
@@ -69,7 +70,7 @@ def _put(descriptor: int, text: bytes) -> None:
 
 
 def _sync_names(folder: Path) -> None:
-    """A new file's name must outlast a power failure like what is in it."""
+    """Sync the folder: a new file's name must survive a power failure as its content does."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -87,4 +88,4 @@ def _read(descriptor: int, keys: AuditKeys) -> Anchor | None:
     if not hmac.compare_digest(seal, keys.seal_anchor(body)):
         return None
     found = members(body)
-    return Anchor(Head(found["seq"], found["mac"].encode()), found["file"])
+    return Anchor(ChainHead(found["seq"], found["mac"].encode()), found["file"])

@@ -1,4 +1,4 @@
-"""The audit log's chain: each line has a number, and a MAC over the line before and itself. Pure: no file is read.
+"""The audit log's chain: each line has a number, and a MAC over the line before and itself. No file access.
 
 A line is `{"seq":7,"at":"...","type":"TokenIssued",...,"mac":"<32 hex digits>"}`. Format: store/README.md.
 """
@@ -16,16 +16,16 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from oauthbroker.clock import to_iso
+from oauthbroker.core.clock import to_iso
 
-MOST_LINE = 256 * 1024  # bytes; no entry of ours comes near
+MOST_LINE = 256 * 1024  # bytes; entries are much shorter
 _LINE = re.compile(rb'(\{"seq":([1-9]\d{0,17}),.+),"mac":"([0-9a-f]{32})"\}', re.DOTALL)
 _LOG_TYPE = b'"type":"Log'
 
 
 @dataclass(frozen=True, slots=True)
 class LogBegan:
-    """The chain begins in file number `file`, after `bytes` of lines without one, whose SHA-256 is `digest`."""
+    """The chain begins in file number `file`, after `bytes` of lines without a chain, whose SHA-256 is `digest`."""
 
     file: int
     bytes: int
@@ -35,7 +35,7 @@ class LogBegan:
 
 @dataclass(frozen=True, slots=True)
 class LogRotated:
-    """The last line of a file: it is called `audit-<to, six digits>.jsonl` from now on."""
+    """The last line of a file, which is renamed to `audit-<to, six digits>.jsonl`."""
 
     to: int
 
@@ -50,8 +50,8 @@ class LogContinued:
 
 @dataclass(frozen=True, slots=True)
 class LogTorn:
-    """Somebody died while writing: the `bytes` before this line, whose SHA-256 is `digest`, are the beginning of an
-    entry. Nothing else is lost."""
+    """A writer died: the `bytes` before this line, whose SHA-256 is `digest`, are the beginning of an entry. Nothing
+    else is lost."""
 
     bytes: int
     digest: str
@@ -60,9 +60,9 @@ class LogTorn:
 
 @dataclass(frozen=True, slots=True)
 class LogBroken:
-    """The log had been changed when a broker wanted to write: `kind` is cut (lines up to number `known` were there),
-    replaced (line `known` was another one), foreign (`bytes` before this line are none of ours) or anchor (the
-    anchor was gone)."""
+    """The log had been changed when a broker wanted to write. `kind` is cut (lines up to number `known` existed),
+    replaced (line `known` was different), foreign (`bytes` before this line are not ours) or anchor (the anchor was
+    missing)."""
 
     kind: str
     known: int
@@ -74,32 +74,32 @@ LogEntry = LogBegan | LogRotated | LogContinued | LogTorn | LogBroken
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """Where the chain stands: the number and the MAC (32 hex digits) of its last line."""
+class ChainHead:
+    """The head of the chain: the number and the MAC (32 hex digits) of its last line."""
 
     seq: int
     mac: bytes
 
 
-START = Head(0, b"0" * 32)
+START = ChainHead(0, b"0" * 32)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line as it claims to be; `AuditKeys.follows` says whether it is."""
+    """One parsed line, not yet verified; `AuditKeys.follows` verifies it."""
 
     seq: int
     body: bytes
     mac: bytes
 
     @property
-    def head(self) -> Head:
-        return Head(self.seq, self.mac)
+    def head(self) -> ChainHead:
+        return ChainHead(self.seq, self.mac)
 
 
 class Mac:
-    """HMAC-SHA256 (RFC 2104) under one key, as 32 hex digits of it. The key is taken in once: this is done for every
-    token, and costs half of what `hmac` takes."""
+    """HMAC-SHA256 (RFC 2104) under one key, truncated to 32 hex digits. The key is set up once: this runs for every
+    token, at half the cost of `hmac`."""
 
     __slots__ = ("_inner", "_outer")
 
@@ -116,12 +116,12 @@ class Mac:
 
 
 class AuditKeys:
-    """What only brokers with this store's keyring can make: the MACs of lines and anchors, and names of grants."""
+    """The audit keys of a store's keyring: for the MACs of lines and anchors, and for pseudonyms."""
 
     __slots__ = ("_chain", "_mac", "name", "seal_anchor")
 
     def __init__(self, mac: Callable[..., bytes]) -> None:
-        """`mac` is the store's."""
+        """Derive the keys; `mac` is the store's."""
         self._mac = mac
         self._chain, self.seal_anchor = Mac(mac("audit", "chain")), Mac(mac("audit", "anchor"))
         self.name = lru_cache(maxsize=4096)(self._new_name)
@@ -130,20 +130,21 @@ class AuditKeys:
         return "AuditKeys()"
 
     def seal(self, before: bytes, body: bytes) -> bytes:
-        """The MAC of a line: 128 bits of HMAC-SHA256 over the MAC of the line before and the line up to its own."""
+        """Return the MAC of a line: 128 bits of HMAC-SHA256 over the MAC of the line before and this line up to its
+        MAC."""
         return self._chain(before + body)
 
     def follows(self, before: bytes, line: Line) -> bool:
         return hmac.compare_digest(self.seal(before, line.body), line.mac)
 
     def _new_name(self, kind: str, value: str) -> str:
-        """`grant-<22>`: tells nobody what it names who cannot make it himself."""
+        """Return the pseudonym `grant-<22>`: only a holder of the store key can map it back."""
         digest = self._mac(f"audit-{kind}", value)[:16]
         return f"{kind}-{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 
 class Spelling:
-    """`to_iso` for moments that follow each other closely: what the seconds of one are spelt like is kept."""
+    """Formats times as `to_iso` does, and caches the text of the current second."""
 
     __slots__ = ("_began", "_words")
 
@@ -159,26 +160,26 @@ class Spelling:
 
 
 def next_line(keys: AuditKeys, before: bytes, seq: int, at: str, rest: str) -> tuple[bytes, bytes]:
-    """(line number `seq` with its line break, its MAC). `rest` is what follows the time, without a brace."""
+    """Return (line `seq` with its line break, its MAC). `rest` is the part after the time, without a brace."""
     body = f'{{"seq":{seq},"at":"{at}",{rest}'.encode()
     mac = keys.seal(before, body)
     return b'%b,"mac":"%b"}\n' % (body, mac), mac
 
 
 def log_rest(entry: LogEntry) -> str:
-    """What the log says about itself, as `next_line` takes it."""
+    """Format an entry about the log itself, as `next_line` takes it."""
     body = {"type": type(entry).__name__} | {field.name: getattr(entry, field.name) for field in fields(entry)}
     return json.dumps(body, separators=(",", ":"))[1:-1]
 
 
 def parse(raw: bytes) -> Line | None:
-    """A line without its line break; None for what is not of the chain's form."""
+    """Parse a line without its line break; None if it does not have the chain's form."""
     found = _LINE.fullmatch(raw)
     return None if found is None else Line(int(found[2]), found[1], found[3])
 
 
 def log_words(line: Line) -> dict[str, Any]:
-    """The members of a line about the log itself; empty for any other. For lines that are known to be genuine."""
+    """Return the members of a genuine line about the log itself; empty for any other line."""
     if _LOG_TYPE not in line.body:
         return {}
     words = members(line.body + b"}")
@@ -186,7 +187,7 @@ def log_words(line: Line) -> dict[str, Any]:
 
 
 def members(text: bytes) -> dict[str, Any]:
-    """A JSON object; empty for anything else."""
+    """Parse a JSON object; empty for anything else."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -195,13 +196,15 @@ def members(text: bytes) -> dict[str, Any]:
 
 
 def starts_anew(keys: AuditKeys, line: Line) -> bool:
-    """Whether the line names the MAC that it follows, and is genuine: it needs no line before it."""
+    """Tell whether the line names the MAC that it follows, and is genuine: then it can be verified without the line
+    before."""
     after = log_words(line).get("after")
     return isinstance(after, str) and keys.follows(after.encode(), line)
 
 
-def last_of(keys: AuditKeys, before: bytes, block: bytes) -> Head | None:
-    """Where the chain stands after these lines; None unless each of them is an entry that follows the one before."""
+def last_of(keys: AuditKeys, before: bytes, block: bytes) -> ChainHead | None:
+    """Return the head of the chain after these lines; None unless each of them is an entry that follows the one
+    before."""
     *lines, rest = block.split(b"\n")
     head = None
     for raw in lines:
@@ -214,18 +217,20 @@ def last_of(keys: AuditKeys, before: bytes, block: bytes) -> Head | None:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a file: its last genuine line, what it says of the log, and the bytes after it that are not ours."""
+    """The end of a file: its last genuine line, that line's members about the log, and the foreign bytes after it."""
 
-    head: Head
+    head: ChainHead
     words: dict[str, Any]
     junk: bytes
 
 
 def last_genuine(keys: AuditKeys, block: bytes) -> Tail | None:
-    """The last line of a block that is shown to be genuine by the one before it, or by itself. The block's first line
-    may be half a one: that proves nothing and does no harm."""
+    """Find the last line of a block that the line before, or the line itself, proves genuine.
+
+    The block may start in the middle of a line, which is then ignored.
+    """
     pieces = block.split(b"\n")
-    end = len(block) - len(pieces[-1])  # where the piece after the last line break begins
+    end = len(block) - len(pieces[-1])  # start of the piece after the last line break
     for at in range(len(pieces) - 2, -1, -1):
         junk_from, end = end, end - len(pieces[at]) - 1
         line = parse(pieces[at])

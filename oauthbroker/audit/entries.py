@@ -1,7 +1,7 @@
-"""Audit: what was done with whose grant. Written before a secret leaves; no audit, no secret.
+"""The audit entries: each action on a grant. An entry is written before a secret leaves; without it no secret leaves.
 
-Entries are a closed set of types. They name grants by grantId and conversations by instanceKey, which the log knows by
-keyed names only, and never a subject, an account or a secret. The log's own lines are in `audit/chain`.
+Entries are a closed set of types. They name grants by grantId and conversations by instanceKey, which the log stores as
+pseudonyms, and never contain a subject, an account or a secret. The log's own lines are in `audit/chain`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Protocol
 
-from oauthbroker.clock import to_iso
+from oauthbroker.core.clock import to_iso
 
 
 @dataclass(frozen=True, slots=True)
 class TokenIssued:
-    """A token left the broker for a tool (or, tool None, for the runtime itself); `turn` where it was asked for with
-    a turn token, and whose conversation `instance` is."""
+    """A token was issued to a tool (or, tool None, to the runtime itself); `turn` if a turn token was used, with its
+    conversation `instance`."""
 
     app: str
     grant: str
@@ -31,14 +31,14 @@ class TokenIssued:
 
 @dataclass(frozen=True, slots=True)
 class StaticTokenIssued:
-    """A connector's configured token left the broker."""
+    """A connector's configured token was issued."""
 
     connector: str
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequested:
-    """A session was opened: somebody is being asked."""
+    """A session was opened, and the user is being asked."""
 
     app: str
     grant: str
@@ -57,7 +57,7 @@ class ConnectStarted:
 
 @dataclass(frozen=True, slots=True)
 class OwnerConfirmed:
-    """Somebody vouched for the browser that brought a code, which is redeemed next; `how` is the binding."""
+    """The browser that brought a code was confirmed, and the code is redeemed next; `how` is the binding."""
 
     app: str
     session: str
@@ -66,7 +66,7 @@ class OwnerConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class LoginRefused:
-    """Nobody came back from the broker's own login as the session's subject; `code` says why. The session stays."""
+    """The broker's own login did not return the session's subject; `code` says why. The session stays."""
 
     app: str
     session: str
@@ -75,7 +75,8 @@ class LoginRefused:
 
 @dataclass(frozen=True, slots=True)
 class RequestWithdrawn:
-    """A request is being taken back: its link dies. The entry comes first; what ends otherwise meanwhile says so."""
+    """A request is being withdrawn: its link becomes invalid. This entry is written first; a session that ends
+    otherwise meanwhile gets its own entry."""
 
     app: str
     session: str
@@ -83,7 +84,7 @@ class RequestWithdrawn:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A grant is being written: the entry comes first, `ConnectFailed` follows if it could not be."""
+    """A grant is being stored. This entry is written first; `ConnectFailed` follows if storing fails."""
 
     app: str
     grant: str
@@ -101,7 +102,7 @@ class ConnectFailed:
 
 @dataclass(frozen=True, slots=True)
 class TokensDropped:
-    """Tokens came back that we did not keep. `revoked` says whether the provider was told."""
+    """Received tokens were discarded. `revoked` says whether they were revoked at the provider."""
 
     app: str
     session: str
@@ -111,7 +112,7 @@ class TokensDropped:
 
 @dataclass(frozen=True, slots=True)
 class GrantEnded:
-    """A grant was revoked here: from now on nobody gets its token. `GrantRevoked` says what its provider knows."""
+    """A grant was revoked here and issues no token from now on. `GrantRevoked` has the provider's part."""
 
     app: str
     grant: str
@@ -119,8 +120,8 @@ class GrantEnded:
 
 @dataclass(frozen=True, slots=True)
 class GrantRevoked:
-    """What the provider knows of a grant's end: `provider` is done, failed (to be retried), refused (for too long),
-    none (it cannot be told) or shared (telling would end another grant too). Tokens are erased, unless it failed."""
+    """The provider's part of a grant's end: `provider` is done, failed (to be retried), refused (for too long), none
+    (it has no revocation) or shared (revoking would end another grant too). The tokens are erased, unless it failed."""
 
     app: str
     grant: str
@@ -137,7 +138,7 @@ class GrantErased:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterChanged:
-    """A dead letter gets its attempts anew or is removed for good; `action` is retried or dropped. The entry comes
+    """A dead letter gets new attempts or is removed for good; `action` is retried or dropped. This entry is written
     first."""
 
     agent: str
@@ -156,7 +157,7 @@ class TokenRenewed:
 
 @dataclass(frozen=True, slots=True)
 class TokenRejected:
-    """A tool says that the provider's API refused the token it was given; `turn` and `instance` as above."""
+    """A tool reported that the provider's API refused its token; `turn` and `instance` as in `TokenIssued`."""
 
     app: str
     grant: str
@@ -168,7 +169,7 @@ class TokenRejected:
 
 @dataclass(frozen=True, slots=True)
 class RenewalFailed:
-    """A grant's token could not be renewed; `code` says why."""
+    """A grant's token could not be refreshed; `code` says why."""
 
     app: str
     grant: str
@@ -185,7 +186,7 @@ class SecretChanged:
 
 @dataclass(frozen=True, slots=True)
 class AuditGap:
-    """`missing` entries could not be written since `since`, and `audit.onFailure: continue` let the house go on."""
+    """`missing` entries could not be written since `since`, and `audit.onFailure: continue` let the broker go on."""
 
     missing: int
     since: str
@@ -201,14 +202,14 @@ class TurnBegun:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """A runtime ended a turn: its tokens are dead."""
+    """A runtime ended a turn, and its tokens with it."""
 
     turn: str
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyChanged:
-    """An API key was created, is expiring because another one replaces it, or was removed."""
+    """An API key was created, set to expire because another one replaces it, or removed."""
 
     key: str
     name: str
@@ -217,7 +218,7 @@ class ApiKeyChanged:
 
 @dataclass(frozen=True, slots=True)
 class GrantImported:
-    """A grant of another system is being written; `replaced`: in the place of one that was here."""
+    """A grant of another system is being stored; `replaced`: it replaces an existing one."""
 
     app: str
     grant: str
@@ -226,14 +227,14 @@ class GrantImported:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionsOpened:
-    """Somebody used a one-time link to the page of what is connected."""
+    """A user opened the connections page with a one-time link."""
 
     visit: str
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorEntered:
-    """An operator came in to the admin pages; `name` is the API key's, or `loopback`."""
+    """An operator opened the admin pages; `name` is the API key's, or `loopback`."""
 
     name: str
     visit: str
@@ -241,7 +242,7 @@ class OperatorEntered:
 
 @dataclass(frozen=True, slots=True)
 class PageAction:
-    """Somebody pressed a button on a page of ours; `target` is a grant's, session's or event's id."""
+    """A person pressed a button on one of the broker's pages; `target` is a grant's, session's or event's id."""
 
     app: str
     visit: str
@@ -251,9 +252,8 @@ class PageAction:
 
 @dataclass(frozen=True, slots=True)
 class CallMade:
-    """Somebody changes something over the API; the entry comes first, and what came of it follows. `caller` is a turn,
-    a key or a user of this machine; `target` is a grant's, session's, turn's, visit's or event's id, where the call has
-    one."""
+    """A change over the API. This entry is written first, its result follows. `caller` is a turn, a key or a user of
+    this machine; `target` is a grant's, session's, turn's, visit's or event's id, where the call has one."""
 
     route: str
     caller: str
@@ -262,9 +262,9 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class CallRefused:
-    """A known caller of the API reached for what is not theirs: a call for others, a subject, an app or scopes
-    that their tool did not declare, a switch of accounts by a tool, a turn that is over. `caller` is a turn, a key or a
-    user of this machine. Or a visitor was turned away at the entrance of the admin pages; then `caller` is null."""
+    """A known caller of the API was refused: a call for other callers, a subject, an app or scopes that their tool
+    did not declare, a switch of accounts by a tool, a turn that is over. `caller` is a turn, a key or a user of this
+    machine. Or a visitor was refused at the login of the admin pages; then `caller` is null."""
 
     route: str
     code: str
@@ -306,7 +306,7 @@ Entry = (
 
 
 class AuditWriter(Protocol):
-    """Where entries go. `write` returns when the entry is kept, or raises `storeUnavailable`."""
+    """Writes entries. `write` returns when the entry is stored, or raises `storeUnavailable`."""
 
     def write(self, entry: Entry, at: datetime) -> None: ...
 
@@ -314,16 +314,17 @@ class AuditWriter(Protocol):
 
 
 Naming = Callable[[str, str], str]
-"""(kind, value) -> a name that only brokers with this store's keys can make."""
+"""(kind, value) -> a pseudonym that only brokers with this store's keys can compute."""
 
 
 def line_of(entry: Entry, at: datetime) -> str:
-    """One JSON line in plain words: `at`, `type`, then the entry's own fields."""
+    """Format one JSON line without a chain: `at`, `type`, then the entry's own fields."""
     return f'{{"at":"{to_iso(at)}",{rest_of(entry)}}}\n'
 
 
 def rest_of(entry: Entry, name: Naming | None = None) -> str:
-    """All but the time, without a closing brace; with `name`, grants and conversations go by their keyed names."""
+    """Format all but the time, without the closing brace. With `name`, grants and conversations are written as
+    pseudonyms."""
     body: dict[str, Any] = {"type": type(entry).__name__}
     for field in fields(entry):
         value = getattr(entry, field.name)
@@ -333,7 +334,7 @@ def rest_of(entry: Entry, name: Naming | None = None) -> str:
 
 
 def _keyed(member: str, value: object) -> str | None:
-    """The kind of name that a member is written under; None for what may be read by everybody."""
+    """Return the pseudonym's kind for a member; None for one that is written in clear."""
     if value is None:
         return None
     if member == "target":
@@ -342,7 +343,7 @@ def _keyed(member: str, value: object) -> str | None:
 
 
 class AuditList:
-    """Entries kept in memory, for embedding without a disk and for tests."""
+    """Entries in memory, for embedding without a disk and for tests."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[datetime, Entry]] = []
@@ -355,4 +356,4 @@ class AuditList:
         self.lines.append((at, entry))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""

@@ -1,7 +1,8 @@
-"""The audit log on disk: one chain for all processes that share the store, one write a line, further files when full.
+"""The audit log on disk: one chain for all processes that share the store, one write per line, rotated when full.
 
-Appending holds a flock on the file for some microseconds. As long as nobody else has written, the end of the file is
-where we left it and the chain's head is known; else it is read from there.
+Appending holds a flock on the file for some microseconds, and waits for another process without blocking the loop.
+While no other process has written, the file ends where this process left it and the chain's head is known; else the
+head is read from the file.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from fcntl import flock
@@ -21,7 +22,7 @@ from oauthbroker.audit.chain import (
     MOST_LINE,
     START,
     AuditKeys,
-    Head,
+    ChainHead,
     LogBegan,
     LogBroken,
     LogContinued,
@@ -48,37 +49,48 @@ from oauthbroker.audit.folder import (
     tail_of,
     unlock,
 )
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 
 MOST_BYTES = 64 * 1024 * 1024
 _UNKNOWN = -1
-_NEWS = 64 * 1024  # bytes of others that are worth reading line by line
+_NEWS = 64 * 1024  # bytes of other processes' lines that are worth reading line by line
+PATIENCE_SECONDS = 2.0  # that entries wait for a process that holds the log
+_SHORT, _LONG = 0.001, 0.05  # seconds between two tries to lock
 Tell = Callable[..., None]
 
 
+class LogHeld(BrokerError):
+    """Another process holds the log. Call `wait`, then write again."""
+
+    def __init__(self, wait: Callable[[float], Awaitable[None]]) -> None:
+        super().__init__(Code.STORE_UNAVAILABLE, note="the audit log is held by another process")
+        self.wait = wait
+
+
 def _quiet(_event: str, **_words: object) -> None:
-    """Nobody listens."""
+    """Ignore an event."""
 
 
 class AuditFile:
     """`audit.jsonl` in a folder of the store, with its rotated files and its anchor. Belongs to one event loop.
 
-    `trouble` is the code of the last write that failed, None after one that did not.
+    `trouble` is the code of the last write if it failed, else None.
     """
 
     def __init__(self, folder: Path, keys: AuditKeys, *, most_bytes: int = MOST_BYTES, tell: Tell = _quiet) -> None:
-        """Opens the log where there is one; the first entry makes it. Raises `storeUnavailable`."""
+        """Open the log if it exists; the first entry creates it. Raises `storeUnavailable`."""
         self.folder, self.keys = folder, keys
         self.trouble: Code | None = None
         self._most, self._tell = most_bytes, tell
         self._spelt = Spelling()
         self._rest = lru_cache(maxsize=4096)(self._new_rest)
         self._end, self._seq, self._mac, self._file = _UNKNOWN, START.seq, START.mac, 1
-        self._known: Head | None = None  # how far the chain surely reached; None before we looked
+        self._known: ChainHead | None = None  # the proven length of the chain; None until it was read
         self._anchored = START
-        self._turned = False  # the chain took a turn, of which the anchor has to know soon
+        self._turned = False  # rotated or repaired: write the anchor soon
         self._closed = False
-        self._held_up = False  # a process that was stopped holds the log: the event loop waits for it once
+        self._held_up = False  # a stopped process holds the log: entries wait for it once
+        self._waiting = asyncio.Lock()  # in order of arrival, so that entries keep it
         try:
             self._descriptor = open_log(folder, create=False)
         except OSError:
@@ -87,33 +99,64 @@ class AuditFile:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be opened")
 
     def write(self, entry: Entry, at: datetime) -> None:
-        rest = self._rest(entry)
+        """Write an entry; blocks for some milliseconds at most. Raises `LogHeld` if a wait may help, else
+        `storeUnavailable`."""
+        rest, held = self._rest(entry), False
+        if self._waiting.locked():  # the waiting ones come first
+            raise LogHeld(self._wait)
         try:
             kept = self._append(rest, at)
+        except BlockingIOError:
+            kept, held = False, not self._held_up
         except OSError:
             kept = False
         if kept:
             self.trouble = None
             return
+        if held:
+            raise LogHeld(self._wait)
         self._end, self.trouble = _UNKNOWN, Code.AUDIT_UNAVAILABLE
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be written")
 
+    async def _wait(self, until: float) -> None:
+        """Wait until no other process holds the log, at most `until` this time of the loop. After that entries are
+        refused at once, until the log is free."""
+        loop, pause = asyncio.get_running_loop(), _SHORT
+        async with self._waiting:
+            while not (self._held_up or self._is_free()):
+                if loop.time() >= until:
+                    self._held_up = True
+                    return
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONG)
+
+    def _is_free(self) -> bool:
+        """Tell whether the next entry is worth a try."""
+        try:
+            flock(self._descriptor, LOCK_NOW)
+        except BlockingIOError:
+            return False
+        except (OSError, ValueError):  # closed meanwhile: the entry will be refused
+            return True
+        unlock(self._descriptor)
+        return True
+
     def close(self) -> None:
-        """Leaves an anchor at the last line."""
+        """Write an anchor for the last line and close the log."""
         self._closed = True
-        descriptor, self._descriptor = self._descriptor, -1  # the number may soon name another file
+        descriptor, self._descriptor = self._descriptor, -1  # its number may soon name another file
         if descriptor >= 0:
             with suppress(OSError):
                 self._anchor(descriptor, self._head, self._file)
             os.close(descriptor)
 
     async def keep_anchor(self) -> None:
-        """To be called every few seconds: the log reaches the disk, then its anchor. Raises `storeUnavailable`."""
+        """Sync the log, then write its anchor. Call it every few seconds. Raises `storeUnavailable`."""
         if self._closed or self._descriptor < 0:
             return
         try:
             if not is_named(self.folder, self._descriptor):
-                self._end = _UNKNOWN  # somebody moved the file: the next entry finds out what is there
+                self._end = _UNKNOWN  # the file was moved: the next entry opens it anew
             await asyncio.to_thread(self._anchor_and_close, os.dup(self._descriptor), self._head, self._file)
             return
         except OSError:
@@ -135,8 +178,7 @@ class AuditFile:
             flock(self._descriptor, LOCK_NOW)
         except BlockingIOError:
             if self._held_up or not lock(self._descriptor):
-                self._held_up = True
-                return False
+                raise
         self._held_up = False
         try:
             end = os.lseek(self._descriptor, 0, os.SEEK_END)
@@ -146,21 +188,21 @@ class AuditFile:
         finally:
             unlock(self._descriptor)
         if self._turned:
-            with suppress(OSError):  # the line is kept; `keep_anchor` tries again, and tells
+            with suppress(OSError):  # the line is written; `keep_anchor` tries again and reports
                 self._anchor(self._descriptor, self._head, self._file)
                 self._turned = False
         return True
 
     @property
-    def _head(self) -> Head:
-        return Head(self._seq, self._mac)
+    def _head(self) -> ChainHead:
+        return ChainHead(self._seq, self._mac)
 
     @_head.setter
-    def _head(self, head: Head) -> None:
+    def _head(self, head: ChainHead) -> None:
         self._seq, self._mac = head.seq, head.mac
 
     def _add(self, rest: str, at: datetime, *, seq: int | None = None, before: bytes = b"") -> None:
-        """One line, whole or not at all. `before`: the line break that a torn one lacks."""
+        """Append one line, whole or not at all. `before`: the line break that a torn line lacks."""
         seq = self._seq + 1 if seq is None else seq
         line, mac = next_line(self.keys, self._mac, seq, self._spelt(at), rest)
         line = before + line if before else line
@@ -174,7 +216,8 @@ class AuditFile:
         self._add(log_rest(entry), at, seq=seq, before=before)
 
     def _read_on(self, end: int) -> bool:
-        """Whether others have just added lines to ours; then the chain stands at the last of them."""
+        """Read lines that other processes have just added. True if they follow ours; then the head is the last of
+        them."""
         if self._end < 0 or not 0 < end - self._end <= _NEWS or end >= self._most:
             return False
         found = last_of(self.keys, self._mac, read(self._descriptor, self._end, end - self._end))
@@ -183,10 +226,11 @@ class AuditFile:
         self._head, self._end = found, end
         return True
 
-    # What follows is off the warm path: somebody rotated or changed the log, died over it, or we have just come.
+    # The rest is off the warm path: the log was rotated or changed, a writer died, or this process has just started.
 
     def _settle(self, at: datetime) -> None:
-        """The chain's head as it is now, at the end of the file that bears the name; holds that file's lock then."""
+        """Read the chain's head at the end of the current file, and keep that file locked."""
+        self._end = _UNKNOWN
         while True:
             self._reopen()
             anchor = self._look_back()
@@ -203,7 +247,7 @@ class AuditFile:
         self._known = self._head
 
     def _look_back(self) -> Anchor | None:
-        """The anchor; and `_known`, how far the chain surely reached: by the anchor, or by our own memory."""
+        """Return the anchor, and set `_known`, the proven length of the chain, from the anchor or from memory."""
         anchor = read_anchor(self.folder, self.keys)
         reached = [self._known or START, self._head, *([anchor.head] if anchor is not None else [])]
         self._known = max(reached, key=lambda head: head.seq)
@@ -211,18 +255,18 @@ class AuditFile:
         return anchor
 
     def _reopen(self) -> None:
-        """From the file that we hold to the one that bears the name; made where there is none."""
+        """Open the file with the current name; create it if there is none."""
         while not is_named(self.folder, self._descriptor):
             descriptor = open_log(self.folder, create=True)
             if not lock(descriptor):
                 os.close(descriptor)
-                raise OSError("the audit log is locked")
+                raise BlockingIOError("the audit log is locked")
             old, self._descriptor = self._descriptor, descriptor
             unlock(old)
             os.close(old)
 
     def _step_aside(self, tail: Tail) -> None:
-        """The file is full, and says so in its last line: it gets its number. Nobody will sync it after us."""
+        """Rotate a full file: write its last line and rename it. Sync it here, since no later write will."""
         number = int(tail.words["to"])
         os.fsync(self._descriptor)
         if number in numbers(self.folder):
@@ -234,7 +278,7 @@ class AuditFile:
         return max([self._file, *(number + 1 for number in numbers(self.folder))])
 
     def _go_on(self, tail: Tail | None, anchor: Anchor | None, at: datetime) -> None:
-        """Begins the file where it is empty, and says what has happened to the log, if anything has."""
+        """Write the first line of an empty file, and a line about any change to the log."""
         known = self._known or START
         if tail is not None:
             self._head = found = tail.head
@@ -269,7 +313,7 @@ class AuditFile:
         self._turned = True
 
     def _begin_file(self, at: datetime) -> None:
-        """The first line of the first file, or of the next one; `_head` is what it follows."""
+        """Write the first line of the first or next file; `_head` is the line it follows."""
         self._file, after = self._next_number(), self._head.mac.decode()
         if self._head == START:
             self._first_anchor()
@@ -281,12 +325,12 @@ class AuditFile:
             self._turned = True
 
     def _first_anchor(self) -> None:
-        """Before the first line: a chain without an anchor would look as if somebody had taken it away."""
+        """Write an anchor before the first line: a chain without an anchor would look like a deleted one."""
         if not write_anchor(self.folder, self.keys, Anchor(START, self._file)):
-            raise OSError("the anchor is locked")
+            raise BlockingIOError("the anchor is locked")
 
-    def _before(self) -> Head | None:
-        """The last line of the newest rotated file."""
+    def _before(self) -> ChainHead | None:
+        """Return the last line of the newest rotated file."""
         for number in sorted(numbers(self.folder), reverse=True):
             descriptor = open_to_read(self.folder / named(number))
             try:
@@ -298,7 +342,7 @@ class AuditFile:
         return None
 
     def _begin_after_old_lines(self, at: datetime) -> None:
-        """A log of a version that kept no chain: it stays, vouched for as it is now."""
+        """Keep a log of a version without a chain, and begin the chain with its digest."""
         digest, offset, last = hashlib.sha256(), 0, b""
         while offset < self._end and (last := os.pread(self._descriptor, 1 << 20, offset)):
             digest.update(last)
@@ -308,15 +352,15 @@ class AuditFile:
         began = LogBegan(self._file, self._end, digest.hexdigest(), START.mac.decode())
         self._add_words(began, at, before=b"" if last.endswith(b"\n") else b"\n")
 
-    def _anchor_and_close(self, descriptor: int, head: Head, number: int) -> None:
-        """On a thread, which outlives a caller that was cancelled: the descriptor is its own."""
+    def _anchor_and_close(self, descriptor: int, head: ChainHead, number: int) -> None:
+        """Write the anchor on a thread, which survives a cancelled caller: the descriptor is the thread's own."""
         try:
             self._anchor(descriptor, head, number)
         finally:
             os.close(descriptor)
 
-    def _anchor(self, descriptor: int, head: Head, number: int) -> None:
-        """May run on a thread. What is anchored is on the disk before."""
+    def _anchor(self, descriptor: int, head: ChainHead, number: int) -> None:
+        """Sync the log, then write the anchor. May run on a thread."""
         if head == self._anchored or self._known is None:
             return
         os.fsync(descriptor)

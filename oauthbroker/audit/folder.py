@@ -1,4 +1,4 @@
-"""The audit log's files: how they are called, opened, locked, and read from their end."""
+"""The audit log's files: names, opening, locking, and reading from the end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ LOCK_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 _ROTATED = re.compile(r"audit-(\d{6,9})\.jsonl")
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _BLOCK = 4096
-_OLD_LOG = 1 << 20  # bytes without a line of the chain: a log of a version that kept none
-_PAUSES = (0.00005,) * 40 + (0.001,) * 2000  # seconds; whoever holds the lock is about to write one line, or to rotate
+_OLD_LOG = 1 << 20  # bytes without a chained line: the log of a version without a chain
+_PAUSES = (0.00005,) * 40  # seconds; the holder of the lock is about to write one line
+_LONG_PAUSES = (0.001,) * 2000  # or is rotating the file, or was stopped
 
 
 def named(number: int) -> str:
@@ -25,13 +26,13 @@ def named(number: int) -> str:
 
 
 def numbers(folder: Path) -> list[int]:
-    """Those of the rotated files that are there, in no order."""
+    """Return the numbers of the rotated files, in no order."""
     found = (_ROTATED.fullmatch(name) for name in os.listdir(folder))  # noqa: PTH208 (names, not paths)
     return [int(match[1]) for match in found if match is not None]
 
 
 def open_log(folder: Path, *, create: bool) -> int:
-    """A descriptor to append to and read from; -1 where there is no log and none is to be made. Raises OSError."""
+    """Open the log to append and read; -1 if there is none and `create` is false. Raises OSError."""
     flags = os.O_RDWR | os.O_APPEND | _SAFE | (os.O_CREAT if create else 0)
     try:
         return _plain(os.open(folder / NAME, flags, 0o600), links=1)
@@ -54,7 +55,7 @@ def _plain(descriptor: int, links: int = 2**31) -> int:
 
 
 def is_named(folder: Path, descriptor: int) -> bool:
-    """Whether this is still the file that others would write to. Raises OSError."""
+    """Tell whether the name still leads to this file. Raises OSError."""
     try:
         there = os.lstat(folder / NAME)
     except FileNotFoundError:
@@ -63,9 +64,11 @@ def is_named(folder: Path, descriptor: int) -> bool:
     return (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev)
 
 
-def lock(descriptor: int) -> bool:
-    """Holds the file for one line; False when somebody has held it for two seconds (a process that was stopped)."""
-    return _try(descriptor) or any(_try_after(descriptor, pause) for pause in _PAUSES)
+def lock(descriptor: int, *, patient: bool = False) -> bool:
+    """Lock the file for one line. False if another process holds it for two milliseconds, or for two seconds with
+    `patient`: on a thread, or without an event loop."""
+    pauses = _PAUSES + _LONG_PAUSES if patient else _PAUSES
+    return _try(descriptor) or any(_try_after(descriptor, pause) for pause in pauses)
 
 
 def _try_after(descriptor: int, pause: float) -> bool:
@@ -82,13 +85,13 @@ def _try(descriptor: int) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """By word, not only by closing: a child that was forked meanwhile may share the descriptor."""
+    """Unlock explicitly: closing is not enough, since a forked child may share the descriptor."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def settled_size(descriptor: int) -> int:
-    """The file's size while nobody is in the middle of a line."""
-    held = lock(descriptor)
+    """Return the file's size while no process is in the middle of a line."""
+    held = lock(descriptor, patient=True)
     try:
         return os.lseek(descriptor, 0, os.SEEK_END)
     finally:
@@ -97,13 +100,13 @@ def settled_size(descriptor: int) -> int:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The log's files that are there, the oldest first."""
+    """Return the log's existing files, the oldest first."""
     rotated = [folder / named(number) for number in sorted(numbers(folder))]
     return [*rotated, folder / NAME] if (folder / NAME).exists() else rotated
 
 
 def tail_of(descriptor: int, end: int, keys: AuditKeys, *, patient: bool) -> Tail | None:
-    """The last genuine line before `end`. `patient`: there must be one, so that a long way back is worth it."""
+    """Return the last genuine line before `end`. `patient`: there must be one, so search the whole file."""
     size = _BLOCK
     while True:
         size = min(size, end)
@@ -114,7 +117,7 @@ def tail_of(descriptor: int, end: int, keys: AuditKeys, *, patient: bool) -> Tai
 
 
 def read(descriptor: int, offset: int, count: int) -> bytes:
-    """Up to `count` bytes; fewer at the file's end."""
+    """Read up to `count` bytes; fewer at the file's end."""
     parts = []
     while count and (part := os.pread(descriptor, count, offset)):
         parts.append(part)

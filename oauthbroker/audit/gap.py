@@ -1,23 +1,25 @@
-"""`audit.onFailure: continue`: the house goes on while the log takes no lines; afterwards it says what it lacks."""
+"""`audit.onFailure: continue`: the broker goes on while the log cannot be written, and then logs the number of
+missing entries."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
 from oauthbroker.audit.entries import AuditGap, AuditWriter, Entry
-from oauthbroker.audit.file import AuditFile, Tell
-from oauthbroker.clock import Clock, to_iso
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.audit.file import PATIENCE_SECONDS, AuditFile, LogHeld, Tell
+from oauthbroker.core.clock import Clock, to_iso
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.observability.metrics import Metric, Metrics
 
 TELL_EVERY = 60.0
 
 
 class AuditAnyway:
-    """An `AuditWriter` that never refuses. Missing entries are counted, and told of by an `AuditGap` as soon as the
-    log takes lines again."""
+    """An `AuditWriter` that never refuses. It counts missing entries, and writes an `AuditGap` as soon as the log
+    works again."""
 
     def __init__(self, kept: AuditWriter, clock: Clock, metrics: Metrics, tell: Tell) -> None:
         self.kept = kept
@@ -34,16 +36,18 @@ class AuditAnyway:
             if self._missing:
                 self._tell_of_gap(at)
             self.kept.write(entry, at)
+        except LogHeld:
+            raise
         except BrokerError as error:
             if error.code is Code.REQUEST_INVALID:
                 raise
             code = error.code
         else:
             return
-        self._miss(at, code)
+        self.miss(at, code)
 
     def settle(self) -> None:
-        """The last chance to tell of a gap."""
+        """Write a pending gap before the end."""
         with suppress(BrokerError):
             if self._missing:
                 self._tell_of_gap(self._clock.now())
@@ -59,7 +63,8 @@ class AuditAnyway:
         self._tell("the audit log takes entries again", missing=self._missing, since=self._since)
         self._missing, self._told = 0, None
 
-    def _miss(self, at: datetime, code: Code) -> None:
+    def miss(self, at: datetime, code: Code) -> None:
+        """Count one missing entry."""
         self._missing, self._since = self._missing + 1, self._since if self._missing else to_iso(at)
         self._metrics.add(Metric.AUDIT_ENTRIES_MISSING)
         now = self._clock.monotonic()
@@ -71,8 +76,38 @@ class AuditAnyway:
 def on_failure(
     setting: Literal["refuse", "continue"], writer: AuditWriter, clock: Clock, metrics: Metrics, tell: Tell
 ) -> AuditWriter:
-    """The writer, as `audit.onFailure` wants it."""
+    """Return the writer for `audit.onFailure`."""
     return AuditAnyway(writer, clock, metrics, tell) if setting == "continue" else writer
+
+
+async def enter(writer: AuditWriter, entry: Entry, at: datetime) -> bool:
+    """Write an entry before an action. Raises what `write` raises; then the action must not happen.
+
+    Returns True if another process held the log meanwhile, without blocking the event loop: then earlier decisions may
+    be out of date.
+    """
+    try:
+        writer.write(entry, at)
+    except LogHeld as held:
+        wait = held.wait
+    else:
+        return False
+    until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while True:
+        await wait(until)
+        with suppress(LogHeld):  # another process was quicker
+            writer.write(entry, at)
+            return True
+
+
+def enter_now(writer: AuditWriter, entry: Entry, at: datetime) -> None:
+    """Write an entry for a caller that cannot wait: a held log refuses it."""
+    try:
+        writer.write(entry, at)
+    except LogHeld as held:
+        if not isinstance(writer, AuditAnyway):
+            raise
+        writer.miss(at, held.code)
 
 
 def settle(writer: AuditWriter) -> None:
@@ -81,12 +116,12 @@ def settle(writer: AuditWriter) -> None:
 
 
 def trouble_of(writer: AuditWriter) -> Code | None:
-    """Why an operator is needed: the log takes no lines."""
+    """Return the code of the writer's current failure, which an operator must fix; else None."""
     return writer.trouble if isinstance(writer, AuditAnyway | AuditFile) else None
 
 
 async def keep_anchor(writer: AuditWriter) -> None:
-    """To be called every few seconds. Raises `storeUnavailable`."""
+    """Sync the log and write its anchor. Call it every few seconds. Raises `storeUnavailable`."""
     kept = writer.kept if isinstance(writer, AuditAnyway) else writer
     if isinstance(kept, AuditFile):
         await kept.keep_anchor()

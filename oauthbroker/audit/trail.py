@@ -1,4 +1,4 @@
-"""Reading the audit log: its newest lines, for the admin page and `oauthbroker audit`, and whether it is sound."""
+"""Read the audit log: its newest lines, for the admin page and `oauthbroker audit`, and its verification."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from oauthbroker.audit.anchor import read_anchor
-from oauthbroker.audit.chain import MOST_LINE, AuditKeys, Head, members, parse, starts_anew
+from oauthbroker.audit.chain import MOST_LINE, AuditKeys, ChainHead, members, parse, starts_anew
 from oauthbroker.audit.entries import AuditList, AuditWriter, Naming, rest_of
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.folder import NAME, files_of, is_named, named, numbers, open_to_read, read, settled_size
 from oauthbroker.audit.gap import AuditAnyway
 from oauthbroker.audit.verify import Verdict, verify
-from oauthbroker.clock import from_iso, to_iso
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.token_request import AppRef, app_name
+from oauthbroker.core.clock import from_iso, to_iso
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.token_request import AppRef, app_name
 
 T = TypeVar("T")
 BLOCK = 256 * 1024
-MOST_READ = 64 * 1024 * 1024  # bytes that are looked through for lines that somebody asked for
+MOST_READ = 64 * 1024 * 1024  # bytes that a search reads
 _OURS = frozenset({"seq", "at", "type", "mac"})
 
 
 class Which(TypedDict, total=False):
-    """How a caller says what it wants; a member that is left out, or None, stands for all."""
+    """The caller's filter; a missing member, or None, selects all."""
 
     app: AppRef | None
     type: str | None
@@ -42,7 +42,7 @@ class Which(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """Which lines a reader wants; None stands for all. `grant` is a keyed name, `since` and `until` are included."""
+    """The parsed filter; None selects all. `grant` is a pseudonym, `since` and `until` are included."""
 
     app: str | None = None
     type: str | None = None
@@ -51,7 +51,7 @@ class Sought:
     until: datetime | None = None
 
     def spans(self, at: str) -> bool:
-        """Whether the moment of a line lies between the two. One that cannot be read lies nowhere."""
+        """Tell whether a line's time is in the range. False for an unreadable time."""
         if self.since is None and self.until is None:
             return True
         try:
@@ -63,8 +63,8 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class AuditLine:
-    """One entry as it stands in the log. `fields` are the entry's own members, grants and conversations by keyed names
-    (`AuditTrail.name`). `genuine`: its MAC follows the line before; None for a line of an old log, which has none."""
+    """One entry of the log. `fields` are the entry's own members, with grants and conversations as pseudonyms
+    (`AuditTrail.name`). `genuine`: its MAC follows the line before; None for a line of an old log without MACs."""
 
     seq: int | None
     at: str
@@ -74,7 +74,7 @@ class AuditLine:
 
     @property
     def grant(self) -> str | None:
-        """The keyed name of the grant that it speaks of, also as what somebody did something to."""
+        """Return the pseudonym of the entry's grant, also if it is the entry's target."""
         named = (self.fields.get("grant"), self.fields.get("target"))
         return next((name for name in named if isinstance(name, str) and name.startswith("grant-")), None)
 
@@ -88,16 +88,18 @@ class AuditLine:
 
 
 class AuditTrail(Protocol):
-    """`broker.audit_trail`: the log, to be read."""
+    """The readable log, as `broker.audit_trail`."""
 
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
-        """The newest `n` lines that fit, the newest last. `grant` is a keyed name (`name("grant", ...)`), `since` and
-        `until` are included; `app` in any form of a reference. Looks through 64 MiB. Raises `storeUnavailable`, and
-        `requestInvalid` for what names no app."""
+        """Return the newest `n` matching lines, the newest last.
+
+        `grant` is a pseudonym (`name("grant", ...)`), `since` and `until` are included; `app` takes any form of a
+        reference. Reads at most 64 MiB. Raises `storeUnavailable`, and `requestInvalid` for an invalid app reference.
+        """
         ...
 
     def name(self, kind: str, value: str) -> str:
-        """What the log calls it: `name("grant", grantId)`, `name("instance", instanceKey)`."""
+        """Return the log's pseudonym: `name("grant", grantId)`, `name("instance", instanceKey)`."""
         ...
 
 
@@ -121,7 +123,7 @@ class ListTrail:
 
 @dataclass(frozen=True, slots=True)
 class NoTrail:
-    """An embedding runtime keeps the entries itself: it knows where."""
+    """No trail: the embedding runtime keeps the entries itself."""
 
     name: Naming
 
@@ -131,7 +133,7 @@ class NoTrail:
 
 @dataclass(frozen=True, slots=True)
 class FileTrail:
-    """The trail of a log on disk. Needs the store's keys and no broker, and writes nothing."""
+    """The trail of a log on disk. Needs the store's keys and no running broker, and writes nothing."""
 
     folder: Path
     keys: AuditKeys
@@ -143,12 +145,12 @@ class FileTrail:
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
         return await _apart(partial(self._tail, n, _sought(which)))
 
-    async def verify(self, noted: Head | None = None) -> Verdict:
-        """Reads the whole log: some seconds for a million lines. `noted`: a line that must be there."""
+    async def verify(self, noted: ChainHead | None = None) -> Verdict:
+        """Verify the whole log: some seconds for a million lines. `noted`: a line that must be in the log."""
         return await _apart(partial(self._verify, noted))
 
     def follow(self) -> Follow:
-        """From the log's end on."""
+        """Follow the log from its end on."""
         return Follow(self)
 
     def _tail(self, n: int, sought: Sought) -> list[AuditLine]:
@@ -156,7 +158,7 @@ class FileTrail:
         return [*islice(fitting, n)][::-1]
 
     def _backwards(self) -> Iterator[AuditLine]:
-        """Every line, the newest first, as far as we look."""
+        """Yield the lines, the newest first, up to the limit."""
         left = MOST_READ
         for path in reversed(files_of(self.folder)):
             descriptor = open_to_read(path)
@@ -173,25 +175,25 @@ class FileTrail:
                 return
 
     def judged(self, raw: bytes, before: bytes | None) -> AuditLine | None:
-        """A line with its MAC looked at; None for what is none."""
+        """Parse a line and verify its MAC; None for bytes that are no line."""
         line, previous = parse(raw), parse(before) if before is not None else None
         if line is None:
             return _line(members(raw), genuine=None)
         genuine = previous is not None and self.keys.follows(previous.mac, line)
         return _line(members(raw), genuine=genuine or starts_anew(self.keys, line))
 
-    def _verify(self, noted: Head | None) -> Verdict:
+    def _verify(self, noted: ChainHead | None) -> Verdict:
         while True:
             files = files_of(self.folder)
             with suppress(FileNotFoundError):
                 anchor = read_anchor(self.folder, self.keys)
                 verdict = verify(((path.name, _lines(path)) for path in files), self.keys, anchor, noted)
-                if files == files_of(self.folder):  # else a file was rotated under our eyes
+                if files == files_of(self.folder):  # else a file was rotated meanwhile
                     return verdict
 
 
 class Follow:
-    """The lines that come, also those of the files to come. Ask as often as you like; close it afterwards."""
+    """Yields new lines, also from later files. Call `more` at any time, and `close` at the end."""
 
     def __init__(self, trail: FileTrail) -> None:
         self._trail = trail
@@ -202,7 +204,7 @@ class Follow:
             self._offset = settled_size(self._descriptor)
 
     async def more(self) -> list[AuditLine]:
-        """The lines since the last call. Raises `storeUnavailable`."""
+        """Return the lines since the last call. Raises `storeUnavailable`."""
         return await _apart(self._more)
 
     def close(self) -> None:
@@ -215,7 +217,7 @@ class Follow:
             return []
         found = self._new_lines()
         while not is_named(self._trail.folder, self._descriptor):
-            found += self._new_lines()  # what came before it was rotated
+            found += self._new_lines()  # the last lines before the rotation
             self.close()
             if not self._open():
                 break
@@ -223,7 +225,7 @@ class Follow:
         return found
 
     def _open(self) -> bool:
-        """The next file: the one after the one we have read, or the one that bears the name."""
+        """Open the next file: the successor of the one just read, or the current one."""
         with suppress(FileNotFoundError):
             self._descriptor, self._offset, self._rest, self._before = open_to_read(self._next()), 0, b"", None
         return self._descriptor >= 0
@@ -247,7 +249,7 @@ class Follow:
 
 
 def trail_of(writer: AuditWriter, name: Naming) -> AuditTrail:
-    """The trail of what this writer writes."""
+    """Return the trail of this writer's log."""
     if isinstance(writer, AuditAnyway):
         return trail_of(writer.kept, name)
     if isinstance(writer, AuditFile):
@@ -256,7 +258,7 @@ def trail_of(writer: AuditWriter, name: Naming) -> AuditTrail:
 
 
 def _sought(which: Which) -> Sought:
-    """Raises `requestInvalid` for what names no app."""
+    """Parse the filter. Raises `requestInvalid` for an invalid app reference."""
     app, others = which.get("app"), {name: value for name, value in which.items() if name != "app"}
     return Sought(None if app is None else app_name(app), **others)  # type: ignore[arg-type]
 
@@ -270,7 +272,7 @@ def _line(found: Mapping[str, Any], *, genuine: bool | None) -> AuditLine | None
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Lines with their line breaks, in pieces of a sane size."""
+    """Yield lines with their line breaks, in pieces of bounded size."""
     descriptor = open_to_read(path)
     left = settled_size(descriptor)
     with os.fdopen(descriptor, "rb") as file:
@@ -281,25 +283,25 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _pairs(descriptor: int, end: int, most: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """(a line, the one before it), the newest first; None before the first line of a file."""
+    """Yield (a line, the one before it), the newest first; None before the first line of a file."""
     position, floor = end, max(0, end - most)
     rest, whole = b"", False
     while position > floor:
         size = min(BLOCK, position - floor)
         position -= size
         rest = read(descriptor, position, size) + rest
-        if not whole:  # what has no line break is no line yet
+        if not whole:  # without a line break it is not a complete line
             rest = rest[: rest.rfind(b"\n") + 1] or rest
             whole = rest.endswith(b"\n")
         lines = rest[:-1].split(b"\n") if whole else []
-        kept = 2 if position else 0  # the first may be half a line, and so what is before the second is not known
+        kept = 2 if position else 0  # the first may be partial, so the line before the second is unknown
         for at in range(len(lines) - 1, kept - 1, -1):
             yield lines[at], lines[at - 1] if at else None
         rest = b"".join(line + b"\n" for line in lines[:kept]) if whole else rest
 
 
 async def _apart(work: Callable[[], T]) -> T:
-    """On a thread. Raises `storeUnavailable` for a disk that cannot be read."""
+    """Run on a thread. Raises `storeUnavailable` if the disk cannot be read."""
     with suppress(OSError):
         return await asyncio.to_thread(work)
     raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be read")

@@ -1,4 +1,5 @@
-"""Judging an audit log: is every line genuine, in its place, and none missing? Pure: lines in, a verdict out."""
+"""Verify an audit log: each line genuine and in its place, and none missing. No file access: lines in, a verdict
+out."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oauthbroker.audit.anchor import Anchor
-from oauthbroker.audit.chain import START, AuditKeys, Head, Line, log_words, members, parse
+from oauthbroker.audit.chain import START, AuditKeys, ChainHead, Line, log_words, members, parse
 
-MOST_BREAKS = 100  # that are kept with their places; all are counted
+MOST_BREAKS = 100  # stored with their places; all are counted
 Kind = Literal["changed", "missing", "misplaced", "foreign", "cut", "replaced", "anchor", "told"]
 WHAT: dict[Kind, str] = {
     "changed": "the line is not the one that was written",
@@ -26,7 +27,7 @@ WHAT: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """One thing that is wrong, and where; `lines` are the numbers of what is missing, `told` is a LogBroken's kind."""
+    """One fault and its place. `lines` are the numbers of the missing lines, `told` is a LogBroken's kind."""
 
     file: str
     line: int
@@ -43,13 +44,14 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a log is worth. `verified` lines of the chain, numbers `first` to `last`; `moved_away`: the log's beginning
-    is in files that are not here; `unchained` lines are from before the chain; `torn` were cut off by a crash;
-    `unfinished`: bytes after the last line, which the next entry will tell of; `gaps`: entries that were never kept."""
+    """The result of a verification. `verified` lines of the chain, numbers `first` to `last`; `moved_away`: the
+    log's beginning is in files that are missing here; `unchained` lines precede the chain; `torn` ones were cut off
+    by a crash; `unfinished`: bytes after the last line, which the next entry will report; `gaps`: entries that could
+    not be written."""
 
     verified: int
     first: int
-    head: Head
+    head: ChainHead
     moved_away: bool
     unchained: int
     torn: int
@@ -82,10 +84,12 @@ class Verdict:
 
 
 def verify(
-    files: Iterable[tuple[str, Iterable[bytes]]], keys: AuditKeys, anchor: Anchor | None, noted: Head | None = None
+    files: Iterable[tuple[str, Iterable[bytes]]], keys: AuditKeys, anchor: Anchor | None, noted: ChainHead | None = None
 ) -> Verdict:
-    """Judges files, the oldest first: (name, lines with their line breaks). `anchor` was read before them; `noted` is
-    a line that somebody knows to have been there."""
+    """Verify files, the oldest first: (name, lines with their line breaks).
+
+    `anchor` was read before them; `noted` is a line that the caller knows to exist.
+    """
     walk, name = _Walk(keys, anchor, noted), "audit.jsonl"
     for name, lines in files:
         walk.open(name)
@@ -114,7 +118,7 @@ class _Unchained:
         self.lines, self.size = self.lines + 1, self.size + len(raw)
 
     def is_what(self, words: dict[str, Any]) -> bool:
-        """Whether a LogBegan vouches for just these."""
+        """Tell whether a LogBegan has the digest of these lines."""
         digest = self.digest.copy()
         if words.get("bytes") == self.size:
             digest.update(self.owed)
@@ -125,7 +129,7 @@ class _Unchained:
 
 @dataclass(frozen=True, slots=True)
 class _Odd:
-    """A line that has no number and no MAC; `cut`: it has no line break either."""
+    """A line without number and MAC; `cut`: it lacks its line break too."""
 
     line: int
     bytes: int
@@ -135,14 +139,14 @@ class _Odd:
 
 @dataclass(slots=True)
 class _Walk:
-    """From line to line. `head` is the last line that is surely ours, `claimed` the MAC that the line before names."""
+    """Verifies line by line. `head` is the last proven line, `claimed` the MAC in the line before."""
 
     keys: AuditKeys
     anchor: Anchor | None
-    noted: Head | None = None
+    noted: ChainHead | None = None
     file: str = ""
     number: int = 0
-    head: Head | None = None
+    head: ChainHead | None = None
     claimed: bytes | None = None
     expected: int = 1
     verified: int = 0
@@ -160,7 +164,7 @@ class _Walk:
     broken: int = 0
 
     def open(self, name: str) -> None:
-        if self.unfinished:  # only the newest file may end so
+        if self.unfinished:  # allowed in the newest file only
             self._break("foreign")
         self.file, self.number, self.unfinished, self.old = name, 0, 0, _Unchained()
 
@@ -183,7 +187,7 @@ class _Walk:
         self.claimed = line.mac
 
     def shut(self) -> None:
-        """The end of a file: a last piece without a line break is one that a crash, or a writer at work, has cut."""
+        """Close a file: a last piece without a line break was cut by a crash or is being written."""
         if self.odd and self.odd[-1].cut and self.odd[-1].line == self.number:
             self.unfinished = self.odd.pop().bytes
         self._foreign()
@@ -209,7 +213,7 @@ class _Walk:
         )  # fmt: skip
 
     def _odd(self, raw: bytes) -> None:
-        """No line of a chain: one of an old log, half a line that the next one tells of, or none of ours."""
+        """Note a line outside the chain: of an old log, cut (reported by the next line), or foreign."""
         if self.head is None and self.number == self.old.lines + 1:
             self.old.take(raw)
         else:
@@ -234,7 +238,7 @@ class _Walk:
             self.gaps += int(members(line.body + b"}").get("missing", 0))
 
     def _anew(self, line: Line, words: dict[str, Any]) -> None:
-        """A genuine line that says what it follows, and does not follow what we saw."""
+        """Note a genuine line that names another predecessor than the last line."""
         if self.head is None and not self.broken:
             self._begin(words)
         elif line.seq > self.expected:
@@ -244,7 +248,7 @@ class _Walk:
         self._good(line, words)
 
     def _begin(self, words: dict[str, Any]) -> None:
-        """The first line of the chain that is here."""
+        """Note the first line of the available chain."""
         if words["type"] == "LogBegan":
             if not self.old.is_what(words):
                 self._break("changed", line=1)

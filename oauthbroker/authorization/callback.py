@@ -1,15 +1,19 @@
-"""The provider sent a browser back: judge, then redeem the code, or park it until its browser is vouched for."""
+"""Handle the provider's callback: validate it, then redeem the code, or park it until the browser's user is
+confirmed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
-from oauthbroker.apps import BrokerLogin, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.exchange import Exchange
-from oauthbroker.flows.finish import Finish
+from oauthbroker.authorization.exchange import Exchange
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp, Vouching
+from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.protocol.callback import (
     CallbackParams,
     ValidCallback,
@@ -18,12 +22,13 @@ from oauthbroker.protocol.callback import (
     validate_callback,
 )
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.parking import new_parked
-from oauthbroker.records import AuthSession
-from oauthbroker.repository import Conflict, Held, Repository
+from oauthbroker.records import AuthSession, Parked
+from oauthbroker.records.parked import PARKED_SECONDS, code_of
+from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.session_limits import OpenSessions
 
-# To a browser that did not start the session these all look like a state that nobody ever made: whoever tries
-# states out learns neither that one existed, nor whose app it was for, nor whether its person has been there.
+# A browser that did not start the session gets the same answer for all of these as for a state that never existed. A
+# guessed state reveals neither that a session exists, nor its app, nor its progress.
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED, Code.APP_MISMATCH})
 
 CookieJar = Callable[[str], str | None]
@@ -31,21 +36,21 @@ CookieJar = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """Takes callbacks of every app. `cookie_of` reads this browser's cookie for a session's locator."""
+    """Handles the callbacks of all apps. `cookie_of` maps a session's locator to this browser's cookie."""
 
     repository: Repository
     discovery: Discovery
     finish: Finish
     exchange: Exchange
-    ended: Callable[[str], None]
-    login: Callable[[], BrokerLogin | None]
+    open_sessions: OpenSessions
+    config: CurrentConfig
     clock: Clock
 
     async def receive(self, app: OAuthApp, query: bytes, cookie_of: CookieJar) -> AuthSession:
-        """Handles one callback of `app`'s own path; returns the session that a grant was stored for, or that has its
-        code parked now.
+        """Handle one callback on `app`'s own path (RFC 6749 section 4.1.2).
+        Return the session: its grant is stored, or its code is parked.
 
-        Raises a `BrokerError` that is fit to be shown: unknown, used, expired and foreign states look the same
+        Raises a `BrokerError` that may be shown to the user. Unknown, used, expired and foreign states look the same
         (`stateUnknown`) to a browser that did not start the session.
         """
         params = parse_callback(query)
@@ -68,11 +73,12 @@ class Callback:
             raise BrokerError(Code.STATE_UNKNOWN, note=refused.code.value)
         raise refused
 
-    async def _park(self, app: OAuthApp, held: Held[AuthSession], valid: ValidCallback) -> AuthSession:
-        """Nothing is sent anywhere. One winner, as for a claim: raises `stateUsed` for everybody else."""
+    async def _park(self, app: OAuthApp, held: Versioned[AuthSession], valid: ValidCallback) -> AuthSession:
+        """Park the code without a request to the provider. One callback wins, as for a claim; the others raise
+        `stateUsed`."""
         kind = app.owner.vouching
         assert kind is not None  # noqa: S101  (asked before)
-        session = held.record.park(new_parked(self.clock, held.record.locator, kind, valid))
+        session = held.record.park(_new_parked(self.clock, held.record.locator, kind, valid))
         try:
             return (await self.repository.save_session(session, expect=held.generation)).record
         except Conflict:
@@ -80,10 +86,10 @@ class Callback:
         raise lost
 
     async def _judge(
-        self, params: CallbackParams, held: Held[AuthSession] | None, app: OAuthApp, cookie: str | None
+        self, params: CallbackParams, held: Versioned[AuthSession] | None, app: OAuthApp, cookie: str | None
     ) -> ValidCallback:
-        """Judge the response. The network is asked for the issuer's promise only once the session has proved to be
-        real, and only about a code: an error is judged without."""
+        """Validate the response. The provider's metadata is fetched only for a known state with a code; an error
+        response is judged without it."""
         known = held is not None and held.record.attempt.state.matches(params.state.reveal())
         promised = await self.discovery.issuer_promised(app) if known and not params.denied else False
         valid = validate_callback(
@@ -98,18 +104,18 @@ class Callback:
         if held is not None and held.record.config_digest != app.digest():
             raise BrokerError(Code.STATE_EXPIRED, note="the app's configuration changed meanwhile")
         if held is not None and app.owner.vouching == "brokerLogin" and not self._knows_who(held.record):
-            raise BrokerError(Code.OWNER_BINDING_FAILED, note="nobody has logged in for it")
+            raise BrokerError(Code.OWNER_BINDING_FAILED, note="the subject has not logged in")
         return valid
 
     def _knows_who(self, session: AuthSession) -> bool:
-        """Whether the subject itself has logged in, in the browser whose attempt this is: there is none before."""
-        login = self.login()
+        """Return whether the session's subject has logged in, in the browser of this attempt."""
+        login = self.config.bundle.login
         if login is None or session.login is None:
             return False
         return session.login.counts(login.digest(), self.clock.now())
 
-    async def _end_refused(self, held: Held[AuthSession], code: Code, params: CallbackParams) -> None:
-        """What a refused callback does to the session it named; one that is not its own does nothing."""
+    async def _end_refused(self, held: Versioned[AuthSession], code: Code, params: CallbackParams) -> None:
+        """Fail or expire the session of a refused callback. A callback with another session's state changes nothing."""
         session = held.record
         if not session.open or session.taken or not session.attempt.state.matches(params.state.reveal()):
             return
@@ -121,4 +127,12 @@ class Callback:
             await self.finish.lapse(held)
         else:
             return
-        self.ended(session.locator)
+        self.open_sessions.ended(session.locator)
+
+
+def _new_parked(clock: Clock, locator: str, kind: Vouching, callback: ValidCallback) -> Parked:
+    """Create the browser's proof: for `runtimeConfirm` a handle (the session's locator and 256 bits), for
+    `channelCode` a code of 40 bits that a user can read out. It is stored beside the callback's code."""
+    spoken = kind == "channelCode"
+    proof = Secret(code_of(clock.random_bytes(5)) if spoken else locator + random_text(clock, 256))
+    return Parked(kind, callback.code, proof, clock.now() + timedelta(seconds=PARKED_SECONDS))

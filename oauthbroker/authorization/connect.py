@@ -1,31 +1,32 @@
-"""From link to provider: show the session's page, and send one browser off."""
+"""Serve a connect link: show the session's page and send one browser to the provider."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
 
-from oauthbroker.apps import BrokerLogin, OAuthApp
 from oauthbroker.audit import AuditWriter, ConnectStarted, RequestWithdrawn
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.finish import Finish
+from oauthbroker.audit.gap import enter
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import BrokerLogin, OAuthApp
+from oauthbroker.model.scope import union_in_app_order
+from oauthbroker.protocol.authorization_url import AuthorizationUrls
 from oauthbroker.protocol.authorize import new_attempt
 from oauthbroker.protocol.callback import LOCATOR_LENGTH, attempt_cookie_fits
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.way_out import WayOut
-from oauthbroker.quota import OpenSessions
 from oauthbroker.records import Attempt, AuthSession, Grant, Login
-from oauthbroker.repository import Conflict, Held, Repository
-from oauthbroker.scope import union_in_app_order
-from oauthbroker.secret import Secret
+from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.session_limits import OpenSessions
 
 TICKET = re.compile(r"[A-Za-z0-9_-]{65}")
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """Where a browser goes now, and the cookie it takes along."""
+    """Where to redirect a browser, and the attempt cookie to set."""
 
     url: Secret
     cookie: Secret
@@ -34,20 +35,21 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """What one link can do: be looked at, be followed, be declined, be withdrawn."""
+    """The actions of a connect link: show, start, decline, cancel."""
 
     repository: Repository
-    way_out: WayOut
+    way_out: AuthorizationUrls
     discovery: Discovery
     finish: Finish
-    quota: OpenSessions
+    open_sessions: OpenSessions
     clock: Clock
     audit: AuditWriter
 
-    async def look(self, ticket: str) -> Held[AuthSession]:
-        """The open session of a ticket; changes nothing, because chat applications fetch links before people do.
+    async def look(self, ticket: str) -> Versioned[AuthSession]:
+        """Return the open session of a ticket. Changes nothing, because chat applications fetch links before users open
+        them.
 
-        Raises `stateUnknown` for whatever is not an open session: which of the reasons it is stays ours.
+        Raises `stateUnknown` for any other ticket. The reason is not revealed.
         """
         held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if TICKET.fullmatch(ticket) else None
         if held is None or held.record.ticket is None or not held.record.ticket.matches(ticket):
@@ -58,8 +60,8 @@ class Connect:
         return held
 
     async def session_of(self, locator: str, cookie: str) -> AuthSession | None:
-        """Return the session that this browser took to the provider or to the login before it, also when it has ended
-        since; None for any other browser."""
+        """Return the session that this browser took to the provider or to the broker's login, ended ones included. None
+        for any other browser."""
         held = await self.repository.session(locator)
         if held is None:
             return None
@@ -68,19 +70,19 @@ class Connect:
         return session if any(attempt_cookie_fits(attempt, cookie) for attempt in attempts) else None
 
     async def outcome_of(self, locator: str) -> AuthSession | None:
-        """Return the session of a browser that proved otherwise that it came from there."""
+        """Return the session for a browser that has proved by other means that it belongs to it."""
         held = await self.repository.session(locator)
         return held.record if held is not None else None
 
     async def grant_of(self, session: AuthSession) -> Grant | None:
-        """Return the living grant that this session brought; None where another one has taken its place since."""
+        """Return the active grant that this session created. None if another one has replaced it."""
         held = await self.repository.grant(session.app, session.subject)
         is_of = held is not None and held.record.auth_session_id == session.id and not held.record.revoked
         return held.record if held is not None and is_of else None
 
     async def shown(self, ticket: str) -> AuthSession:
-        """The session that a link's page is about: an open one, or in the device code flow also one that is being
-        finished or has ended, because that page is looked at again and again. Raises `stateUnknown`."""
+        """Return the session that a link's page shows: an open one. In the device code flow also a claimed or ended
+        one, because users reload that page. Raises `stateUnknown`."""
         held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if TICKET.fullmatch(ticket) else None
         if held is None:
             raise BrokerError(Code.STATE_UNKNOWN)
@@ -93,8 +95,8 @@ class Connect:
         return (await self.look(ticket)).record
 
     async def scopes_now(self, app: OAuthApp, session: AuthSession) -> tuple[str, ...]:
-        """What the person is asked for: the session's scopes, and those of a grant that came since it was opened, so
-        that agreeing to the second of two links takes nothing away from the first."""
+        """Return the scopes to ask the user for: the session's, and those of a grant stored since it was opened.
+        Consenting to the second of two links then removes no scope of the first."""
         held = await self.repository.grant(app.name, session.subject)
         if held is None or held.record.revoked or session.switch_account or session.device is not None:
             return session.scopes
@@ -103,12 +105,12 @@ class Connect:
         return union_in_app_order(app, held.record.scopes, session.scopes)
 
     async def start(self, app: OAuthApp, ticket: str, login: BrokerLogin | None = None) -> Departure:
-        """The person pressed the button: new state, verifier, nonce and cookie in one write; the last browser wins.
-        With a `login` the browser goes there first, and nothing that another one took to the provider is good any more.
+        """Start an attempt for this browser: new state, verifier, nonce and cookie in one write. The last browser wins.
+        With a `login` the browser goes there first, and earlier attempts of other browsers become invalid.
 
-        Raises `stateUnknown`, also for a link that was pressed too often, and what discovery and pushing the request
-        raise, before the attempt is written: the same link may be tried again, and a browser that is already on its
-        way still arrives.
+        Raises `stateUnknown`, also for a link that was started too often, and the errors of discovery and of pushed
+        authorization requests. These are raised before the attempt is written: the link can be used again, and a
+        browser that is already at the provider can still come back.
         """
         await self.discovery.endpoints(app)
         for _ in range(8):
@@ -123,12 +125,12 @@ class Connect:
                     session, url = await self._to_login(app, held, attempt, login)
             except Conflict:
                 continue
-            self.audit.write(ConnectStarted(app.name, session.id), self.clock.now())
+            await enter(self.audit, ConnectStarted(app.name, session.id), self.clock.now())
             return Departure(url, cookie, session)
         raise BrokerError(Code.STORE_LOCKED)
 
     async def _to_provider(
-        self, app: OAuthApp, held: Held[AuthSession], attempt: Attempt
+        self, app: OAuthApp, held: Versioned[AuthSession], attempt: Attempt
     ) -> tuple[AuthSession, Secret]:
         held = await self._counted(app, held)
         session = held.record.attempted(attempt, await self.scopes_now(app, held.record))
@@ -137,7 +139,7 @@ class Connect:
         return session, url
 
     async def _to_login(
-        self, app: OAuthApp, held: Held[AuthSession], attempt: Attempt, login: BrokerLogin
+        self, app: OAuthApp, held: Versioned[AuthSession], attempt: Attempt, login: BrokerLogin
     ) -> tuple[AuthSession, Secret]:
         was_wrong = held.record.login is not None and held.record.login.wrong
         client = login.asking(again=was_wrong)
@@ -148,7 +150,7 @@ class Connect:
         await self.repository.save_session(session, expect=held.generation)
         return session, url
 
-    async def _check_startable(self, app: OAuthApp, held: Held[AuthSession]) -> None:
+    async def _check_startable(self, app: OAuthApp, held: Versioned[AuthSession]) -> None:
         if held.record.device is not None:
             raise BrokerError(Code.REQUEST_INVALID, note="a device code takes no browser to the provider")
         if held.record.config_digest != app.digest():
@@ -157,32 +159,44 @@ class Connect:
         if held.record.worn_out:
             raise BrokerError(Code.STATE_UNKNOWN, note="the link's button was pressed too often")
 
-    async def _counted(self, app: OAuthApp, held: Held[AuthSession]) -> Held[AuthSession]:
-        """One press more. It is written before it costs the provider a request, else along with the attempt."""
+    async def _counted(self, app: OAuthApp, held: Versioned[AuthSession]) -> Versioned[AuthSession]:
+        """Count one more start. It is written before it costs the provider a request, else along with the attempt."""
         session = held.record.pressed()
         if not await self.way_out.pushes(app):
             return replace(held, record=session)
         return await self.repository.save_session(session, expect=held.generation)
 
     async def provider_url(self, app: OAuthApp, session: AuthSession) -> Secret:
-        """The provider's authorization URL of the session's present attempt. It carries the state: a Secret.
+        """Return the provider's authorization URL of the session's current attempt. It contains the state, so it is a
+        Secret.
 
-        Raises `appMisconfigured` where the provider takes only what was pushed: that would be dead before somebody
-        follows a link that lies about.
+        Raises `appMisconfigured` for a provider that requires pushed requests: a pushed request would expire before the
+        user follows the link.
         """
         return await self.way_out.lasting(app, session.attempt, session.scopes)
 
     async def decline(self, ticket: str) -> AuthSession:
-        """The person said no on our own page. Raises `stateUnknown`."""
+        """Record that the user declined on the broker's page. Raises `stateUnknown`."""
         for _ in range(8):
-            held = await self.look(ticket)
+            held = await self._undeclined(ticket)
             if await self.finish.fail(held, Code.PROVIDER_DENIED, event="auth.denied"):
-                self.quota.ended(held.record.locator)
+                self.open_sessions.ended(held.record.locator)
                 return held.record
         raise BrokerError(Code.STORE_LOCKED)
 
+    async def _undeclined(self, ticket: str) -> Versioned[AuthSession]:
+        """Return the open session, as `look` does. Makes the end of an ended session durable before raising
+        `stateUnknown`."""
+        try:
+            return await self.look(ticket)
+        except BrokerError:
+            held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if TICKET.fullmatch(ticket) else None
+            if held is not None and not held.record.open:
+                await self.repository.sync("sessions")
+            raise
+
     async def cancel(self, locator: str) -> bool:
-        """The runtime withdraws the request; no event. False when there is nothing left to withdraw."""
+        """Withdraw the request, without an event. False when the session has ended or is claimed."""
         for attempt in range(8):
             held = await self.repository.session(locator)
             if held is None:
@@ -191,8 +205,8 @@ class Connect:
                 await self.repository.sync("sessions")
                 return False
             if attempt == 0:
-                self.audit.write(RequestWithdrawn(held.record.app, held.record.id), self.clock.now())
+                await enter(self.audit, RequestWithdrawn(held.record.app, held.record.id), self.clock.now())
             if await self.finish.lapse(held):
-                self.quota.ended(locator)
+                self.open_sessions.ended(locator)
                 return True
         raise BrokerError(Code.STORE_LOCKED)

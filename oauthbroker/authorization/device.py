@@ -1,4 +1,4 @@
-"""Asking a provider for a device code (RFC 8628 section 3.1). Whether somebody agrees with it is for `polling`."""
+"""Request device codes (RFC 8628 section 3.1). `polling` finds out whether the user has agreed."""
 
 from __future__ import annotations
 
@@ -6,36 +6,38 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.circuit import Circuits
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.asker import Asker
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.observability.logging import Log
+from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.device import CheckUrl, device_request, device_response
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Device
+from oauthbroker.refresh.circuit import Circuits
 
-LONGEST_SECONDS = 1800  # what a provider may promise; a code is not watched for longer
-Tell = Callable[..., None]
+LONGEST_SECONDS = 1800  # the longest lifetime in seconds that a provider may set; polling stops then
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCodes:
-    """Gets codes to show. `tell` writes the log; `watch` hears of every session that was opened with one."""
+    """Requests device codes. `watch` is called with each session opened with one."""
 
-    asker: Asker
+    asker: ClientRequests
     check_url: CheckUrl
     discovery: Discovery
     circuits: Circuits
     clock: Clock
-    tell: Tell
+    log: Log
     watch: Callable[[AuthSession], None]
 
     async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
-        """A new code, and when it expires: the provider's own time, counted from before we asked, at most half an
-        hour. Raises what `device_response` raises; after failures at once, for as long as the circuit is open.
-        `deviceCodeUnsupported` for an app in which nothing would tell whose account comes back, or whose binding needs
-        a browser."""
+        """Request a device code. Return it with its expiry: the provider's lifetime, at most half an hour, counted from
+        before the request.
+
+        Raises the errors of `device_response`; after failures at once, while the circuit is open. Raises
+        `deviceCodeUnsupported` for an app that cannot verify the owner of the tokens, or whose binding needs a browser.
+        """
         if app.owner.vouching is not None or (app.subject_mode == "user" and app.owner.user_identity is None):
             raise BrokerError(Code.DEVICE_CODE_UNSUPPORTED)
         circuit = f"device code {app.name}"
@@ -49,7 +51,7 @@ class DeviceCodes:
             found = device_response(app, answer, self.check_url)
         except BrokerError as error:
             if self.circuits.failed(circuit, error) or self._is_junk(circuit, error):
-                self.tell("no device codes for now", app=app.name, code=error.code.value, note=error.note)
+                self.log.warning("no device codes for now", app=app.name, code=error.code.value, note=error.note)
             raise
         self.circuits.worked(circuit)
         device = Device(
@@ -63,5 +65,6 @@ class DeviceCodes:
         return device, sent_at + timedelta(seconds=min(found.lifetime_seconds, LONGEST_SECONDS))
 
     def _is_junk(self, circuit: str, error: BrokerError) -> bool:
-        """An answer that we do not take is likely to come again: not asked for at every call. Whether that is news."""
+        """Record an unusable response in the circuit, because it is likely to repeat. Return whether the circuit has
+        just opened."""
         return error.code is Code.TOKEN_RESPONSE_INVALID and self.circuits.pause_one(circuit, "", error)

@@ -1,31 +1,33 @@
-"""A code becomes a grant: claim, exchange, verify, commit. Shared by the callback and by the word that confirms one.
+"""Turn a code into a grant: claim, exchange, verify, commit. Shared by callbacks and confirmations.
 
-From the claim on, the work belongs to the broker and not to the request: whoever goes away changes nothing.
+After the claim the work no longer depends on the request: it continues when the client disconnects.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from oauthbroker.apps import OAuthApp, Vouching
 from oauthbroker.audit import OwnerConfirmed
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.finish import Finish, Revoker
-from oauthbroker.lifecycle import UnderWay
-from oauthbroker.protocol.asker import Asker
+from oauthbroker.audit.gap import enter
+from oauthbroker.authorization.finish import Finish, Revoker
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import UnderWay
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp, Vouching
+from oauthbroker.model.settings import Limits
+from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback import ValidCallback
+from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token import RefusedTokens, TokenResponse, code_request, token_response
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, ClaimedSession
-from oauthbroker.repository import Held
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
-from oauthbroker.tracing import Span, span
+from oauthbroker.repository.repository import Versioned
+from oauthbroker.repository.session_limits import OpenSessions
 
 PROVIDER_CALLS = 7  # discovery twice, keys twice, exchange, userinfo, revocation: a claim outlives them all
 
@@ -34,47 +36,49 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claimed session as it lies in the store. Only `claim` makes one."""
+    """A claimed session as stored. Only `claim` makes one."""
 
-    held: Held[AuthSession]
+    held: Versioned[AuthSession]
     session: ClaimedSession
 
 
 @dataclass(slots=True)
 class Exchange:
-    """Redeems codes, each once. `ended` hears of every session that is over."""
+    """Redeems codes, each once."""
 
-    asker: Asker
+    asker: ClientRequests
     discovery: Discovery
     finish: Finish
     revoke: Revoker
-    ended: Callable[[str], None]
+    open_sessions: OpenSessions
     clock: Clock
     limits: Limits
     _under_way: UnderWay = field(default_factory=UnderWay)
 
     async def see_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Does it to its end, even if whoever asked for it stops waiting. Raises `brokerUnreachable` when the broker is
-        ending: nothing was used up, the next one can do it."""
+        """Run the work to its end, even if the caller is cancelled. Raises `brokerUnreachable` when the broker is
+        shutting down; then nothing is used up and the request can be repeated."""
         return await asyncio.shield(self._under_way.begin(work))
 
     async def close(self) -> None:
-        """Begins no other exchange, and waits for those and their commits that are under way."""
+        """Start no other exchange, and wait for the running ones and their commits."""
         await self._under_way.close()
 
     async def redeem(
-        self, app: OAuthApp, held: Held[AuthSession], valid: ValidCallback, confirmed: Vouching | None = None
+        self, app: OAuthApp, held: Versioned[AuthSession], valid: ValidCallback, confirmed: Vouching | None = None
     ) -> AuthSession:
-        """Claim, exchange, verify, commit. Whatever fails ends the session and stores nothing.
+        """Claim, exchange, verify and commit. A failure ends the session and stores nothing.
 
-        `confirmed` is the binding by which somebody vouched for the browser that brought the code. Raises `stateUsed`
-        for everybody who does not win the claim, and what the exchange and the checks raise.
+        `confirmed` is the binding by which the browser's user was confirmed. Raises `stateUsed` for all callers but the
+        one that wins the claim, and the errors of the exchange and the checks.
         """
         claimed = await self.claim(held, confirmed=confirmed is not None)
         tokens: tuple[Secret, ...] = ()
         try:
             if confirmed is not None:
-                self.finish.audit.write(OwnerConfirmed(app.name, claimed.session.id, confirmed), self.clock.now())
+                await enter(
+                    self.finish.audit, OwnerConfirmed(app.name, claimed.session.id, confirmed), self.clock.now()
+                )
             sent_at = self.clock.now()
             response = await self.exchange_code(app, valid, claimed.session)
             tokens = response.secrets
@@ -84,15 +88,15 @@ class Exchange:
         except BrokerError as error:
             refused = error
         else:
-            self.ended(claimed.session.locator)
+            self.open_sessions.ended(claimed.session.locator)
             return claimed.session
         if isinstance(refused, RefusedTokens):
             tokens = refused.tokens
         await self._give_up(app, claimed, refused.code, tokens)
-        raise refused.with_traceback(None)  # the frames in which the answer lay would come along
+        raise refused.with_traceback(None)  # the traceback's frames hold the token response
 
-    async def claim(self, held: Held[AuthSession], *, confirmed: bool = False) -> Claimed:
-        """The right to redeem, once: one winner in all processes. Raises `stateUsed` for everybody else."""
+    async def claim(self, held: Versioned[AuthSession], *, confirmed: bool = False) -> Claimed:
+        """Claim the right to redeem: one caller wins across all processes. The others raise `stateUsed`."""
         seconds = PROVIDER_CALLS * self.limits.provider_seconds
         stored = await self.finish.claim(held, seconds, confirmed=confirmed)
         if stored is None or not isinstance(stored.record, ClaimedSession):
@@ -100,10 +104,11 @@ class Exchange:
         return Claimed(stored, stored.record)
 
     async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> TokenResponse:
-        """RFC 6749 section 4.1.3 with the session's own verifier; never tried twice, but for a client secret that is
-        refused while another one is listed.
+        """Exchange the code with the session's own verifier (RFC 6749 section 4.1.3, RFC 7636). The request is not
+        repeated, except when a client secret is refused and another one is configured.
 
-        Raises `exchangeUncertain` when the request went out and no whole answer came, else what the answer means.
+        Raises `exchangeUncertain` when the request was sent and no complete response came, else the error that the
+        response means.
         """
         if session.attempt.verifier is None:
             raise BrokerError(Code.STATE_USED)
@@ -120,5 +125,5 @@ class Exchange:
         raise BrokerError(Code.EXCHANGE_UNCERTAIN if sent else Code.PROVIDER_UNREACHABLE, note=note)
 
     async def _give_up(self, app: OAuthApp, claimed: Claimed, code: Code, tokens: tuple[Secret, ...]) -> None:
-        self.ended(claimed.session.locator)
+        self.open_sessions.ended(claimed.session.locator)
         await self.finish.give_up(app, claimed.held, code, tokens, self.revoke)

@@ -1,48 +1,53 @@
-"""The end of every flow: whose tokens are these, may they be kept, and then one commit of grant and event.
+"""Finish every flow: verify the owner and scopes of tokens, then commit grant and event.
 
-Order of the commit: grant with its event -> every other session that the grant satisfies -> the session
-itself terminal. What stops after the first write is finished by `recover`, which looks at sessions that are claimed
-and open: so this one ends last, and no acknowledged grant, no event and nobody who waits is lost.
+Order of the commit: the grant with its event; every other session that the grant satisfies; then the session itself.
+After a crash between these writes `recover` finishes the commit. It looks for sessions that are claimed and open, so
+the session is written last. No acknowledged grant, event or waiting session is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, Connected, ConnectFailed, TokensDropped
-from oauthbroker.binding import OwnerVerdict, check_pin, judge_owner
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.keeper import Tell
-from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.audit.gap import enter
+from oauthbroker.core.bell import Bell
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import to_its_end
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.owner_check import OwnerVerdict, check_pin, judge_owner
+from oauthbroker.model.scope import granted_scopes
+from oauthbroker.observability.logging import Log
+from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.judging import crashed
 from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired, Token
+from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Token
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
 from oauthbroker.records.provider_data import kept_facts
-from oauthbroker.repository import Conflict, Held, Repository
-from oauthbroker.scope import granted_scopes
-from oauthbroker.secret import Secret
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Repository, Versioned
+from oauthbroker.revocation.shared_grants import SharedGrants
 
-SYNCS = 3  # tries to make durable what a failed write has put there
-READS = 3  # of a grant that is about to be replaced
+SYNCS = 3  # attempts to sync a write that reported a failure
+READS = 3  # reads of a grant that is about to be replaced
 
 
 class Revoker(Protocol):
-    """Tells a provider that tokens have had their day; True when it took note of all of them."""
+    """Revokes tokens at the provider. Returns whether the provider accepted all of them."""
 
     async def __call__(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Tokens that passed every check, with what to store beside them. Only `verify` makes one."""
+    """Tokens that passed every check, with the values to store beside them. Only `verify` makes one."""
 
     tokens: TokenResponse
     owner: OwnerVerdict
@@ -52,23 +57,23 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Verifies and commits for every flow that ends in a grant; ends sessions that do not. `learn` hears of each grant
-    before it is stored, so that no revocation overlooks it. `tell` writes the log."""
+    """Verifies and commits for every flow that ends in a grant, and ends sessions without one. `shared_grants` learns
+    of each grant before it is stored, so that no revocation overlooks it."""
 
     repository: Repository
     owners: OwnerReader
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
-    learn: Callable[[Grant], None]
-    wake: Callable[[], None]
-    tell: Tell
+    shared_grants: SharedGrants
+    outbox: Bell
+    log: Log
 
     async def claim(
-        self, held: Held[AuthSession], seconds: float, *, confirmed: bool = False
-    ) -> Held[AuthSession] | None:
-        """The right to finish a session, once: one winner in all processes, None for everybody else. Nobody else
-        looks at it for `seconds`."""
+        self, held: Versioned[AuthSession], seconds: float, *, confirmed: bool = False
+    ) -> Versioned[AuthSession] | None:
+        """Claim the right to finish a session: one caller wins across all processes, the others get None. No other
+        caller may recover the session for `seconds`."""
         until = self.clock.now() + timedelta(seconds=seconds)
         claimed = held.record.claimed(random_text(self.clock, 128), until, confirmed=confirmed)
         try:
@@ -77,10 +82,11 @@ class Finish:
             return None
 
     async def verify(self, app: OAuthApp, session: AuthSession, tokens: TokenResponse, sent_at: datetime) -> Verified:
-        """(1) who agreed (2) is it the session's subject, or one of its authorizers (3) is every scope the app's.
+        """Check that (1) the account that consented is known, (2) it is the session's subject or an authorizer, (3)
+        every scope is the app's.
 
-        Raises idTokenInvalid, subjectMismatch, subjectForbidden, subjectUnverifiable, scopeExceeded, and what a
-        provider call raises.
+        Raises idTokenInvalid, subjectMismatch, subjectForbidden, subjectUnverifiable, scopeExceeded, and the errors of
+        provider calls.
         """
         try:
             facts = await self.owners.read(app, tokens, session.attempt.nonce, sent_at)  # (1)
@@ -96,12 +102,12 @@ class Finish:
         raise refused
 
     async def commit(
-        self, app: OAuthApp, held: Held[AuthSession], verified: Verified, sent_at: datetime
-    ) -> Held[Grant]:
-        """Stores the grant with its event, ends the session and every other one that waits for no more than this.
+        self, app: OAuthApp, held: Versioned[AuthSession], verified: Verified, sent_at: datetime
+    ) -> Versioned[Grant]:
+        """Store the grant with its event, and end the session and every other one that the grant satisfies.
 
-        Raises `subjectMismatch` when another account is pinned, `exchangeUncertain` when the claim ran out and
-        somebody ended the session meanwhile; then nothing is stored.
+        Raises `subjectMismatch` when another account is pinned, and `exchangeUncertain` when the claim expired and
+        another caller ended the session. Then nothing is stored.
         """
         session = held.record
         async with self.repository.pair(session.app, session.subject):
@@ -109,18 +115,22 @@ class Finish:
             if now_there is None or now_there.generation != held.generation:
                 raise BrokerError(Code.EXCHANGE_UNCERTAIN, note="the session was ended meanwhile")
             stored = await self._keep(app, session, verified, sent_at)
-            with suppress(BrokerError):  # the grant is durable: from here on `recover` can finish
+            with suppress(BrokerError):  # the grant is durable: `recover` can finish the rest
                 await self._complete_all(stored.record, held)
         self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
         grant = stored.record
         if verified.missing and grant.unlisted:
-            self.tell("a provider does not list scopes", app=app.name, grant=grant.id[:15], scopes=list(grant.unlisted))
-        self.wake()
+            self.log.warning(
+                "a provider does not list scopes", app=app.name, grant=grant.id[:15], scopes=list(grant.unlisted)
+            )
+        self.outbox.ring()
         return stored
 
-    async def _keep(self, app: OAuthApp, session: AuthSession, verified: Verified, sent_at: datetime) -> Held[Grant]:
-        """Store the grant, under the pair's lease. The code is spent: where another version turns out to be newer than
-        the one that was read, it is read again."""
+    async def _keep(
+        self, app: OAuthApp, session: AuthSession, verified: Verified, sent_at: datetime
+    ) -> Versioned[Grant]:
+        """Store the grant, under the pair's lease. The code is already spent, so on a conflict the stored grant is read
+        again."""
         entry: Connected | None = None
         for _ in range(READS):
             before = await self.repository.grant(session.app, session.subject)
@@ -130,52 +140,68 @@ class Finish:
             grant = self._next_grant(app, session, verified, old, sent_at)
             if entry is None:
                 entry = Connected(app.name, grant.id, session.id)
-                self.audit.write(entry, self.clock.now())  # no entry, no grant
-                self.learn(grant)
+                await enter(self.audit, entry, self.clock.now())  # no entry, no grant
+                self.shared_grants.learn(grant)
             with suppress(Conflict):
                 return await self._store(grant, before.generation if before else 0)
         raise Conflict
 
-    async def fail(self, held: Held[AuthSession], code: Code, *, event: EventType | None = "auth.failed") -> bool:
-        """Ends a session without a grant, in one write with its own event. False when it changed meanwhile: it stays
-        as it is then."""
-        session, now = held.record, self.clock.now()
+    async def fail(
+        self,
+        held: Versioned[AuthSession],
+        code: Code,
+        *,
+        event: EventType | None = "auth.failed",
+        wait: float = PAIR_WAIT_SECONDS,
+    ) -> bool:
+        """End a session without a grant, in one write with its event. False if the record changed meanwhile; then
+        nothing is written. `wait`: seconds to wait for the pair's lease, here and below."""
+        session = held.record
         notice = self._event(session, event, {"code": code.value}) if event is not None else None
-        async with self.repository.pair(session.app, session.subject):
-            try:
-                await self.repository.save_session(session.failed(now, code, notice), expect=held.generation)
-            except (Conflict, ValueError):
-                return False
-            await self._forget_waiting(session.app, session.subject, {session.locator})
-        self.audit.write(ConnectFailed(session.app, session.id, code.value), now)
+        async with self.repository.pair(session.app, session.subject, wait=wait):
+            return await to_its_end(asyncio.ensure_future(self._fail(held, code, notice)))
+
+    async def _fail(self, held: Versioned[AuthSession], code: Code, notice: AgentEvent | None) -> bool:
+        """Fail a session under the pair's lease. On cancellation it still runs to its end: the audit entry is written,
+        and the event does not wait for the next sweep."""
+        session, now = held.record, self.clock.now()
+        try:
+            await self.repository.save_session(session.failed(now, code, notice), expect=held.generation)
+        except (Conflict, ValueError):
+            return False
+        await self._forget_waiting(session.app, session.subject, {session.locator})
+        await enter(self.audit, ConnectFailed(session.app, session.id, code.value), now)
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
-        self.wake()
+        self.outbox.ring()
         return True
 
     async def give_up(
-        self, app: OAuthApp, held: Held[AuthSession], code: Code, tokens: tuple[Secret, ...], revoke: Revoker
+        self, app: OAuthApp, held: Versioned[AuthSession], code: Code, tokens: tuple[Secret, ...], revoke: Revoker
     ) -> None:
-        """Ends a session without a grant, and lets go of the tokens that came back for it, whatever fails."""
+        """End a session without a grant, and drop the tokens received for it even if that fails."""
         try:
             await self.fail(held, code)
         finally:
             if tokens:
                 await self.drop(app, held.record, code, tokens, revoke)
 
-    async def lapse(self, held: Held[AuthSession], *, event: EventType | None = None) -> bool:
-        """Ends an unclaimed session: it expired, was superseded or cancelled. Under no lock of the caller's.
+    async def lapse(
+        self, held: Versioned[AuthSession], *, event: EventType | None = None, wait: float = PAIR_WAIT_SECONDS
+    ) -> bool:
+        """End an unclaimed session that expired, was superseded or cancelled. The caller holds no lock.
 
-        False when it changed meanwhile: then it stays as it is, to be looked at again."""
+        False if the record changed meanwhile; then nothing is written.
+        """
         session = held.record
-        async with self.repository.pair(session.app, session.subject):
+        async with self.repository.pair(session.app, session.subject, wait=wait):
             if not await self.lapse_locked(held, event=event):
                 return False
             await self._forget_waiting(session.app, session.subject, {session.locator})
-        self.wake()
+        self.outbox.ring()
         return True
 
-    async def lapse_locked(self, held: Held[AuthSession], *, event: EventType | None = None) -> bool:
-        """The same for a caller that holds the pair's lease and mends the waiting list itself."""
+    async def lapse_locked(self, held: Versioned[AuthSession], *, event: EventType | None = None) -> bool:
+        """Do the same for a caller that holds the pair's lease and updates the waiting list itself."""
         session = held.record
         notice = self._event(session, event, {}) if event is not None else None
         try:
@@ -184,35 +210,35 @@ class Finish:
             return False
         return True
 
-    async def recover(self, held: Held[AuthSession]) -> bool:
-        """Ends a claimed session whose claimer is gone: completed if the grant carries its id, else failed once the
-        claim has run out.
+    async def recover(self, held: Versioned[AuthSession], *, wait: float = PAIR_WAIT_SECONDS) -> bool:
+        """End a claimed session whose worker is gone: completed if the grant carries its id, else failed after the
+        claim has expired.
 
-        `commit` writes the grant and the session under one lease of the pair. So whoever holds that lease and finds
-        the one without the other knows that nobody is about to finish it, and need not wait.
-        False while the claim is still somebody's. Raises `Conflict` when somebody else ends it at this moment.
+        `commit` writes the grant and the session under one lease of the pair. So a grant found under that lease beside
+        an open session means that the worker has stopped, and the session can be completed at once.
+        False while the claim is valid. Raises `Conflict` when another caller ends the session at the same time.
         """
         session = held.record
-        async with self.repository.pair(session.app, session.subject):
+        async with self.repository.pair(session.app, session.subject, wait=wait):
             grant = await self.repository.grant(session.app, session.subject)
             granted = grant is not None and _carries(grant.record, session)
             if granted and grant is not None:
                 await self._complete_all(grant.record, held)
         over = session.claim is None or not session.claim.holds(self.clock.now())
         if granted:
-            self.wake()
+            self.outbox.ring()
         elif over:
-            await self.fail(held, Code.EXCHANGE_UNCERTAIN)
+            await self.fail(held, Code.EXCHANGE_UNCERTAIN, wait=wait)
         return granted or over
 
     async def drop(
         self, app: OAuthApp, session: AuthSession, code: Code, tokens: tuple[Secret, ...], revoke: Revoker
     ) -> None:
-        """Tokens that we will not keep: revoked where that reaches no further than themselves."""
+        """Drop tokens that are not stored. They are revoked only if that ends no other token."""
         revoked = False
         if app.revocation.reach == "token" and tokens:
             revoked = await revoke(app, tokens)
-        self.audit.write(TokensDropped(app.name, session.id, code.value, revoked), self.clock.now())
+        await enter(self.audit, TokensDropped(app.name, session.id, code.value, revoked), self.clock.now())
 
     def _next_grant(
         self, app: OAuthApp, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime
@@ -223,6 +249,7 @@ class Finish:
         refresh = tokens.refresh_token or _kept_refresh(old, verified)
         lifetime = tokens.lifetime_seconds
         expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
+        kept = (tokens.access_token, *([refresh] if refresh else []))
         grant = Grant(
             app=app.name,
             provider=app.provider,
@@ -237,7 +264,7 @@ class Finish:
             auth_session_id=session.id,
             registration=app.registration,
             resume=session.resume,
-            retired=_still_to_tell(app, old, (tokens.access_token, *([refresh] if refresh else []))),
+            retired=old.passed_on(app, kept) if old is not None else None,
             declined=_declined(old, session, verified),
             provider_data=kept_facts(app, tokens.facts),
         )
@@ -245,8 +272,8 @@ class Finish:
         event = self._granted(session, grant, missing)
         return replace(grant, outbox=(*unsent, event))
 
-    async def _store(self, grant: Grant, expect: int) -> Held[Grant]:
-        """A write that failed may have happened all the same: then the grant is there, and is not given up."""
+    async def _store(self, grant: Grant, expect: int) -> Versioned[Grant]:
+        """Store the grant. A write that reports a failure may have reached the store; then the grant is kept."""
         try:
             return await self.repository.save_grant(grant, expect=expect)
         except BrokerError as error:
@@ -255,28 +282,28 @@ class Finish:
         if there is None or there.record.auth_session_id != grant.auth_session_id:
             raise failed
         for _ in range(SYNCS):
-            with suppress(BrokerError):  # where none works it is served all the same, for as long as the machine runs
+            with suppress(BrokerError):  # if no sync works the grant is still served, until the machine stops
                 await self.repository.sync("grants")
                 break
         return there
 
-    async def _complete_all(self, grant: Grant, held: Held[AuthSession]) -> None:
-        """The session that brought the grant comes last: until then `recover` knows that something is left to do."""
+    async def _complete_all(self, grant: Grant, held: Versioned[AuthSession]) -> None:
+        """Complete all sessions. The one that created the grant is last: until then `recover` finds it."""
         if not grant.revoked:
             await self._complete_others(grant, held.record)
         done = held.record.completed(self.clock.now())
         await self.repository.save_session(done, expect=held.generation)
 
     async def _complete_others(self, grant: Grant, first: AuthSession) -> None:
-        """Every other session of the pair that this grant satisfies; its event lives in its own record."""
+        """Complete every other session of the pair that this grant satisfies. Its event is stored in its own record."""
         gone = {first.locator}
         for other in await self.repository.waiting(grant.app, grant.subject):
             if other.record.locator != first.locator and await self._complete_other(grant, other):
                 gone.add(other.record.locator)
         await self._forget_waiting(grant.app, grant.subject, gone)
 
-    async def _complete_other(self, grant: Grant, held: Held[AuthSession] | None) -> bool:
-        """A browser may press the button at this very moment: read again and complete what is there then."""
+    async def _complete_other(self, grant: Grant, held: Versioned[AuthSession] | None) -> bool:
+        """Complete one session. On a conflict, such as a browser starting an attempt, it is read again."""
         for _ in range(8):
             if held is None or not held.record.open or held.record.claim is not None:
                 return False
@@ -301,7 +328,7 @@ class Finish:
         return self._event(session, "auth.granted", facts)
 
     def _event(self, session: AuthSession, kind: EventType, facts: dict[str, Any]) -> AgentEvent:
-        """What every event says of its session, and the facts of its kind. Never a secret."""
+        """Build an event: the fields common to all kinds, and the facts of its own. Never a secret."""
         payload = {
             "oauthAppRef": {"kind": "OAuthApp", "name": session.app},
             "provider": session.provider,
@@ -313,20 +340,14 @@ class Finish:
 
 
 def _carries(grant: Grant, session: AuthSession) -> bool:
-    """Whether this session's commit reached the grant, even if a later one came on top."""
+    """Return whether this session's commit reached the grant, even if a later one replaced it."""
     granted = f"evt-{session.id}-auth.granted"
     return grant.auth_session_id == session.id or any(event.id == granted for event in grant.outbox)
 
 
-def _still_to_tell(app: OAuthApp, old: Grant | None, kept: tuple[Secret, ...]) -> Retired | None:
-    """What was ended before this login and the provider has not heard of yet. Where a revocation reaches further than
-    its token it is forgotten: it might end what the person has agreed to just now."""
-    ended = old.ended if old is not None and app.revocation.reach == "token" else None
-    return ended.without(kept) if ended is not None else None
-
-
 def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> dict[str, int]:
-    """What this consent did not grant, and how often in a row; what it was not asked for stays as it was."""
+    """Return the scopes that consent did not grant, with how often in a row. Scopes that were not requested keep their
+    count."""
     before: Mapping[str, int] = {}
     if old is not None and not old.revoked and old.account == verified.owner.account:
         before = old.declined
@@ -336,7 +357,7 @@ def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> di
 
 
 def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:
-    """Connecting the same account again never loses a refresh token that the provider did not send again."""
+    """Return the refresh token to keep when the same account connects again and the provider sends none."""
     if old is None or old.account is None or old.account != verified.owner.account:
         return None
-    return next(iter(old.refresh_tokens), None)  # none of a revoked grant, none that is known to be dead
+    return next(iter(old.refresh_tokens), None)  # empty for a revoked grant and without tokens known to be dead

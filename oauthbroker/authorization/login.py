@@ -1,21 +1,25 @@
-"""The broker's own login (`brokerLogin`): who sits at this browser, before it goes on to the app's provider.
+"""Run the broker's own login (`brokerLogin`): find out whose browser this is, before it goes to the app's provider.
 
-It comes first because people take their time at a login, and a code that waits for one would be dead. What it learns
-is kept in the session and counts for the attempt that it makes, in that browser, and for no other.
+It comes first because a login takes minutes, and a waiting authorization code would expire. Its result is stored in the
+session and is valid only for the attempt that follows, in that browser.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from oauthbroker.apps import BrokerLogin, OAuthApp
 from oauthbroker.audit import LoginRefused
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.exchange import Exchange
-from oauthbroker.flows.finish import Finish
+from oauthbroker.audit.gap import enter
+from oauthbroker.authorization.exchange import Exchange
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import BrokerLogin, OAuthApp
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.protocol.authorization_url import AuthorizationUrls
 from oauthbroker.protocol.authorize import new_attempt
 from oauthbroker.protocol.callback import (
     CallbackParams,
@@ -29,12 +33,11 @@ from oauthbroker.protocol.id_token import EXPIRY_LEEWAY_SECONDS, VerifiedClaims
 from oauthbroker.protocol.identity import OwnerReader, render
 from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.token import code_request, token_response
-from oauthbroker.protocol.way_out import WayOut
 from oauthbroker.records import AuthSession, Login
-from oauthbroker.repository import Conflict, Held, Repository
-from oauthbroker.secret import Secret
+from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.session_limits import OpenSessions
 
-# What a browser that did not leave for the login is not told.
+# Hidden from a browser that did not start the login.
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED})
 
 CookieJar = Callable[[str], str | None]
@@ -42,7 +45,7 @@ CookieJar = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """The right person logged in: their browser gets a new cookie, and nobody else has that one."""
+    """The expected user logged in. The browser gets a new cookie that no other browser has."""
 
     session: AuthSession
     cookie: Secret
@@ -50,26 +53,25 @@ class LoggedIn:
 
 @dataclass(frozen=True, slots=True)
 class Logins:
-    """Takes the callbacks of the login. `configured` is the one in use, `apps` looks an app up, `ended` hears of
-    every session that is over."""
+    """Handles the callbacks of the login."""
 
     repository: Repository
     discovery: Discovery
-    way_out: WayOut
+    way_out: AuthorizationUrls
     owners: OwnerReader
     finish: Finish
     exchange: Exchange
-    configured: Callable[[], BrokerLogin | None]
-    apps: Callable[[str], OAuthApp | None]
-    ended: Callable[[str], None]
+    config: CurrentConfig
+    apps: Mapping[str, OAuthApp]
+    open_sessions: OpenSessions
     clock: Clock
 
     async def receive(self, query: bytes, cookie_of: CookieJar) -> LoggedIn:
-        """Handles one callback; the session that has its way on to the provider now.
+        """Handle one callback. Return the session whose next step is the provider.
 
-        Raises a `BrokerError` that is fit to be shown. Unknown, used, expired and foreign states look the same
-        (`stateUnknown`) to a browser that did not leave for the login. Somebody else is `subjectMismatch`: nothing was
-        asked of the app's provider, and the session stays for whom it is for.
+        Raises a `BrokerError` that may be shown to the user. Unknown, used, expired and foreign states look the same
+        (`stateUnknown`) to a browser that did not start the login. Another user gets `subjectMismatch`: the app's
+        provider is not called, and the session stays open for its own user.
         """
         params = parse_callback(query)
         held = await self.repository.session(params.locator)
@@ -89,25 +91,25 @@ class Logins:
         raise refused
 
     def _login(self) -> BrokerLogin:
-        login = self.configured()
+        login = self.config.bundle.login
         if login is None:
             raise BrokerError(Code.STATE_UNKNOWN, note="no login of the broker's own")
         return login
 
-    def _app_of(self, held: Held[AuthSession] | None) -> OAuthApp:
-        app = self.apps(held.record.app) if held is not None else None
+    def _app_of(self, held: Versioned[AuthSession] | None) -> OAuthApp:
+        app = self.apps.get(held.record.app) if held is not None else None
         if app is None or app.owner.vouching != "brokerLogin":
             raise BrokerError(Code.STATE_UNKNOWN)
         return app
 
     async def _judge(
-        self, params: CallbackParams, held: Held[AuthSession] | None, login: BrokerLogin, cookie: str | None
+        self, params: CallbackParams, held: Versioned[AuthSession] | None, login: BrokerLogin, cookie: str | None
     ) -> ValidCallback:
-        """In the order of `validate_callback`:
+        """Validate the response, in the order of `validate_callback`:
 
-        (1) a session waits for this login, and this is its state (2) it has not ended, nobody has come back with this
-        state, it has not expired, and app and login are what they were (3) the browser is the one that left
-        (4) the response's issuer is the login's (5) the person did log in
+        (1) a session is waiting for this login and state (2) it is open, the state is unused and not expired, and app
+        and login are unchanged (3) the browser is the one that started (4) the issuer is the login's (RFC 9207) (5) the
+        user logged in
 
         Raises stateUnknown, stateUsed, stateExpired, ownerBindingFailed, issuerMismatch, providerDenied.
         """
@@ -118,40 +120,40 @@ class Logins:
             raise BrokerError(Code.STATE_USED)
         app = self._app_of(held)
         outdated = under_way.digest != login.digest() or session.config_digest != app.digest()
-        if self.clock.now() >= session.expires_at or outdated:
+        if session.is_past(self.clock.now()) or outdated:
             raise BrokerError(Code.STATE_EXPIRED)
         if not _fits(session, cookie):  # (3)
             raise BrokerError(Code.OWNER_BINDING_FAILED)
         promised = not params.denied and await self.discovery.issuer_promised(login.app)
         return check_response(params, login.app.endpoints.issuer, promised=promised)  # (4) (5)
 
-    async def _end_refused(self, held: Held[AuthSession], code: Code) -> None:
-        """A state in another browser, or from another issuer, ends its session, as at the app's own callback. A login
-        that was called off is only used up: the link is still good for whom it is for."""
+    async def _end_refused(self, held: Versioned[AuthSession], code: Code) -> None:
+        """Fail the session when its state arrives from another browser or issuer, as at the app's own callback. A
+        cancelled login is only marked as used: the link stays valid for its user."""
         login = held.record.login
         if not held.record.open or held.record.taken or login is None or login.used:
             return
         if code in {Code.OWNER_BINDING_FAILED, Code.ISSUER_MISMATCH}:
             await self.finish.fail(held, code)
-            self.ended(held.record.locator)
+            self.open_sessions.ended(held.record.locator)
         elif code is Code.PROVIDER_DENIED:
             await self._spend(held, login)
-            self._note_refused(held.record, code)
+            await self._note_refused(held.record, code)
 
     async def _log_in(
-        self, app: OAuthApp, login: BrokerLogin, held: Held[AuthSession], valid: ValidCallback
+        self, app: OAuthApp, login: BrokerLogin, held: Versioned[AuthSession], valid: ValidCallback
     ) -> LoggedIn:
-        """One winner redeems the login's code; only then is there an attempt for the provider."""
+        """Redeem the login's code once, then create the attempt for the provider."""
         under_way = held.record.login
         assert under_way is not None  # noqa: S101  (_judge refuses None)
         held = await self._spend(held, under_way)
         try:
             _check_same(await self._who(login, under_way, valid.code), held.record.subject)
         except BrokerError as error:
-            refused = error.with_traceback(None)  # the frames in which the answer lay would come along
+            refused = error.with_traceback(None)  # the traceback's frames hold the token response
         else:
             return await self._let_through(app, held)
-        self._note_refused(held.record, refused.code)
+        await self._note_refused(held.record, refused.code)
         if refused.code is Code.SUBJECT_MISMATCH and held.record.login is not None:
             with suppress(Conflict):
                 missed = held.record.with_login(held.record.login.missed())
@@ -159,9 +161,9 @@ class Logins:
         raise refused
 
     async def _who(self, login: BrokerLogin, under_way: Login, code: Secret) -> str:
-        """The subject that the login's ID token is of; what else came along is used for nothing and kept nowhere.
+        """Return the subject of the login's ID token. Nothing else of the response is used or stored.
 
-        Raises what the exchange and the token's checks raise, `subjectUnverifiable`, `appMisconfigured`.
+        Raises the errors of the exchange and the ID token checks, `subjectUnverifiable`, `appMisconfigured`.
         """
         verifier, nonce, rule = under_way.attempt.verifier, under_way.attempt.nonce, login.app.owner.user_identity
         if verifier is None or nonce is None or rule is None:
@@ -176,7 +178,7 @@ class Logins:
         _check_recent(claims, login.max_age_seconds)
         return render(rule.template, claims)
 
-    async def _let_through(self, app: OAuthApp, held: Held[AuthSession]) -> LoggedIn:
+    async def _let_through(self, app: OAuthApp, held: Versioned[AuthSession]) -> LoggedIn:
         session, login = held.record, held.record.login
         assert login is not None  # noqa: S101  (it was spent just now)
         cookie = Secret(random_text(self.clock, 256))
@@ -185,19 +187,19 @@ class Logins:
         passed = session.with_login(login.passed(url, session.expires_at), attempt)
         return LoggedIn((await self._save(held, passed)).record, cookie)
 
-    async def _spend(self, held: Held[AuthSession], login: Login) -> Held[AuthSession]:
+    async def _spend(self, held: Versioned[AuthSession], login: Login) -> Versioned[AuthSession]:
         return await self._save(held, held.record.with_login(login.spent()))
 
-    async def _save(self, held: Held[AuthSession], session: AuthSession) -> Held[AuthSession]:
-        """Raises `stateUsed` where somebody else was first: another callback, another press, or the session's end."""
+    async def _save(self, held: Versioned[AuthSession], session: AuthSession) -> Versioned[AuthSession]:
+        """Save the session. Raises `stateUsed` if another callback, another attempt or the session's end came first."""
         try:
             return await self.repository.save_session(session, expect=held.generation)
         except Conflict:
             lost = BrokerError(Code.STATE_USED)
         raise lost
 
-    def _note_refused(self, session: AuthSession, code: Code) -> None:
-        self.finish.audit.write(LoginRefused(session.app, session.id, code.value), self.clock.now())
+    async def _note_refused(self, session: AuthSession, code: Code) -> None:
+        await enter(self.finish.audit, LoginRefused(session.app, session.id, code.value), self.clock.now())
 
 
 def _is_of(session: AuthSession, params: CallbackParams) -> bool:
@@ -209,18 +211,18 @@ def _fits(session: AuthSession, cookie: str | None) -> bool:
 
 
 def _check_same(came: str, expected: str) -> None:
-    """Byte for byte, as every comparison of subjects."""
+    """Compare subjects byte for byte."""
     if came != expected:
         raise BrokerError(Code.SUBJECT_MISMATCH, note="another person logged in")
 
 
 @judge(Code.ID_TOKEN_INVALID)
 def _check_recent(claims: VerifiedClaims, max_age_seconds: int | None) -> None:
-    """OpenID Connect Core 1.0 section 3.1.3.7 (13): who asks for a maximum age has to look at what came back."""
+    """Check `auth_time` if a maximum age was requested (OpenID Connect Core 1.0 section 3.1.3.7, 13)."""
     if max_age_seconds is None:
         return
-    at, issued = claims.get("auth_time"), claims["iat"]  # both by the provider's own clock
+    at, issued = claims.get("auth_time"), claims["iat"]  # both by the provider's clock
     if isinstance(at, bool) or not isinstance(at, int | float) or not isinstance(issued, int | float):
         raise BrokerError(Code.ID_TOKEN_INVALID, note="auth_time")
-    if at < issued - max_age_seconds - EXPIRY_LEEWAY_SECONDS:  # compared, not computed with: it may be of any size
+    if at < issued - max_age_seconds - EXPIRY_LEEWAY_SECONDS:  # compared: arithmetic with it may overflow
         raise BrokerError(Code.ID_TOKEN_INVALID, note="auth_time")

@@ -1,4 +1,4 @@
-"""From need to link: the session that a person is sent to, the waiting one or a new one."""
+"""Open auth sessions: reuse the waiting session of a user, or make a new one."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from oauthbroker.apps import BrokerLogin, OAuthApp
 from oauthbroker.audit import AuditWriter, AuthorizationRequested
-from oauthbroker.clock import Clock, has_passed, random_text
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.finish import Finish
+from oauthbroker.audit.gap import enter
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.clock import Clock, has_passed, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.results import Reason
+from oauthbroker.model.scope import union_in_app_order
+from oauthbroker.model.settings import Limits
+from oauthbroker.model.turn import ResumeTarget
+from oauthbroker.observability.logging import Log
+from oauthbroker.protocol.authorization_url import AuthorizationUrls
 from oauthbroker.protocol.authorize import new_attempt
-from oauthbroker.protocol.way_out import WayOut
-from oauthbroker.quota import OpenSessions
 from oauthbroker.records import Attempt, AuthSession, Device, Grant, grant_id
-from oauthbroker.repository import Held, Repository
-from oauthbroker.results import Reason
-from oauthbroker.scope import union_in_app_order
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
-from oauthbroker.turn import ResumeTarget
+from oauthbroker.repository.repository import Repository, Versioned
+from oauthbroker.repository.session_limits import OpenSessions
 
-LOOK_SECONDS = 3.0  # how long a tool waits for a provider's metadata before it gets its link anyway
+LOOK_SECONDS = 3.0  # seconds to wait for the provider's metadata before returning the link without it
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an authorization is for. Two wishes that are equal but for `tries` share one session: so often has its
-    person tried before."""
+    """What an authorization is for. Wishes that differ only in `tries`, the number of earlier attempts, share one
+    session."""
 
     subject: str
     scopes: tuple[str, ...]
@@ -41,44 +44,43 @@ class Wish:
 
 
 class Devices(Protocol):
-    """The device code flow, as far as opening a session goes."""
+    """The device code flow, as far as opening a session needs it."""
 
     async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
-        """Asks the provider for a code to show; it, and when it expires."""
+        """Request a device code. Return it with its expiry."""
         ...
 
     def watch(self, session: AuthSession) -> None:
-        """From now on the provider is asked whether somebody has agreed."""
+        """Start polling for this session."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Opens sessions, one for every wish that has none yet. `login` is the broker's own login in use; `tell`
-    writes the log."""
+    """Opens sessions, one per wish."""
 
     repository: Repository
     finish: Finish
-    quota: OpenSessions
+    open_sessions: OpenSessions
     devices: Devices
-    way_out: WayOut
-    login: Callable[[], BrokerLogin | None]
+    way_out: AuthorizationUrls
+    config: CurrentConfig
     clock: Clock
     audit: AuditWriter
     limits: Limits
-    tell: Callable[..., None]
+    log: Log
     _told: dict[str, str] = field(default_factory=dict)
 
     async def open(self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]) -> AuthSession | None:
-        """The session to send a person to: the pending one of the same wish while more than half its life is left,
+        """Return the session to send a user to: the waiting one of the same wish while more than half its life is left,
         else a new one. None when a grant arrived meanwhile: decide again.
 
         Raises `rateLimited`, store codes, `appMisconfigured` where the link would lead to an error page, and in the
-        device code flow what its request raises.
+        device code flow the errors of its request.
         """
         if app.has_callback:
             await self._check_way_out(app)
-        found = self._reusable(app, wish, await self.repository.waiting(app.name, wish.subject))
+        found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.subject))
         if found is not None:
             return found
         if app.flow == "deviceCode":
@@ -86,11 +88,11 @@ class Opening:
         return await self._open_checked(app, wish, still_needed, None)
 
     async def _check_way_out(self, app: OAuthApp) -> None:
-        """Raise `appMisconfigured` where a person cannot be sent off, to the provider or to the login before it.
+        """Raise `appMisconfigured` if the user cannot be sent to the provider, or to the login before it.
 
-        A provider that does not answer now is no reason to give no link: it may answer when the person follows it.
+        A provider that does not answer now does not prevent a link: it may answer when the user follows it.
         """
-        login = self.login() if app.owner.vouching == "brokerLogin" else None
+        login = self.config.bundle.login if app.owner.vouching == "brokerLogin" else None
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 for client in (app, login.app) if login is not None else (app,):
@@ -106,20 +108,20 @@ class Opening:
             return
         if self._told.get(app.name) != refused.note:
             self._told[app.name] = refused.note
-            self.tell("no links for now", app=app.name, code=refused.code.value, note=refused.note)
+            self.log.warning("no links for now", app=app.name, code=refused.code.value, note=refused.note)
         raise refused
 
     async def _open_device(
         self, app: OAuthApp, wish: Wish, still_needed: Callable[[Grant | None], bool]
     ) -> AuthSession | None:
-        """The provider is asked first, outside the pair's write lease. The flight keeps it to one request, however
-        many ask in however many processes; whoever comes later finds the session."""
+        """Open a session of the device code flow. The provider is called outside the pair's write lease. The flight
+        limits this to one request across processes; later callers find the session."""
         async with self.repository.flight(app.name, wish.subject):
             grant = await self.repository.grant(app.name, wish.subject)
             if not still_needed(grant.record if grant is not None else None):
                 return None
             waiting = await self.repository.waiting(app.name, wish.subject)
-            found = self._reusable(app, wish, waiting)
+            found = await self._reusable(app, wish, waiting)
             if found is not None:
                 return found
             alive = self._alive(waiting)
@@ -143,53 +145,57 @@ class Opening:
             if not still_needed(grant.record if grant is not None else None):
                 return None
             waiting = await self.repository.waiting(app.name, wish.subject)
-            found = self._reusable(app, wish, waiting)
+            found = await self._reusable(app, wish, waiting)
             return found if found is not None else await self._open_new(app, wish, waiting, device)
 
-    def _reusable(self, app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]]) -> AuthSession | None:
+    async def _reusable(self, app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]]) -> AuthSession | None:
+        """Return the session of the same wish, with a durable entry on the waiting list: a channel code is looked up
+        there."""
         for held in waiting:
             session = held.record
             fits = _same_wish(session, wish) and not session.taken and session.config_digest == app.digest()
             fits = fits and not session.worn_out and not session.is_past(self.clock.now())
             half = (session.expires_at - session.created_at) / 2
             if fits and session.expires_at - self.clock.now() > half:
+                await self.repository.sync("waiting")
                 return session
         return None
 
-    def _alive(self, waiting: list[Held[AuthSession]]) -> list[Held[AuthSession]]:
+    def _alive(self, waiting: list[Versioned[AuthSession]]) -> list[Versioned[AuthSession]]:
         now = self.clock.now()
         return [it for it in waiting if not has_passed(it.record.expires_at, it.record.created_at, now)]
 
-    def _check_room(self, app: OAuthApp, wish: Wish, alive: list[Held[AuthSession]]) -> None:
-        """A tool may wish for other scopes each time: that must not cost others their links."""
+    def _check_room(self, app: OAuthApp, wish: Wish, alive: list[Versioned[AuthSession]]) -> None:
+        """Limit the open sessions of a pair. Otherwise a tool that varies its scopes could displace the links of
+        others."""
         here = sum(held.record.resume.address == wish.resume.address for held in alive)
         if here >= self.limits.sessions_per_conversation or len(alive) >= self.limits.sessions_per_subject:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
-        self.quota.check(app.name, self.clock.now())
+        self.open_sessions.check(app.name, self.clock.now())
 
     async def _open_new(
-        self, app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]], device: tuple[Device, datetime] | None
+        self, app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]], device: tuple[Device, datetime] | None
     ) -> AuthSession:
         now, alive = self.clock.now(), self._alive(waiting)
         self._check_room(app, wish, alive)
         session = self._new_session(app, wish, device)
-        self.quota.admit(session.locator, app.name, session.expires_at, now)
+        self.open_sessions.admit(session.locator, app.name, session.expires_at, now)
         grant = grant_id(app.name, wish.subject)
         entry = AuthorizationRequested(app.name, grant, session.id, wish.resume.agent_name, wish.reason)
         try:
-            self.audit.write(entry, now)  # no entry, no session: it would be found and used again without one
+            await enter(self.audit, entry, now)  # no entry, no session: it would be reused without one
             await self.repository.save_session(session, expect=0)
         except BrokerError:
-            self.quota.ended(session.locator)
+            self.open_sessions.ended(session.locator)
             raise
         left = [held.record.locator for held in alive if not await self._supersede(held, wish)]
         await self.repository.save_waiting(app.name, wish.subject, [*left, session.locator])
         return session
 
-    async def _supersede(self, held: Held[AuthSession], wish: Wish) -> bool:
-        """Ends an older session of the same wish that nobody is on the way with; False where it goes on.
+    async def _supersede(self, held: Versioned[AuthSession], wish: Wish) -> bool:
+        """End an older session of the same wish that no browser has started. False if it stays open.
 
-        Who types a device code does so elsewhere, unseen: such a session ends by itself.
+        A user types a device code elsewhere, unseen by the broker. Such a session ends by itself.
         """
         session = held.record
         if not _same_wish(session, wish) or session.under_way:
@@ -198,7 +204,7 @@ class Opening:
             return False
         if not await self.finish.lapse_locked(held):
             return False
-        self.quota.ended(session.locator)
+        self.open_sessions.ended(session.locator)
         return True
 
     def _new_session(self, app: OAuthApp, wish: Wish, device: tuple[Device, datetime] | None) -> AuthSession:
@@ -226,7 +232,8 @@ class Opening:
 
 
 def _same_wish(session: AuthSession, wish: Wish) -> bool:
-    """A device code asks for its scopes when it is made, so one that asks for more will do as well."""
+    """Return whether a session serves this wish. A device code's scopes are fixed, so one with more scopes is accepted
+    too."""
     enough = session.scopes == wish.scopes if session.device is None else set(wish.scopes) <= set(session.scopes)
     return (
         enough
@@ -236,9 +243,9 @@ def _same_wish(session: AuthSession, wish: Wish) -> bool:
     )
 
 
-def _with_scopes_of_others(app: OAuthApp, wish: Wish, waiting: list[Held[AuthSession]]) -> tuple[str, ...]:
-    """What a new device code asks for: what other open ones of the pair ask for too, so that agreeing to the second
-    takes nothing away from the first."""
+def _with_scopes_of_others(app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]]) -> tuple[str, ...]:
+    """Return the scopes to request with a new device code: the wish's, and those of the pair's other open codes.
+    Consenting to the second then removes no scope of the first."""
     if wish.switch_account:
         return wish.scopes
     others = [held.record.scopes for held in waiting if not held.record.switch_account]

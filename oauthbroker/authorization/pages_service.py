@@ -1,4 +1,4 @@
-"""What a person's browser may do: look at a request, take it to the provider, decline it, and come back."""
+"""Serve the broker's pages: show a request, send the browser to the provider, decline, and handle the way back."""
 
 from __future__ import annotations
 
@@ -6,28 +6,38 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from oauthbroker.apps import LOGIN_NAME, BrokerLogin, Bundle, OAuthApp, Vouching
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.flows.callback import Callback
-from oauthbroker.flows.connect import Connect, Departure
-from oauthbroker.flows.login import LoggedIn, Logins
-from oauthbroker.flows.parking import Parking
+from oauthbroker.authorization.callback import Callback
+from oauthbroker.authorization.connect import Connect, Departure
+from oauthbroker.authorization.login import LoggedIn, Logins
+from oauthbroker.authorization.parked_codes import ParkedCodes
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, OAuthApp, Vouching
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.results import DevicePrompt
+from oauthbroker.model.titles import agent_title, subject_title
+from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback import LOCATOR_LENGTH, parse_callback
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Parked
-from oauthbroker.results import DevicePrompt
-from oauthbroker.secret import Secret
-from oauthbroker.titles import agent_title, subject_title
-from oauthbroker.tracing import Span, span
 
-__all__ = ["AlreadyConnected", "Arrival", "Consent", "Departure", "Ending", "Invitation", "LoggedIn", "Step"]
+__all__ = [
+    "AlreadyConnected",
+    "AuthorizationEnd",
+    "CallbackArrival",
+    "Departure",
+    "Invitation",
+    "LoggedIn",
+    "PagesService",
+    "Step",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What a person is told before agreeing. `login_endpoint`: where the broker's own login is, if that comes first.
-    Titles are what the runtime calls agent and subject, where it says so. `locale`: the turn's, here and below."""
+    """What the connect page shows before consent. `login_endpoint` is the broker's own login, if that comes first.
+    Titles are the runtime's names of agent and subject, if it gives any. `locale` is the turn's, here and below."""
 
     app: OAuthApp
     agent_name: str
@@ -43,7 +53,8 @@ class Invitation:
 
 
 class AlreadyConnected(BrokerError):
-    """`stateUsed`, for a browser that is owed more: what it wanted to connect is connected. `app_name` for its page."""
+    """`stateUsed` for the browser whose request succeeded: its page says that the app is connected. `app_name` is for
+    that page."""
 
     def __init__(self, app_name: str) -> None:
         super().__init__(Code.STATE_USED, note="already connected")
@@ -51,9 +62,9 @@ class AlreadyConnected(BrokerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How an authorization ended: connected, or not and why. `scopes` and `account` are those of the grant that it
-    brought, as far as this browser may know them."""
+class AuthorizationEnd:
+    """How an authorization ended: connected, or the error code. `scopes` and `account` are the grant's, as far as this
+    browser may see them."""
 
     app: OAuthApp
     code: Code | None = None
@@ -63,8 +74,8 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """A browser came back with a code. `parked`: it is not redeemed before somebody has vouched for the browser."""
+class CallbackArrival:
+    """A browser came back with a code. `parked`: the code is redeemed only after the browser's user is confirmed."""
 
     locator: str
     parked: bool
@@ -72,8 +83,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is left to do for a browser whose code is parked, or that has logged in: to go to `url`, or to be shown
-    `code`. Neither: the code is being redeemed."""
+    """The next step of a browser whose code is parked, or that has logged in: go to `url`, or show `code`. Neither: the
+    code is being redeemed."""
 
     app: OAuthApp
     until: datetime
@@ -93,8 +104,8 @@ def locator_of_callback(query: bytes) -> str:
     return parse_callback(query).locator
 
 
-class Consent:
-    """The door for `web`. Every method takes what a browser sent and raises errors that are fit to be shown."""
+class PagesService:
+    """The interface for `web`. Each method takes a browser's input and raises errors that may be shown to the user."""
 
     def __init__(
         self,
@@ -102,10 +113,10 @@ class Consent:
         connect: Connect,
         callback: Callback,
         logins: Logins,
-        parking: Parking,
+        parking: ParkedCodes,
         discovery: Discovery,
         clock: Clock,
-        bundle: Callable[[], Bundle],
+        config: CurrentConfig,
     ) -> None:
         self._apps = apps
         self._connect = connect
@@ -114,7 +125,7 @@ class Consent:
         self._parking = parking
         self._discovery = discovery
         self._clock = clock
-        self._bundle = bundle
+        self._config = config
 
     @property
     def apps(self) -> Mapping[str, OAuthApp]:
@@ -122,11 +133,11 @@ class Consent:
 
     @property
     def login(self) -> BrokerLogin | None:
-        """The broker's own login, where one is configured by now."""
-        return self._bundle().login
+        """Return the broker's own login, if one is configured."""
+        return self._config.bundle.login
 
     async def invitation(self, ticket: str) -> Invitation:
-        """Who asks for what; changes nothing. Raises `stateUnknown` for whatever is not an open request."""
+        """Return who asks for which scopes. Changes nothing. Raises `stateUnknown` unless the request is open."""
         session = await self._connect.shown(ticket)
         app = self._app(session.app)
         prompt = session.device.prompt if session.device is not None else None
@@ -151,16 +162,16 @@ class Consent:
         )
 
     async def login_endpoint(self) -> str:
-        """Where people log in for the broker itself; empty where they do not."""
+        """Return the authorization endpoint of the broker's own login; empty without one."""
         if self.login is None:
             return ""
         return (await self._discovery.endpoints(self.login.app)).authorization_url
 
-    async def ending(self, ticket: str) -> Ending | None:
-        """How it ended, for the page of a device code, whose person agrees elsewhere; None while it is open, and for
-        other pages.
+    async def ending(self, ticket: str) -> AuthorizationEnd | None:
+        """Return how the authorization ended, for the page of a device code, whose user consents elsewhere. None while
+        it is open, and for other pages.
 
-        Raises `stateUnknown`, also where the page's button would: pressed too often, or of another configuration.
+        Raises `stateUnknown`, also for a session that was started too often or whose app was reconfigured.
         """
         session = await self._connect.shown(ticket)
         app = self._app(session.app)
@@ -174,8 +185,8 @@ class Consent:
         return _ending(app, session)
 
     async def truth(self, locator: str, cookie: str | None) -> BrokerError | None:
-        """Return what a browser with this session's cookie is told of a session that is over for it: that it is late,
-        that the link was used, or that everything is connected. None while it is open, and for every other browser."""
+        """Return the error to show to a browser with this session's cookie: expired, link used, or already connected.
+        None while the session is open, and for every other browser."""
         session = await self._connect.session_of(locator, cookie) if cookie is not None else None
         if session is None:
             return None
@@ -187,10 +198,11 @@ class Consent:
             return BrokerError(Code.STATE_EXPIRED)
         return BrokerError(Code.STATE_USED) if session.status == "failed" or session.taken else None
 
-    async def outcome(self, app_name: str, locator: str, cookie: str | None) -> Ending | None:
-        """Return how the session of a browser that came from there ended; None for another app's and for an open one.
-        A session whose grant is stored has ended well, also while its own record still says that it is open. The
-        account is told to the browser that was at the provider: others may look at a page that only shows a code."""
+    async def outcome(self, app_name: str, locator: str, cookie: str | None) -> AuthorizationEnd | None:
+        """Return how a browser's session ended. None for another app's session and for an open one.
+        A session whose grant is stored counts as completed, even before its own record says so. Only the browser that
+        was at the provider sees the account: others may view a page that just shows a code.
+        """
         session, app = await self._connect.outcome_of(locator), self._apps.get(app_name)
         if session is None or app is None or session.app != app.name:
             return None
@@ -204,8 +216,8 @@ class Consent:
         return replace(ending, scopes=grant.scopes, account=account if is_own else "")
 
     async def depart(self, ticket: str) -> Departure:
-        """Sends this browser off to the provider, or to the broker's own login before that. Raises `stateUnknown`;
-        `appMisconfigured` where there would be no way on after it has come back."""
+        """Send this browser to the provider, or to the broker's own login first. Raises `stateUnknown`;
+        `appMisconfigured` if the browser could not go on after coming back."""
         session = (await self._connect.look(ticket)).record
         app = self._app(session.app)
         if app.owner.vouching == "runtimeConfirm":
@@ -215,30 +227,32 @@ class Consent:
         return await self._connect.start(app, ticket)
 
     async def decline(self, ticket: str) -> OAuthApp:
-        """The person said no. Raises `stateUnknown`."""
+        """Record that the user declined. Return the app. Raises `stateUnknown`."""
         session = await self._connect.decline(ticket)
         return self._app(session.app)
 
-    async def arrive(self, app: OAuthApp, query: bytes, cookie_of: Callable[[str], str | None]) -> Arrival:
-        """The provider sent the browser back to `app`'s path; the session that was completed, or whose code waits.
+    async def arrive(self, app: OAuthApp, query: bytes, cookie_of: Callable[[str], str | None]) -> CallbackArrival:
+        """Handle the provider's redirect to `app`'s path. Return the session that was completed, or whose code is
+        parked.
 
         Raises the codes of cases 1 to 45 (tests/CASES.md).
         """
         with span(Span.CALLBACK, app=app.name):
             session = await self._callback.receive(app, query, cookie_of)
-        return Arrival(session.locator, session.parked is not None)
+        return CallbackArrival(session.locator, session.parked is not None)
 
     async def log_in(self, query: bytes, cookie_of: Callable[[str], str | None]) -> LoggedIn:
-        """The broker's own login sent the browser back; it is the right person, and goes on by `next_step`.
+        """Handle the redirect of the broker's own login. Return the session of the expected user, whose browser goes on
+        with `next_step`.
 
-        Raises `subjectMismatch` for anybody else, and what `Logins.receive` raises.
+        Raises `subjectMismatch` for another user, and the errors of `Logins.receive`.
         """
         with span(Span.CALLBACK, app=LOGIN_NAME):
             return await self._logins.receive(query, cookie_of)
 
-    async def next_step(self, locator: str, cookie: str | None) -> Step | Ending:
-        """What a browser does that has brought a code back, or has logged in. Changes nothing. Raises `stateUnknown`,
-        also for a browser that is another one."""
+    async def next_step(self, locator: str, cookie: str | None) -> Step | AuthorizationEnd:
+        """Return the next step of a browser that has brought back a code or has logged in. Changes nothing. Raises
+        `stateUnknown`, also for another browser."""
         session = await self._parking.look(locator, cookie)
         app = self._app(session.app)
         if not session.open:
@@ -257,20 +271,20 @@ class Consent:
         return Step(app, parked.until, parked.kind, url=Secret(url))
 
     def _runtime_page(self, app: OAuthApp) -> str:
-        """Where the configuration says that people are logged in. Nothing that comes in names a page."""
-        page = app.owner.confirm_url or self._bundle().settings.confirm_url
+        """Return the runtime's page that confirms users, from the configuration only. No request can name a page."""
+        page = app.owner.confirm_url or self._config.bundle.settings.confirm_url
         if not page:
             raise BrokerError(Code.APP_MISCONFIGURED, note="runtimeConfirm without a confirmUrl")
         return page
 
     def _login_of(self, app: OAuthApp) -> BrokerLogin:
-        """It knows people, so it says nothing about a subject that is a team."""
+        """Return the broker's own login. It identifies persons, so it cannot confirm a team's subject."""
         if self.login is None or app.subject_mode == "global":
             raise BrokerError(Code.APP_MISCONFIGURED, note="no login of the broker's own that could tell the subject")
         return self.login
 
     def seconds_left(self, until: datetime) -> int:
-        """For a cookie's Max-Age."""
+        """Return the seconds for a cookie's Max-Age."""
         return max(0, int((until - self._clock.now()).total_seconds()))
 
     def now(self) -> datetime:
@@ -283,6 +297,6 @@ class Consent:
         return app
 
 
-def _ending(app: OAuthApp, session: AuthSession) -> Ending:
+def _ending(app: OAuthApp, session: AuthSession) -> AuthorizationEnd:
     code = None if session.status == "completed" else session.failure or Code.STATE_EXPIRED
-    return Ending(app, code, session.resume.locale)
+    return AuthorizationEnd(app, code, session.resume.locale)

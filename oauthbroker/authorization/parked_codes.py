@@ -1,44 +1,44 @@
-"""Parked codes: who says whose browser it was, and only then the code is redeemed.
+"""Release parked codes: a code is redeemed only after the browser's user is confirmed.
 
-Whatever is said is said once: a handle is used up by the first word about it, right or wrong. The public authSessionId
-opens nothing here.
+A handle is used up by the first confirmation, right or wrong. The public authSessionId opens nothing here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from oauthbroker.apps import OAuthApp, Vouching
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.exchange import Exchange
-from oauthbroker.flows.finish import Finish
+from oauthbroker.authorization.exchange import Exchange
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import OAuthApp, Vouching
+from oauthbroker.model.results import SessionOutcome
 from oauthbroker.protocol.callback import LOCATOR_LENGTH, cookie_fits, unparked
 from oauthbroker.records import AuthSession
 from oauthbroker.records.parked import as_code
-from oauthbroker.repository import Conflict, Held, Repository
-from oauthbroker.results import SessionOutcome
+from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.session_limits import OpenSessions
 
 HANDLE = re.compile(r"[A-Za-z0-9_-]{65}")
 Address = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Parking:
-    """Lets parked codes go: to the exchange, or nowhere. `ended` hears of every session that is over."""
+class ParkedCodes:
+    """Redeems parked codes, or refuses them."""
 
     repository: Repository
     finish: Finish
     exchange: Exchange
-    apps: Callable[[str], OAuthApp | None]
-    ended: Callable[[str], None]
+    apps: Mapping[str, OAuthApp]
+    open_sessions: OpenSessions
     clock: Clock
 
     async def look(self, locator: str, cookie: str | None) -> AuthSession:
-        """The session whose code this very browser brought back, parked or over by now, or in which somebody has logged
-        in with it. Raises `stateUnknown`."""
+        """Return the session whose code this browser brought back, parked or ended, or in which its user has logged in.
+        Raises `stateUnknown`."""
         held = await self.repository.session(locator)
         if held is None or not cookie_fits(held.record, cookie):
             raise BrokerError(Code.STATE_UNKNOWN)
@@ -49,17 +49,19 @@ class Parking:
         return session
 
     async def confirm(self, handle: str, subject: str) -> SessionOutcome:
-        """The runtime says who is logged in, in the browser that brought it this handle.
+        """Confirm that `subject` is logged in, in the browser that brought this handle to the runtime.
 
-        Another subject than the session's, byte for byte: the session has failed, its code is redeemed by nobody, and
-        `ownerBindingFailed` is raised. Raises `stateUnknown` for a handle that is unknown, used or late.
+        Another subject than the session's, compared byte for byte, fails the session: its code is never redeemed, and
+        `ownerBindingFailed` is raised. Raises `stateUnknown` for a handle that is unknown, used or expired.
         """
         return await self.exchange.see_through(self._confirm(handle, subject))
 
     async def relay(self, pairs: Sequence[tuple[OAuthApp, str]], address: Address, said: str) -> SessionOutcome:
-        """Somebody said a code in the conversation `address`, in a turn that acts for these subjects of these apps.
+        """Redeem the code that a channel code, written in the conversation `address`, belongs to. `pairs` are the
+        turn's apps and subjects.
 
-        Raises `stateUnknown` for a code that is none of theirs there; too many of those end what waits.
+        Raises `stateUnknown` for a code of none of their sessions there. Too many wrong codes fail the waiting
+        sessions.
         """
         return await self.exchange.see_through(self._relay(pairs, address, said))
 
@@ -71,8 +73,8 @@ class Parking:
             raise BrokerError(Code.OWNER_BINDING_FAILED)
         return await self._redeem(app, held, "runtimeConfirm")
 
-    async def _named(self, proof: str, kind: Vouching) -> Held[AuthSession]:
-        """The session that this proof is of. One whose time is over ends here."""
+    async def _named(self, proof: str, kind: Vouching) -> Versioned[AuthSession]:
+        """Return the session of this proof. An expired one fails here."""
         held = await self.repository.session(proof[:LOCATOR_LENGTH]) if HANDLE.fullmatch(proof) else None
         parked = held.record.parked if held is not None else None
         if held is None or parked is None or parked.kind != kind or not parked.proof.matches(proof):
@@ -95,10 +97,10 @@ class Parking:
                     await self._refuse(held)
         raise BrokerError(Code.STATE_UNKNOWN)
 
-    async def _tried(self, held: Held[AuthSession] | None, address: Address) -> Held[AuthSession] | None:
-        """Counts one more try before it is looked at, so that many at once are no more tries than one after another;
-        None for a session that waits for no code of this conversation's."""
-        for _ in range(8):  # MAX_TRIES, a claim and an end are all that others can write meanwhile
+    async def _tried(self, held: Versioned[AuthSession] | None, address: Address) -> Versioned[AuthSession] | None:
+        """Count a try before the code is compared, so that concurrent tries are limited like sequential ones. None for
+        a session that waits for no code of this conversation."""
+        for _ in range(8):  # other writers can save at most MAX_TRIES times, one claim and one end
             parked = held.record.parked if held is not None else None
             if held is None or parked is None or parked.kind != "channelCode" or parked.worn_out:
                 return None
@@ -110,8 +112,8 @@ class Parking:
                 held = await self.repository.session(held.record.locator)
         raise BrokerError(Code.STORE_LOCKED)
 
-    async def _redeem(self, app: OAuthApp, held: Held[AuthSession], how: Vouching) -> SessionOutcome:
-        """How it ended. Raises `stateUnknown` for all but the first."""
+    async def _redeem(self, app: OAuthApp, held: Versioned[AuthSession], how: Vouching) -> SessionOutcome:
+        """Redeem the code and return the outcome. Raises `stateUnknown` for all calls but the first."""
         valid, session_id = unparked(held.record, self.clock.now()), held.record.id
         try:
             await self.exchange.redeem(app, held, valid, how)
@@ -123,20 +125,20 @@ class Parking:
             raise BrokerError(Code.STATE_UNKNOWN)
         return SessionOutcome("failed", refused.code, session_id)
 
-    async def _app_of(self, held: Held[AuthSession]) -> OAuthApp:
-        """The app as it was when the link was made; one that has changed since ends the session."""
-        app = self.apps(held.record.app)
+    async def _app_of(self, held: Versioned[AuthSession]) -> OAuthApp:
+        """Return the app, unchanged since the link was made. A changed app ends the session."""
+        app = self.apps.get(held.record.app)
         if app is None or app.digest() != held.record.config_digest:
-            self.ended(held.record.locator)
+            self.open_sessions.ended(held.record.locator)
             await self.finish.lapse(held)
             raise BrokerError(Code.STATE_UNKNOWN, note="the app's configuration changed meanwhile")
         return app
 
-    async def _refuse(self, held: Held[AuthSession]) -> None:
-        """The end, without a grant. Raises `stateUnknown` where somebody else was first."""
+    async def _refuse(self, held: Versioned[AuthSession]) -> None:
+        """Fail the session. Raises `stateUnknown` if another caller ended it first."""
         if not await self.finish.fail(held, Code.OWNER_BINDING_FAILED):
             raise BrokerError(Code.STATE_UNKNOWN)
-        self.ended(held.record.locator)
+        self.open_sessions.ended(held.record.locator)
 
     def _is_late(self, session: AuthSession) -> bool:
         return session.is_past(self.clock.now())

@@ -1,29 +1,29 @@
-"""`auth.pending` blocks (specification 12.5.8): what still waits for a person, told so that a model may repeat it."""
+"""Build `auth.pending` blocks (specification 12.5.8): open requests for consent, in words that a model may repeat."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import Clock, printed
-from oauthbroker.errors import BrokerError, Locale, place_of
-from oauthbroker.flows.connect import Connect
-from oauthbroker.keeper import Tell
-from oauthbroker.manager import connect_link
+from oauthbroker.authorization.connect import Connect
+from oauthbroker.core.clock import Clock, printed
+from oauthbroker.core.errors import BrokerError, Locale, place_of
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.links import connect_link
+from oauthbroker.model.results import invitation, invitation_apart
+from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.settings import Settings
+from oauthbroker.model.subject import resolve_subject
+from oauthbroker.model.turn import TurnLike, given_turn, locale_of, whole_turn
+from oauthbroker.observability.logging import Log
 from oauthbroker.records import AuthSession
-from oauthbroker.repository import Repository
-from oauthbroker.results import invitation, invitation_apart
-from oauthbroker.resume import locator_of
-from oauthbroker.settings import Settings
-from oauthbroker.subject import resolve_subject
-from oauthbroker.turn import TurnLike, given_turn, locale_of, whole_turn
+from oauthbroker.repository.repository import Repository
 
 Links = Literal["inline", "apart"]
 
 
 class Pending:
-    """What waits for people: the blocks of a turn, and taking a request back."""
+    """Lists the requests that wait for users, as blocks of a turn, and withdraws them."""
 
     def __init__(
         self,
@@ -32,31 +32,30 @@ class Pending:
         connect: Connect,
         settings: Settings,
         clock: Clock,
-        tell: Tell,
+        log: Log,
     ) -> None:
         self._apps = apps
         self._repository = repository
         self._connect = connect
         self._settings = settings
         self._clock = clock
-        self._tell = tell
+        self._log = log
 
     async def block_or_none(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
-        """Return `block`, or None and a line in the log where it cannot be made: the turn goes on without it."""
+        """Return `block`, or log why it failed and return None: the turn goes on without it."""
         try:
             return await self.block(turn, links)
         except Exception as fault:  # noqa: BLE001  (its text may hold anything)
             named = {"code": fault.code.value} if isinstance(fault, BrokerError) else {"error": type(fault).__name__}
-            self._tell("an auth.pending block could not be made", **named, place=place_of(fault))
+            self._log.warning("an auth.pending block could not be made", **named, place=place_of(fault))
             return None
 
     async def block(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
-        """The block for one turn, or None when nothing waits.
+        """Return the block for one turn, or None without open requests. Raises store codes.
 
-        Only sessions of this turn's own resume target, and only for subjects that this very turn carries. The link is
-        the connect page's in every case: no state, no provider URL. With links `apart` there is none, nor a device
-        code: `links` has them, to be delivered where only the person reads them. A session for scopes that were asked
-        for and not granted has no item: the person has answered, and would be asked for ever. Raises store codes.
+        It lists only sessions of this turn's resume target and subjects. A link is always the connect page's: no state,
+        no provider URL. With links `apart` the block has neither links nor device codes: `links` returns them for
+        private delivery. A session for scopes that the user declined is left out, because the user has answered.
         """
         item = _item if links == "inline" else _item_apart
         locale = locale_of(given_turn(turn), self._settings.locale)
@@ -65,18 +64,18 @@ class Pending:
         return {"type": "auth.pending", "items": items} if items else None
 
     async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
-        """The links of the same sessions, and whom each is for: for private delivery, never for a transcript. Raises
-        store codes."""
+        """Return the links of the same sessions with their subjects, for private delivery, never for a transcript.
+        Raises store codes."""
         return [_link(session, self._settings) for _, session in await self._waiting(turn)]
 
     async def _waiting(self, turn: TurnLike) -> list[tuple[OAuthApp, AuthSession]]:
-        """Nothing for what is no turn: its token calls say so."""
+        """Return the turn's open sessions; none for an invalid turn, whose token calls raise the error."""
         found: list[tuple[OAuthApp, AuthSession]] = []
         try:
             turn = whole_turn(turn)
         except BrokerError:
             return found
-        for app in list(self._apps.values()):  # they may be reloaded meanwhile
+        for app in list(self._apps.values()):  # a copy: the apps may be reloaded meanwhile
             try:
                 subject = resolve_subject(app, turn)
             except BrokerError:
@@ -99,14 +98,14 @@ class Pending:
         return not set(session.scopes).difference(held.record.scopes).isdisjoint(held.record.declined)
 
     async def cancel(self, auth_session_id: str) -> bool:
-        """Withdraws a request. False when it had ended or somebody is finishing it. Raises `requestInvalid`."""
+        """Withdraw a request. False when it has ended or is claimed. Raises `requestInvalid`."""
         return await self._connect.cancel(locator_of(auth_session_id))
 
 
 def _item(app: OAuthApp, session: AuthSession, settings: Settings, locale: Locale) -> dict[str, Any]:
     return {
         **_facts(app, session),
-        "authorizationUrl": connect_link(settings.public_base_url, session),
+        "authorizationUrl": connect_link(settings.public_base_url, session.ticket),
         "message": invitation(session.reason, app.display_name, locale),
         **_device_code(session),
     }
@@ -119,7 +118,7 @@ def _item_apart(app: OAuthApp, session: AuthSession, _: Settings, locale: Locale
 def _link(session: AuthSession, settings: Settings) -> dict[str, Any]:
     return {
         "authSessionId": session.id,
-        "authorizationUrl": connect_link(settings.public_base_url, session),
+        "authorizationUrl": connect_link(settings.public_base_url, session.ticket),
         "subjectMode": session.subject_mode,
         "subject": session.subject,
         "expiresAt": printed(session.expires_at),

@@ -1,45 +1,47 @@
-"""A device code is asked about until somebody has agreed elsewhere (RFC 8628 section 3.4), by one process at a time.
+"""Poll for device codes until the user has agreed elsewhere (RFC 8628 section 3.4), in one process at a time.
 
-Every process of a store knows every open code (those it opened at once, others by the sweeper), so that one goes on
-where another one died. The record says when the next poll is due and is written before each: who holds the pair's
-flight and reads a due record is the one who polls, and nobody polls who could not store what comes. Whoever polls goes
-on with it: what is written down lets the others come only when an answer is long overdue.
+Every process of a store knows every open code: those it opened at once, others by the sweeper. So another process goes
+on when one dies. The record holds the time of the next poll and is written before each poll. The process that holds the
+pair's flight and reads a due record polls; a process that cannot store the result does not. The same process keeps
+polling: the stored time lets others take over only when an answer is long overdue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.finish import Finish, Revoker
-from oauthbroker.protocol.asker import Asker
-from oauthbroker.protocol.device import Waiting, device_token_request, device_token_response
+from oauthbroker.authorization.finish import Finish, Revoker
+from oauthbroker.core.clock import SET_BACK, Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.settings import Limits
+from oauthbroker.observability.logging import Log
+from oauthbroker.observability.tracing import Span, span
+from oauthbroker.protocol.answers import LONGEST_WAIT
+from oauthbroker.protocol.client_requests import ClientRequests
+from oauthbroker.protocol.device import DevicePending, device_token_request, device_token_response
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token import RefusedTokens, TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, Device
-from oauthbroker.repository import Conflict, Held, Repository
-from oauthbroker.settings import Limits
-from oauthbroker.tracing import Span, span
+from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.session_limits import OpenSessions
 
 SLOW_DOWN_SECONDS = 5  # RFC 8628 section 3.5
 LONGEST_BACKOFF = 60
-BUSY_SECONDS = 1.0  # how long to wait for who works on this pair or wrote this record at this moment
-TICK_SECONDS = 0.2  # how soon we notice that the clock has reached the next poll
+BUSY_SECONDS = 1.0  # how long to wait for the process that holds this pair or has just written this record
+TICK_SECONDS = 0.2  # the longest delay before a due poll starts
 PROVIDER_CALLS = 6  # keys twice, discovery twice, userinfo, revocation: a claim outlives them all
-Tell = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """That this process polled last, for this version of the session, and was told that nobody has agreed yet; and
-    when it polls again, in the clock's monotonic seconds."""
+    """The last poll of this process, which returned `authorization_pending` for this generation of the session.
+    `again_at` is the next poll, in the clock's monotonic seconds."""
 
     generation: int
     again_at: float
@@ -47,18 +49,18 @@ class _Heard:
 
 @dataclass(slots=True)
 class Polling:
-    """The polls of this process. `tell` writes the log; `expired_events` as for the sweeper."""
+    """The polls of this process. `expired_events` is as for the sweeper."""
 
     repository: Repository
-    asker: Asker
+    asker: ClientRequests
     discovery: Discovery
     finish: Finish
     revoke: Revoker
-    apps: Callable[[str], OAuthApp | None]
-    ended: Callable[[str], None]
+    apps: Mapping[str, OAuthApp]
+    open_sessions: OpenSessions
     clock: Clock
     limits: Limits
-    tell: Tell
+    log: Log
     expired_events: bool = False
     _due: list[tuple[float, str]] = field(default_factory=list)
     _known: set[str] = field(default_factory=set)
@@ -69,13 +71,13 @@ class Polling:
     _closing: bool = False
 
     def watch(self, session: AuthSession) -> None:
-        """Polls for this session from now on, if it is one that wants it. Telling it twice is telling it once."""
+        """Poll for this session from now on, if it has a device code and is open. Idempotent."""
         if session.device is not None and session.open and session.locator not in self._known:
             self._known.add(session.locator)
             self._schedule(session.locator, self._until(session.device.next_poll_at, session))
 
     async def run(self) -> None:
-        """Polls for ever, each session when it is due; a slow provider keeps no other one waiting."""
+        """Poll until cancelled, each session when it is due. A slow provider delays no other session."""
         while True:
             self._woken.clear()
             self._start_due()
@@ -86,7 +88,7 @@ class Polling:
                 continue
 
     async def once(self) -> None:
-        """Every poll that is due now, to its end; who stops waiting for them stops none."""
+        """Run every poll that is due now. Cancelling the caller cancels no poll."""
         if started := self._start_due():
             await asyncio.wait(started)
 
@@ -101,7 +103,7 @@ class Polling:
         return started
 
     async def close(self) -> None:
-        """Waits for polls and commits that are under way, and begins no other one."""
+        """Start no other poll, and wait for running polls and commits."""
         self._closing = True
         await asyncio.gather(*self._running, return_exceptions=True)
 
@@ -110,16 +112,16 @@ class Polling:
         self._woken.set()
 
     async def _turn(self, locator: str) -> None:
-        """One poll and when the next one is; whatever goes wrong in it, there is a next one."""
+        """Poll once and schedule the next poll, also after an error."""
         wait: float | None = self.limits.sweep_seconds
         try:
             wait = await self._poll(locator)
         except Conflict:
             wait = BUSY_SECONDS
         except BrokerError as error:
-            self.tell("a device code could not be asked about", code=error.code.value, note=error.note)
-        except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is told)
-            self.tell("a device code could not be asked about", error=type(error).__name__)
+            self.log.warning("a device code could not be asked about", code=error.code.value, note=error.note)
+        except Exception as error:  # noqa: BLE001  (its text may hold a secret, so only its type is logged)
+            self.log.warning("a device code could not be asked about", error=type(error).__name__)
         if wait is not None:
             self._schedule(locator, wait)
             return
@@ -128,9 +130,9 @@ class Polling:
         self._faults.pop(locator, None)
 
     async def _poll(self, locator: str) -> float | None:
-        """Seconds until the next look at this session, None when there is nothing left to look for here."""
+        """Return the seconds until the next poll of this session, None when it is not polled here any longer."""
         held = await self._still_waiting(locator)
-        app = self.apps(held.record.app) if held is not None else None
+        app = self.apps.get(held.record.app) if held is not None else None
         if held is None or app is None:
             return None
         if (early := self._early(held)) > 0:
@@ -144,12 +146,12 @@ class Polling:
         return BUSY_SECONDS
 
     async def _poll_alone(self, app: OAuthApp, locator: str) -> float | None:
-        """Under the flight: read again, write down that we ask, ask."""
+        """Read the session again under the flight, store the time of the next poll, then poll."""
         held = await self._still_waiting(locator)
         if held is None:
             return None
         if held.record.config_digest != app.digest():
-            self.ended(locator)
+            self.open_sessions.ended(locator)
             return None if await self.finish.lapse(held) else BUSY_SECONDS
         if (early := self._early(held)) > 0:
             return early
@@ -162,14 +164,14 @@ class Polling:
         except BrokerError as error:
             refused = error
         else:
-            if isinstance(answer, Waiting):
+            if isinstance(answer, DevicePending):
                 return await self._go_on(held, slower=answer.slower)
             await self._redeem(app, held, answer, sent_at)
             return None
         return await self._refused(app, held, refused, is_sure=is_sure)
 
-    async def _still_waiting(self, locator: str) -> Held[AuthSession] | None:
-        """The session, if it still waits for somebody. What expires is ended by the sweeper."""
+    async def _still_waiting(self, locator: str) -> Versioned[AuthSession] | None:
+        """Return the session if it still waits for the user. The sweeper ends expired ones."""
         held = await self.repository.session(locator)
         if held is None or held.record.device is None or held.record.device.code is None:
             return None
@@ -177,8 +179,8 @@ class Polling:
         waits = session.open and session.claim is None and session.expires_at > self.clock.now()
         return held if waits else None
 
-    def _early(self, held: Held[AuthSession]) -> float:
-        """Seconds until the provider may be asked again; never more than until the end."""
+    def _early(self, held: Versioned[AuthSession]) -> float:
+        """Return the seconds until the provider may be polled again, at most until the session expires."""
         session = held.record
         early = self._until(_device(held).next_poll_at, session)
         if self._has_heard(held):
@@ -186,14 +188,15 @@ class Polling:
         return min(early, (session.expires_at - self.clock.now()).total_seconds())
 
     def _until(self, moment: datetime, session: AuthSession) -> float:
-        """Seconds; where the clock was set back since it was set, no more than the code lives in all."""
-        return min(moment - self.clock.now(), session.expires_at - session.created_at).total_seconds()
+        """Return the seconds until `moment`. Zero if the clock was set back by more than any provider's interval."""
+        wait = min(moment - self.clock.now(), session.expires_at - session.created_at).total_seconds()
+        return wait if moment - self.clock.now() <= timedelta(seconds=LONGEST_WAIT) + SET_BACK else 0.0
 
-    def _has_heard(self, held: Held[AuthSession]) -> bool:
+    def _has_heard(self, held: Versioned[AuthSession]) -> bool:
         heard = self._heard.get(held.record.locator)
         return heard is not None and heard.generation == held.generation
 
-    async def _ask(self, app: OAuthApp, device: Device) -> TokenResponse | Waiting:
+    async def _ask(self, app: OAuthApp, device: Device) -> TokenResponse | DevicePending:
         code = device.code
         if code is None:
             raise BrokerError(Code.STATE_USED)
@@ -204,7 +207,8 @@ class Polling:
         return device_token_response(app, answer)
 
     async def _endpoints(self, app: OAuthApp) -> Endpoints:
-        """Whoever opened this code found them: a document that is not there right now will be there again."""
+        """Return the app's endpoints. They were found when the code was opened, so missing metadata is a temporary
+        failure."""
         try:
             return await self.discovery.endpoints(app)
         except BrokerError as error:
@@ -213,8 +217,9 @@ class Polling:
             raise TransportFailed(refused.note, sent=False)
         raise refused
 
-    async def _go_on(self, held: Held[AuthSession], *, slower: bool) -> float:
-        """Nobody has agreed yet, so the code is unused: what was lost before, was no token."""
+    async def _go_on(self, held: Versioned[AuthSession], *, slower: bool) -> float:
+        """Schedule the next poll after `authorization_pending` or `slow_down` (RFC 8628 section 3.5). The code is
+        unused, so an earlier lost response held no token."""
         session, device = held.record, _device(held)
         self._faults.pop(session.locator, None)
         interval = device.interval + (SLOW_DOWN_SECONDS if slower else 0)
@@ -223,36 +228,39 @@ class Polling:
             held = await self.repository.save_session(session.polled(answered), expect=held.generation)
         return self._note_heard(held, interval)
 
-    def _note_heard(self, held: Held[AuthSession], wait: float) -> float:
+    def _note_heard(self, held: Versioned[AuthSession], wait: float) -> float:
         self._heard[held.record.locator] = _Heard(held.generation, self.clock.monotonic() + wait)
         return wait
 
     async def _refused(
-        self, app: OAuthApp, held: Held[AuthSession], refused: BrokerError, *, is_sure: bool
+        self, app: OAuthApp, held: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
     ) -> float | None:
         session, code = held.record, refused.code
         if code in {Code.PROVIDER_UNREACHABLE, Code.PROVIDER_RATE_LIMITED}:
             return await self._back_off(app, held, refused, is_sure=is_sure)
-        self.ended(session.locator)
+        self.open_sessions.ended(session.locator)
         if code is Code.STATE_EXPIRED or (code is Code.EXCHANGE_FAILED and session.expires_at <= self.clock.now()):
             await self.finish.lapse(held, event="auth.expired" if self.expired_events else None)
         elif code is Code.PROVIDER_DENIED:
             await self.finish.fail(held, code, event="auth.denied")
         else:
             if code is Code.EXCHANGE_FAILED and not is_sure:
-                code = Code.EXCHANGE_UNCERTAIN  # used, and not by anybody who heard of it
-            self.tell("a device code came to nothing", app=app.name, code=code.value, note=refused.note)
+                code = Code.EXCHANGE_UNCERTAIN  # the code is used, and its tokens were in a lost response
+            self.log.warning("a device code came to nothing", app=app.name, code=code.value, note=refused.note)
             tokens = refused.tokens if isinstance(refused, RefusedTokens) else ()
             await self.finish.give_up(app, held, code, tokens, self.revoke)
         return None
 
-    async def _back_off(self, app: OAuthApp, held: Held[AuthSession], refused: BrokerError, *, is_sure: bool) -> float:
-        """Twice as long after every failure in a row, or as long as the provider asks (RFC 8628 section 3.5)."""
+    async def _back_off(
+        self, app: OAuthApp, held: Versioned[AuthSession], refused: BrokerError, *, is_sure: bool
+    ) -> float:
+        """Double the interval after every failure in a row, or wait as long as the provider asks (RFC 8628 section
+        3.5)."""
         session, device = held.record, _device(held)
         faults = self._faults[session.locator] = self._faults.get(session.locator, 0) + 1
         doubled = min(device.interval * 2 ** min(faults, 16), max(LONGEST_BACKOFF, device.interval))
         wait = max(doubled, refused.retry_after_seconds or 0)
-        self.tell(
+        self.log.warning(
             "a provider could not say whether a device code is used",
             app=app.name, code=refused.code.value, note=refused.note, again_in=wait,
         )  # fmt: skip
@@ -263,16 +271,18 @@ class Polling:
             self._note_heard(held, wait)
         return float(wait)
 
-    async def _redeem(self, app: OAuthApp, held: Held[AuthSession], answer: TokenResponse, sent_at: datetime) -> None:
-        """Claim, verify, commit, as for a callback. Whatever fails ends the session and stores nothing."""
-        self.ended(held.record.locator)
+    async def _redeem(
+        self, app: OAuthApp, held: Versioned[AuthSession], answer: TokenResponse, sent_at: datetime
+    ) -> None:
+        """Claim, verify and commit, as for a callback. A failure ends the session and stores nothing."""
+        self.open_sessions.ended(held.record.locator)
         claimed, code, note = None, Code.STATE_USED, "the session ended while the provider answered"
         try:
             claimed = await self.finish.claim(held, PROVIDER_CALLS * self.limits.provider_seconds)
         except BrokerError as error:
             code, note = error.code, error.note
         if claimed is None:
-            self.tell("tokens came too late to be kept", app=app.name, code=code.value, note=note)
+            self.log.warning("tokens came too late to be kept", app=app.name, code=code.value, note=note)
             await self.finish.drop(app, held.record, code, answer.secrets, self.revoke)
             return
         try:
@@ -283,11 +293,11 @@ class Polling:
             code, note = error.code, error.note
         else:
             return
-        self.tell("a device code came to nothing", app=app.name, code=code.value, note=note)
+        self.log.warning("a device code came to nothing", app=app.name, code=code.value, note=note)
         await self.finish.give_up(app, claimed, code, answer.secrets, self.revoke)
 
 
-def _device(held: Held[AuthSession]) -> Device:
+def _device(held: Versioned[AuthSession]) -> Device:
     device = held.record.device
     assert device is not None  # noqa: S101  (only sessions that have one are looked at)
     return device

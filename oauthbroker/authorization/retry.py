@@ -1,6 +1,6 @@
-"""Another try for the browser whose authorization came to nothing: with another account, or for another code.
+"""Offer another attempt to the browser whose authorization failed: with another account, or with another code.
 
-The same wish of the same agent is opened once more. Only the browser that was under way gets it, a few times at most,
+The same wish of the same agent is opened again. Only the browser that made the attempt may retry, a few times at most,
 and never for a request that was withdrawn, declined or outdated.
 """
 
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.flows.connect import Connect
-from oauthbroker.flows.opening import Opening, Wish
+from oauthbroker.authorization.connect import Connect
+from oauthbroker.authorization.opening import Opening, Wish
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import AuthSession
 
-MOST_TRIES = 3  # each costs the provider an exchange, and a stranger with a link a login of their own
+MOST_TRIES = 3  # each costs the provider an exchange, and lets a stranger with a link log in once more
 OTHER_ACCOUNT = frozenset({Code.SUBJECT_MISMATCH, Code.SUBJECT_FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a browser may try again, and why it came to nothing. `expected` is whose account it has to be: empty
-    unless its person has proved to be that subject. `at_login`: the wrong account came to the broker's own login, and
-    the same link is still good."""
+    """What a browser may try again, and the code it failed with. `expected` is the account it needs, empty unless the
+    user has proved to be the subject. `at_login`: the wrong account came to the broker's own login, and the same link
+    is still valid."""
 
     app: OAuthApp
     code: Code
@@ -34,13 +34,13 @@ class Offer:
 
     @property
     def is_of_code(self) -> bool:
-        """Whether a channel code was not sent in time, rather than a wrong account chosen."""
+        """Return whether a channel code was not sent in time, rather than a wrong account chosen."""
         return self.code not in OTHER_ACCOUNT
 
 
 @dataclass(frozen=True, slots=True)
-class Retrying:
-    """The door for `web`. `cookie` is what a browser sends as the session's."""
+class RetryService:
+    """The interface for `web`. `cookie` is the session's cookie as the browser sends it."""
 
     apps: Mapping[str, OAuthApp]
     connect: Connect
@@ -48,7 +48,7 @@ class Retrying:
     clock: Clock
 
     async def offer(self, locator: str, cookie: str | None) -> Offer | None:
-        """What this browser may try again; None for every other browser, and where there is nothing to try."""
+        """Return what this browser may try again. None for every other browser, and if a retry cannot help."""
         session = await self.connect.session_of(locator, cookie) if cookie is not None else None
         app = self.apps.get(session.app) if session is not None else None
         code = self._why(app, session) if session is not None and app is not None else None
@@ -59,8 +59,8 @@ class Retrying:
         return Offer(app, code, session.subject if knows_who else "", session.resume.locale, at_login)
 
     async def take(self, locator: str, cookie: str | None) -> str:
-        """The ticket of the link to try again with. Raises `stateUnknown` where nothing is offered, `rateLimited`, and
-        what opening a session raises."""
+        """Return the ticket of the link for the retry. Raises `stateUnknown` if none is offered, `rateLimited`, and the
+        errors of opening a session."""
         offer = await self.offer(locator, cookie)
         session = await self.connect.session_of(locator, cookie or "")
         if offer is None or session is None:
@@ -81,7 +81,7 @@ class Retrying:
         return session.ticket.reveal()
 
     def _why(self, app: OAuthApp, session: AuthSession) -> Code | None:
-        """The code that it failed with, if another try may help."""
+        """Return the code the session failed with, if a retry may help."""
         if session.tries >= MOST_TRIES or session.device is not None or session.config_digest != app.digest():
             return None
         if session.open:
@@ -92,8 +92,9 @@ class Retrying:
         return Code.OWNER_BINDING_FAILED if is_over else None
 
     def _why_not_yet(self, session: AuthSession) -> Code | None:
-        """An open session: whose person logged in with another account, or whose code is late and not yet swept."""
+        """Return the code of an open session that a retry may help: another account logged in, or the code expired and
+        was not swept yet."""
         if session.parked is not None and session.parked.kind == "channelCode":
-            return Code.OWNER_BINDING_FAILED if session.ends_at <= self.clock.now() else None
+            return Code.OWNER_BINDING_FAILED if session.is_past(self.clock.now()) else None
         was_wrong = session.login is not None and session.login.wrong and not session.worn_out and not session.taken
-        return Code.SUBJECT_MISMATCH if was_wrong and session.expires_at > self.clock.now() else None
+        return Code.SUBJECT_MISMATCH if was_wrong and not session.is_past(self.clock.now()) else None

@@ -22,36 +22,37 @@ from typer.completion import completion_init  # type: ignore[attr-defined]  # no
 from typer.core import TyperGroup
 
 from oauthbroker.cli import answers
-from oauthbroker.cli.process import harden
-from oauthbroker.cli.refusals import CRASHED, STOPPED, Refused, described, in_json, tell, tell_crash
-from oauthbroker.errors import BrokerError
+from oauthbroker.cli.refusals import in_json, tell, tell_crash
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
+from oauthbroker.serving.process import harden
 
 COMPLETE = "_OAUTHBROKER_COMPLETE"
 COMMANDS = {
     "demo": "Watch the whole story on this machine.",
     "init": "Make the key and the keyring of a new store.",
-    "check": "Check a configuration and list what it configures.",
+    "check": "Check a configuration and list its contents.",
     "doctor": "Check keys, store, disk, clock, providers and grants, and say what to do.",
     "health": "Ask the running broker whether it is well.",
     "secrets": "Client secrets in the sealed store: set, list, remove.",
     "serve": "Serve the pages and the API until told to stop.",
     "api-keys": "Keys for the API: create, list, rotate, remove.",
-    "audit": "The audit log: is it sound, and its newest lines.",
+    "audit": "The audit log: verify it, show its newest lines.",
     "grants": "Grants people gave: list, show, revoke, erase, import.",
     "sessions": "Authorizations under way: list, show.",
     "queues": "Events on their way to agents: list, dead, retry, drop.",
     "completion": "Print the script that completes commands, options, apps and presets in a shell.",
-    "providers": "Presets of providers: what is known, and how surely.",
+    "providers": "Presets of providers: facts and their sources.",
 }
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of a command, loaded when it is asked for."""
+    """Import the module of a command when the command is called."""
     return import_module(f"oauthbroker.cli.{name.replace('-', '_')}")
 
 
 class Commands(TyperGroup):
-    """Knows every command by name and one line; the rest of a command comes when it is called."""
+    """The group of all commands, each with one line of help. A command's module is imported when it is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
@@ -88,13 +89,14 @@ for name, text in COMMANDS.items():
 
 
 def main() -> None:
-    """The console script. Every refusal is a sentence on stderr."""
+    """Run the console script. Every refusal is a sentence on stderr."""
     harden()
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """One command line -> its exit status. With `--json` the one document is on stdout then, whatever happened."""
+    """Run one command line and return its exit status. With `--json` stdout then holds the one document, also after a
+    failure."""
     answers.begin()
     status, refusal = _run(arguments)
     if answers.wanted(arguments) and status != 0:
@@ -103,7 +105,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
-    if COMPLETE in os.environ:  # a shell asks for words
+    if COMPLETE in os.environ:  # a shell requests completions
         completion_init()
     try:
         status = app(arguments, prog_name="oauthbroker", standalone_mode=False)
@@ -117,13 +119,13 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
     except typer.TyperException as wrong:
         rich_utils.rich_format_error(wrong)  # type: ignore[arg-type]  # its own kind, under a private name
         return wrong.exit_code, wrong
-    except Exception as crash:  # noqa: BLE001  (a traceback's last line may quote what was being worked on)
+    except Exception as crash:  # noqa: BLE001  (a traceback's last line may quote a secret)
         return tell_crash(crash), crash
     return (status if isinstance(status, int) else 0), None
 
 
 def _refuse_in_json(status: int, why: BaseException | None) -> None:
-    """What stands in for the answer that a command did not come to."""
+    """Print the JSON error of a command that printed no answer."""
     if isinstance(why, (BrokerError, Refused)):
         in_json(why)
     elif isinstance(why, typer.TyperException):

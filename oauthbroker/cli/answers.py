@@ -1,4 +1,4 @@
-"""The one JSON document that `--json` puts on stdout: the answer or, where there is none, why not."""
+"""Print the one JSON document of `--json`: the answer, or the error."""
 
 from __future__ import annotations
 
@@ -14,39 +14,49 @@ _answered: ContextVar[bool] = ContextVar("oauthbroker_answered", default=False)
 
 
 def wanted(arguments: Sequence[str]) -> bool:
-    """Whether this command line asks for JSON; said before it is understood, because it may not be."""
+    """Return whether this command line asks for JSON. Checked before parsing, which may fail."""
     words = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return FLAG in words
 
 
 def begin() -> None:
-    """A new command line: nothing is answered yet."""
+    """Reset for a new command line."""
     _answered.set(False)
 
 
 def answer(document: Any) -> None:
-    """Prints the document. No stored text in it can speak to a terminal."""
+    """Print the document, with control characters escaped."""
     _answered.set(True)
     typer.echo(dumped(document))
 
 
 def begin_stream() -> None:
-    """The answer will be lines, each a document of its own, until somebody stops it: that is no refusal."""
+    """Announce a stream: each line is a document of its own, until the user stops it. Stopping is no error."""
     _answered.set(True)
 
 
 def one_of_many(document: Any) -> None:
-    """One line of a stream."""
+    """Print one line of a stream."""
     typer.echo(dumped(document, indent=None))
 
 
 def refuse(code: str, message: str, **more: Any) -> None:
-    """The same for a command that does not do what it was asked; nothing after an answer."""
+    """Print the error of a command, unless an answer was printed."""
     if not _answered.get():
         answer({"error": {"code": code, "message": message, **more}})
 
 
 def dumped(document: Any, *, indent: int | None = 2) -> str:
-    """JSON for people and programs: what a terminal could obey is escaped, every other text is as it is."""
+    """Return JSON for people and programs. Terminal control characters are escaped, all other text is kept."""
     text = json.dumps(document, ensure_ascii=False, indent=indent)
     return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+
+
+def tell_record(record: dict[str, Any], *, as_json: bool) -> None:
+    """Print the record. YAML escapes non-ASCII characters, so no stored text can control the terminal."""
+    if as_json:
+        answer(record)
+    else:
+        import yaml  # here: most commands need none
+
+        typer.echo(yaml.safe_dump(record, sort_keys=False, allow_unicode=False, width=10_000).rstrip("\n"))

@@ -1,8 +1,9 @@
-"""`oauthbroker api-keys`: who may call the API over the network. A key is printed once, when it is made."""
+"""`oauthbroker api-keys`: manage the keys of the HTTP API. A key is printed once, when it is made."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -12,20 +13,31 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oauthbroker.cli.answers import answer
-from oauthbroker.cli.durations import seconds
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.refusals import Refused, confirm
+from oauthbroker.cli.refusals import confirm
 from oauthbroker.cli.text import shown, table
+from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from oauthbroker.inventory import Vault
+    from oauthbroker.core.secret import Secret
+    from oauthbroker.model.settings import Role
+    from oauthbroker.operations.grants import Vault
     from oauthbroker.records.api_key import ApiKey
-    from oauthbroker.secret import Secret
-    from oauthbroker.settings import Role
 
 SHORTEST_ID = 6
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d{1,9})([smhd])")
+
+
+def _seconds(text: str) -> int:
+    """Return the seconds of `90d`, `24h`, `30m` or `45s`. Raises BadParameter for any other text."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise typer.BadParameter("Write a number and its unit: 90d, 24h, 30m or 45s.")
+    return int(found[1]) * _UNITS[found[2]]
+
 
 app = typer.Typer(help="Keys for the API: create, list, rotate, remove.", no_args_is_help=True, add_completion=False)
 
@@ -37,17 +49,17 @@ class RoleWord(StrEnum):
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is: letters, digits, '.', '_' and '-'.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="As `api-keys list` shows it; its beginning is enough.")]
-Roles = Annotated[list[RoleWord] | None, typer.Option("--role", help="What it may do; several times for both.")]
+Roles = Annotated[list[RoleWord] | None, typer.Option("--role", help="A role of the key; repeat the option for both.")]
 Expires = Annotated[
     int | None,
-    typer.Option("--expires", metavar="TIME", parser=seconds, help="How long it lives: 90d, 24h, 30m. Else for ever."),
+    typer.Option("--expires", metavar="TIME", parser=_seconds, help="How long it lives: 90d, 24h, 30m. Else for ever."),
 ]
 NewExpires = Annotated[
     int | None,
-    typer.Option(metavar="TIME", parser=seconds, help="How long the new one lives; else as long as the old one did."),
+    typer.Option(metavar="TIME", parser=_seconds, help="How long the new one lives; else as long as the old one did."),
 ]
 Overlap = Annotated[
-    int, typer.Option("--overlap", metavar="TIME", parser=seconds, help="How long the old ones still work: 24h, 0s.")
+    int, typer.Option("--overlap", metavar="TIME", parser=_seconds, help="How long the old ones still work: 24h, 0s.")
 ]
 
 
@@ -55,9 +67,9 @@ Overlap = Annotated[
 def create_command(
     name: Name, roles: Roles = None, expires: Expires = None, as_json: AsJson = False, config: ConfigPath = CONFIG
 ) -> None:
-    """Make a key and print it, this once.
+    """Make a key and print it once.
 
-    stdout has the key alone. It is kept as a hash: nobody can print it again.
+    stdout holds only the key. The store keeps a hash, so the key cannot be printed again.
     """
     words: list[Role] = [role.value for role in roles or [RoleWord.RUNTIME]]
 
@@ -70,8 +82,8 @@ def create_command(
 
 @app.command("list")
 def list_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
-    """List the keys there are, expired ones too."""
-    from oauthbroker.clock import SystemClock
+    """List the keys, expired ones too."""
+    from oauthbroker.core.clock import SystemClock
 
     now, found = SystemClock().now(), asyncio.run(_list(config))
     if as_json:
@@ -115,7 +127,7 @@ def remove_command(key_id: KeyId, yes: Yes = False, as_json: AsJson = False, con
             return await vault.api_keys.remove(key.id)
 
     if not asyncio.run(remove()):
-        raise Refused("Somebody else has removed it meanwhile.")
+        raise Refused("Another operator has removed it meanwhile.")
     if as_json:
         answer({"id": key.id, "name": key.name})
     else:
@@ -123,7 +135,7 @@ def remove_command(key_id: KeyId, yes: Yes = False, as_json: AsJson = False, con
 
 
 def _hand_over(key: ApiKey, text: Secret, *, as_json: bool) -> None:
-    """The key leaves here, on purpose, and nowhere else."""
+    """Print the key. This is the only place where it leaves the process."""
     if as_json:
         told = {name: value for name, value in key.to_json().items() if name != "createdAt"}
         answer(told | {"key": text.reveal()})
@@ -147,7 +159,7 @@ def _day(moment: datetime) -> str:
 
 
 def _one(keys: list[ApiKey], typed: str) -> ApiKey:
-    """The key whose id is, or begins with, what was typed. Raises Refused for none and for several."""
+    """Return the key with this id or beginning of an id. Raises Refused if none or several match."""
     typed = typed.removeprefix("key-")
     if len(typed) < SHORTEST_ID:
         raise Refused(f"Type at least {SHORTEST_ID} characters of the id.")

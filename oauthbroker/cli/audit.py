@@ -1,4 +1,4 @@
-"""`oauthbroker audit`: is the audit log as it was written, and what are its newest lines. Needs keys, no values."""
+"""`oauthbroker audit`: verify the audit log, and show its newest lines. Needs keys, no configuration values."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import typer
 
 from oauthbroker.cli.answers import answer, begin_stream, one_of_many
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.refusals import Refused
 from oauthbroker.cli.text import counted, shown, table
 from oauthbroker.cli.words import app_option, entry_types
+from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
-    from oauthbroker.audit.chain import Head
+    from oauthbroker.audit.chain import ChainHead
     from oauthbroker.audit.trail import AuditLine
     from oauthbroker.audit.verify import Verdict
-    from oauthbroker.inventory import Vault
+    from oauthbroker.operations.grants import Vault
 
 BROKEN = 1
-POLL = 0.5  # seconds between two looks at the log
+POLL = 0.5  # seconds between two reads of the log
 HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{32})")
-SILENT = {"app", "after", "digest"}  # has a column of its own, or says nothing to a person
+SILENT = {"app", "after", "digest"}  # shown in a column of its own, or of no use to a person
 TITLES = ("no", "time", "entry", "app", "who", "details")
 
-app = typer.Typer(help="The audit log: is it sound, and its newest lines.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="The audit log: verify it, show its newest lines.", no_args_is_help=True, add_completion=False)
 Count = Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, help="How many lines.")]
 Following = Annotated[bool, typer.Option("--follow", "-f", help="Go on with the lines that come, until Ctrl-C.")]
 AppName = Annotated[str | None, app_option("Only lines of this OAuthApp.")]
@@ -44,7 +44,7 @@ Noted = Annotated[
 
 @app.command("verify")
 def verify_command(head: Noted = None, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
-    """Judge every line: is it genuine, in its place, and none missing. Exit status 1 if not."""
+    """Verify that every line is genuine and in its place, and that none is missing. Exit status 1 if not."""
     verdict = asyncio.run(_verify(config, _head(head)))
     if as_json:
         answer(verdict.to_json())
@@ -67,7 +67,7 @@ def tail_command(
     as_json: AsJson = False,
     config: ConfigPath = CONFIG,
 ) -> None:
-    """Show the newest lines, with the subjects of the grants that there are.
+    """Show the newest lines, with the subjects of stored grants.
 
     With --follow and --json, each line is a JSON document of its own.
     """
@@ -77,7 +77,7 @@ def tail_command(
     asyncio.run(_tail(config, lines, app_name, entry_type, follow=follow, as_json=as_json))
 
 
-async def _verify(config: Path, head: Head | None) -> Verdict:
+async def _verify(config: Path, head: ChainHead | None) -> Verdict:
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
@@ -94,7 +94,7 @@ async def _tail(
 
     sought = Sought(app_name, entry_type)
     async with open_vault(load(config).settings) as vault:
-        people = People(vault)
+        people = GrantNames(vault)
         coming = vault.audit.follow() if follow else None
         found = await vault.audit.tail(count, app=app_name, type=entry_type)
         if coming is None:
@@ -109,15 +109,15 @@ async def _tail(
             coming.close()
 
 
-class People:
-    """Whose grant a line speaks of: the log knows keyed names only, the store knows the grants there are."""
+class GrantNames:
+    """Finds the grant of a log line: the log holds keyed names only, the store holds the grants."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
         self._known: dict[str, tuple[str, str]] = {}
 
     async def learn(self, lines: Iterable[AuditLine]) -> None:
-        """Reads the grants if a line names one that we have not met. One that is gone stays unknown."""
+        """Read the grants if a line names an unknown one. A deleted grant stays unknown."""
         named = {line.grant for line in lines} - self._known.keys() - {None}
         if named:
             name = self._vault.audit.name
@@ -126,7 +126,7 @@ class People:
                 self._known[name("grant", grant.grantId)] = (grant.grantId, grant.subject)
 
     def of(self, line: AuditLine) -> tuple[str, str]:
-        """(grantId, subject), empty where nobody knows."""
+        """Return (grantId, subject), empty for an unknown grant."""
         return self._known.get(line.grant or "", ("", ""))
 
     def to_json(self, line: AuditLine) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class People:
         return line.to_json() | {"grantId": grant_id or None, "subject": subject or None}
 
 
-async def _show(found: list[AuditLine], people: People, *, as_json: bool) -> None:
+async def _show(found: list[AuditLine], people: GrantNames, *, as_json: bool) -> None:
     await people.learn(found)
     if as_json:
         answer([people.to_json(line) for line in found])
@@ -144,7 +144,7 @@ async def _show(found: list[AuditLine], people: People, *, as_json: bool) -> Non
         typer.echo("There are no such lines.", err=True)
 
 
-async def _show_more(found: list[AuditLine], people: People, *, as_json: bool) -> None:
+async def _show_more(found: list[AuditLine], people: GrantNames, *, as_json: bool) -> None:
     await people.learn(found)
     for line in found:
         if as_json:
@@ -154,7 +154,7 @@ async def _show_more(found: list[AuditLine], people: People, *, as_json: bool) -
             typer.echo(shown(f"{no:>7}  {time}  {entry:<22}  " + "  ".join(word for word in rest if word)))
 
 
-def _row(line: AuditLine, people: People) -> tuple[str, ...]:
+def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
     words = {
         name: value for name, value in line.fields.items() if name not in SILENT and value not in {None, False, ""}
     }
@@ -179,7 +179,7 @@ def _word(value: object) -> str:
 
 
 def _check_type(name: str | None) -> None:
-    """A misspelt type would look like a log in which nothing happened. Raises Refused."""
+    """Raise Refused for an unknown type. A misspelt one would look like a log without such events."""
     from oauthbroker.config.spelling import nearest
 
     known = entry_types()
@@ -190,15 +190,15 @@ def _check_type(name: str | None) -> None:
     raise Refused(f"There is no entry of type {shown(name)}. {instead}")
 
 
-def _head(noted: str | None) -> Head | None:
-    from oauthbroker.audit.chain import Head
+def _head(noted: str | None) -> ChainHead | None:
+    from oauthbroker.audit.chain import ChainHead
 
     if noted is None:
         return None
     found = HEAD.fullmatch(noted)
     if found is None:
         raise Refused("--head is written NUMBER:MAC, as `audit verify` prints it.")
-    return Head(int(found[1]), found[2].encode())
+    return ChainHead(int(found[1]), found[2].encode())
 
 
 def _range(verdict: Verdict) -> str:
@@ -232,7 +232,7 @@ def _which(lines: tuple[int, int] | None) -> str:
 
 
 def _notes(verdict: Verdict) -> Iterable[str]:
-    """What is no break, and what somebody who judges the log has to know."""
+    """Yield the facts that are no break but matter to a reviewer of the log."""
     if verdict.moved_away:
         yield f"Lines before number {verdict.first} are in files that are not here."
     if verdict.unchained:

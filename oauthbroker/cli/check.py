@@ -1,6 +1,6 @@
-"""`oauthbroker check`: is this configuration fine? Every problem at once, and nothing is started or written.
+"""`oauthbroker check`: validate a configuration. Reports every problem at once; starts and writes nothing.
 
-Exit status: 0 fine (perhaps with warnings), 2 refused. Problems and warnings go to stderr, the overview to stdout.
+Exit status: 0 valid (perhaps with warnings), 2 refused. Problems and warnings go to stderr, the overview to stdout.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.lacking import NOTHING, Lacking, lacking, tell_lacking
 from oauthbroker.cli.options import AsJson
 from oauthbroker.cli.text import counted, table
-from oauthbroker.config import ConfigRefused, Loaded, Problem, load
+from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load
 from oauthbroker.config.loading import AppDraft, LoginDraft
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.skipped import LeftAlone
-from oauthbroker.scope import NO_RIGHTS
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.scope import NO_RIGHTS
 
 REFUSED = 2
 MOST_SKIPPED = 20
@@ -39,7 +39,7 @@ def check_command(
         bool, typer.Option("--strict", help="Warnings are problems too, such as a variable that is not set.")
     ] = False,
 ) -> None:
-    """Check a configuration and list what it configures."""
+    """Check a configuration and list its contents."""
     loaded, problems = _load(path)
     warnings = [*_unset(loaded, os.environ), *loaded.idle_refs] if loaded else []
     if strict:
@@ -54,15 +54,15 @@ def check_command(
         raise typer.Exit(REFUSED)
 
 
-def _load(path: Path) -> tuple[Loaded | None, list[Problem]]:
+def _load(path: Path) -> tuple[Loaded | None, list[ConfigProblem]]:
     try:
         return load(path), []
     except ConfigRefused as refused:
         return None, list(refused.problems)
 
 
-def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[Problem]:
-    """What the environment lacks here. It may be there where the broker runs, so this is a warning."""
+def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[ConfigProblem]:
+    """Return warnings for values that the environment lacks. They may be set where the broker runs."""
     missing = Problems()
     for source in loaded.sources:
         if source.env and not env.get(source.env):
@@ -70,7 +70,7 @@ def _unset(loaded: Loaded, env: Mapping[str, str]) -> list[Problem]:
     return list(missing.found)
 
 
-def _tell(path: Path, loaded: Loaded | None, problems: list[Problem], warnings: list[Problem]) -> None:
+def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warnings: list[ConfigProblem]) -> None:
     for problem in problems:
         typer.echo(str(problem), err=True)
     for warning in loaded.idle_refs if loaded is not None and warnings else ():
@@ -107,7 +107,7 @@ def _tell_left_alone(console: Console, skipped: Sequence[LeftAlone]) -> None:
 
 
 def _describe(draft: AppDraft) -> Text:
-    """One app in a few lines. What has to be registered at the provider is never broken into two."""
+    """Describe one app in a few lines. Values to register at the provider are never broken into two lines."""
     app = draft.app
     lines = Text(app.name, style="bold").append(f"  {app.provider}, {app.subject_mode}\n", style="not bold")
     arrival = ("redirect URI", app.redirect.uri) if app.has_callback else ("flow", app.flow)
@@ -118,7 +118,7 @@ def _describe(draft: AppDraft) -> Text:
 
 
 def _describe_login(login: LoginDraft) -> Text:
-    """The broker's own login: what to register at the identity provider, and how subjects are read."""
+    """Describe the broker's own login: the values to register at the identity provider, and how subjects are read."""
     app = login.draft.app
     lines = Text("login", style="bold").append("  of the broker's own\n", style="not bold")
     for name, value in (("account", _account(app)), ("redirect URI", app.redirect.uri)):
@@ -127,7 +127,7 @@ def _describe_login(login: LoginDraft) -> Text:
 
 
 def _notices(draft: AppDraft) -> Iterator[tuple[str, str]]:
-    """What the preset does not vouch for. No failure: it may be right, and somebody should try it."""
+    """Yield the app's settings that the preset does not confirm. They are no failure, but should be tried."""
     for scope in sorted(NO_RIGHTS & draft.app.scope_set):
         yield "better", f"{scope} under quirks.alwaysScopes: it asks for a refresh token and is no right"
     if draft.unusual_flow:
@@ -147,14 +147,16 @@ def _tools_rows(loaded: Loaded) -> list[tuple[str, str, str]]:
 
 
 def _account(app: OAuthApp) -> str:
-    """How whose account it is gets known."""
+    """Return how the app finds out whose account was connected."""
     if app.flow == "clientCredentials":
         return "the client itself, no person"
     rule = app.owner.global_identity if app.subject_mode == "global" else app.owner.user_identity
     return f"{rule.template} ({rule.source})" if rule else app.owner.binding
 
 
-def _as_json(loaded: Loaded | None, problems: list[Problem], warnings: list[Problem], here: Lacking) -> dict[str, Any]:
+def _as_json(
+    loaded: Loaded | None, problems: list[ConfigProblem], warnings: list[ConfigProblem], here: Lacking
+) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "ok": not problems,
         "problems": [problem.to_json() for problem in problems],

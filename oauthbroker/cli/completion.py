@@ -1,4 +1,4 @@
-"""`oauthbroker completion`: the script that a shell reads. What it asks us then is typer's own protocol."""
+"""`oauthbroker completion`: print the completion script of a shell. The script's requests are typer's own protocol."""
 
 from __future__ import annotations
 

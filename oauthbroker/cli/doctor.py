@@ -1,6 +1,7 @@
-"""`oauthbroker doctor`: is this house well, and who will have to agree again? Reads only; a broker may be at work.
+"""`oauthbroker doctor`: check the installation, and list the users who must consent again. Reads only, also beside a
+running broker.
 
-Exit status: 0 well, perhaps with warnings; 1 warnings, with --strict; 2 a failure.
+Exit status: 0 healthy, perhaps with warnings; 1 warnings, with --strict; 2 a failure.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.text import counted, shown, table
 
 if TYPE_CHECKING:
-    from oauthbroker.checkup.findings import Finding, Light
-    from oauthbroker.cli.checks import Doctor
+    from oauthbroker.cli.doctor_checks import Doctor
+    from oauthbroker.operations.checkup.findings import Finding, Light
 
 WARNED, FAILED = 1, 2
 MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "failure": ("FAILURE", "bold red")}
@@ -29,9 +30,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command("doctor")
 def doctor_command(
-    offline: Annotated[bool, typer.Option("--offline", help="Ask nobody over the network.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Make no network requests.")] = False,
     forecast: Annotated[
-        bool, typer.Option("--forecast", help="Only say who will have to agree again, when and why.")
+        bool, typer.Option("--forecast", help="Only list who must consent again, when and why.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit status 1 for warnings.")] = False,
     as_json: AsJson = False,
@@ -39,10 +40,10 @@ def doctor_command(
 ) -> None:
     """Check keys, store, disk, clock, providers and grants, and say what to do.
 
-    Works beside a running broker: it writes nothing and takes no lock. Providers are asked whether they answer; they
-    are told no secret.
+    Works beside a running broker: it writes nothing and takes no lock. Providers are only
+    asked whether they answer; no secret is sent.
     """
-    from oauthbroker.checkup.findings import worst
+    from oauthbroker.operations.checkup.findings import worst
 
     doctor, findings = asyncio.run(_examine(config, offline=offline or forecast))
     light = worst(findings)
@@ -59,9 +60,9 @@ def doctor_command(
 
 
 async def _examine(config: Path, *, offline: bool) -> tuple[Doctor, list[Finding]]:
-    from oauthbroker.cli.checks import Doctor
-    from oauthbroker.clock import SystemClock
-    from oauthbroker.web.access_log import json_log
+    from oauthbroker.cli.doctor_checks import Doctor
+    from oauthbroker.core.clock import SystemClock
+    from oauthbroker.observability.logging import json_log
 
     clock = SystemClock()
     doctor = Doctor(config, os.environ, clock, json_log(sys.stderr, clock).bind())
@@ -92,7 +93,7 @@ def _tell(findings: list[Finding], light: Light) -> None:
 
 
 def _tell_forecast(doctor: Doctor, findings: list[Finding]) -> None:
-    from oauthbroker.checkup.forecast import REASONS
+    from oauthbroker.operations.checkup.forecast import REASONS
 
     told = doctor.forecast
     if told.outlooks:
@@ -107,7 +108,7 @@ def _tell_forecast(doctor: Doctor, findings: list[Finding]) -> None:
         ]
         table(("when (UTC)", "app", "subject", "why"), rows)
     else:
-        typer.echo("Nobody, as far as it is known.", err=True)
+        typer.echo("No user, as far as is known.", err=True)
     for finding in findings:
         if finding.light == "failure" or (finding.check == "forecast" and told.unknown):
             typer.echo(shown(finding.text), err=True)

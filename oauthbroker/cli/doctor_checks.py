@@ -1,7 +1,6 @@
-"""What `oauthbroker doctor` looks at on this machine: the configuration, the key, the disk, the store, the audit log.
+"""Make the checks of `oauthbroker doctor` on this machine: configuration, key, disk, store, audit log.
 
-Every check stands on its own: where one breaks, the others are made all the same. Nothing is written, and no lock of
-the store is taken.
+The checks are independent: a failing one does not stop the others. They write nothing and take no lock of the store.
 """
 
 from __future__ import annotations
@@ -14,33 +13,34 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.checkup import findings
-from oauthbroker.checkup.findings import Check, Finding
-from oauthbroker.checkup.forecast import AppFacts, Forecast, GrantState, forecast
-from oauthbroker.checkup.inspection import Inspection
-from oauthbroker.checkup.probing import probing
-from oauthbroker.cli.place_checks import MOST_NAMED, data_of, disk, guarded, locks, permissions, sentence
+from oauthbroker.cli.doctor_place import MOST_NAMED, data_of, disk, guarded, locks, permissions, sentence
 from oauthbroker.cli.text import counted
-from oauthbroker.clock import Clock
-from oauthbroker.config import ConfigRefused, Loaded, Problem, load, load_settings, resolve
+from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, load_settings, resolve
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.values import is_unread_secret
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.scope import NO_RIGHTS
+from oauthbroker.model.settings import Settings
+from oauthbroker.operations.checkup import findings
+from oauthbroker.operations.checkup.findings import Check, Finding
+from oauthbroker.operations.checkup.forecast import AppFacts, Forecast, forecast
+from oauthbroker.operations.checkup.inspection import Inspection
+from oauthbroker.operations.checkup.probing import probing
 from oauthbroker.providers import presets
-from oauthbroker.scope import NO_RIGHTS
-from oauthbroker.settings import Settings
-from oauthbroker.store.file import FileStore
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys import Keyring
 from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, with_keys
 
 
 @dataclass(slots=True)
 class Doctor:
-    """One checkup. What a check learns is there for the next ones; what it could not learn is None."""
+    """One run of the checks. Later checks use the results of earlier ones; a missing result is None."""
 
     config: Path
     env: Mapping[str, str]
@@ -51,13 +51,13 @@ class Doctor:
     keyring: Keyring | None = None
     store: FileStore | None = None
     seen: Inspection | None = None
-    grants: list[GrantState] = field(default_factory=list)
+    grants: list[GrantView] = field(default_factory=list)
     apps: dict[str, OAuthApp] = field(default_factory=dict)
     login: OAuthApp | None = None
     forecast: Forecast = field(default_factory=lambda: Forecast((), {}))
 
     async def here(self) -> list[Finding]:
-        """Everything that needs no network; without a Broker resource nobody knows where to look."""
+        """Run all checks without network. Without a Broker resource the store's place is unknown."""
         found = await guarded("configuration", self._configuration)
         if self.settings is None:
             return found
@@ -77,7 +77,8 @@ class Doctor:
         return [*found, *[finding for check, step in steps for finding in await guarded(check, step)]]
 
     async def away(self) -> list[Finding]:
-        """What takes the network: every provider, our own public address, and the clocks of those that answered."""
+        """Run the checks that need the network: every provider, our public address, and the clocks of those that
+        answered."""
         if self.settings is None:
             return []
         async with probing(self.settings, self.clock) as probe:
@@ -102,8 +103,9 @@ class Doctor:
         return self.settings
 
     async def _configuration(self) -> list[Finding]:
-        """As `check`, with the doubts: an unverified fact counts until somebody has connected with it."""
-        problems: tuple[Problem, ...] = ()
+        """Check the configuration like `check`, with warnings: a fact stays unverified until a user has connected with
+        it."""
+        problems: tuple[ConfigProblem, ...] = ()
         try:
             self.loaded = load(self.config)
             self.settings = with_keys(self.loaded.settings, self.env)
@@ -134,7 +136,7 @@ class Doctor:
         return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]
 
     def _keyless(self) -> list[Finding]:
-        """Who is let in because of the machine they are on. Tools run there, too."""
+        """Report callers that are admitted because they are on this machine. Tools run there, too."""
         found = []
         if self._settings.admin_loopback:
             todo = "Remove `admin.loopback` where tools run on this machine, and behind any proxy."
@@ -147,7 +149,7 @@ class Doctor:
         return found
 
     async def _keys(self) -> list[Finding]:
-        """The key is there, ours alone, outside the store, and opens the keyring."""
+        """Check that the key exists, is readable by us alone, lies outside the store, and opens the keyring."""
         settings = self._settings
         self.keyring = unlocked(settings, self.env, self.log)
         if self.env.get(KEY_ENV):
@@ -160,7 +162,7 @@ class Doctor:
         ]
 
     async def _values(self) -> list[Finding]:
-        """Every value that the configuration names; the apps that have all of theirs."""
+        """Check every value that the configuration names, and list the apps that have all of theirs."""
         self._look()
         if self.loaded is None:
             return []
@@ -186,15 +188,15 @@ class Doctor:
         return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *doubts]
 
     def _unknown_secrets(self) -> list[Finding]:
-        """While the key does not open the keyring, no secret can be called missing."""
+        """Report that secrets cannot be checked, because the key does not open the keyring."""
         if self.keyring is not None or self.loaded is None or not self.loaded.secret_keys:
             return []
         count = counted(len(self.loaded.secret_keys), "secret")
         what = f"Not known for {count} of the configuration: the store could not be opened."
         return [Finding("secrets", "warning", what, "Mend what `keys` says, then run this again.")]
 
-    def _missing(self, about: str, problems: Iterable[Problem]) -> list[Finding]:
-        """A variable may be set where the broker runs; a secret of the store may not."""
+    def _missing(self, about: str, problems: Iterable[ConfigProblem]) -> list[Finding]:
+        """Report missing values: a variable may be set where the broker runs; a secret of the store may not."""
         known = [it for it in problems if self.keyring is not None or not is_unread_secret(it)]
         return [
             Finding(
@@ -218,7 +220,7 @@ class Doctor:
         return [Finding("configuration", "ok", what, "Connect once and see.", name)]
 
     def _look(self) -> None:
-        """Opens the store to read, if it can be."""
+        """Open the store to read, if possible."""
         if self.keyring is None or self.store is not None:
             return
         opened = look_into(self._settings, self.keyring, self.clock)
@@ -226,7 +228,7 @@ class Doctor:
             self.store, self.seen = opened
 
     async def _audit(self) -> list[Finding]:
-        """Whether a broker could write its next line, and whether the lines are as they were written."""
+        """Check that the next audit line can be written, and that the existing lines are genuine."""
         if self.store is None:
             return []
         path = self.data / AUDIT_LOG
@@ -277,7 +279,7 @@ class Doctor:
 
 
 def _misplaced(app: OAuthApp) -> list[Finding]:
-    """Scopes that stand among the app's and give no right."""
+    """Report configured scopes that give no right."""
     todo = "Write it under `quirks.alwaysScopes`, where the preset does not have it already."
     return [
         Finding("configuration", "ok", f"{scope} stands in `scopes`: it asks for a refresh token only.", todo, app.name)

@@ -1,4 +1,4 @@
-"""What `oauthbroker doctor` looks at where the store lies: permissions, room, locks; and how a check is made."""
+"""Make the checks of `oauthbroker doctor` on the store's place: permissions, space, locks. `guarded` runs a check."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from oauthbroker.checkup.findings import Check, Finding
-from oauthbroker.cli.refusals import HINTS, described
+from oauthbroker.cli.refusals import HINTS
 from oauthbroker.cli.text import shown
-from oauthbroker.errors import BrokerError
-from oauthbroker.store.place import NETWORK, file_system, flaws, locks_exclude, room_at
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.refused import described
+from oauthbroker.operations.checkup.findings import Check, Finding
+from oauthbroker.store.file.place import NETWORK, file_system, flaws, locks_exclude, room_at
 
 MOST_NAMED = 10
 MEBIBYTE = 1024 * 1024
@@ -24,7 +25,7 @@ def data_of(root: str) -> Path:
 
 
 def is_there(root: str) -> bool:
-    """Whether somebody has made a store at `root`."""
+    """Return whether a store was made at `root`."""
     with suppress(FileNotFoundError):
         data_of(root).stat()
         return True
@@ -32,7 +33,7 @@ def is_there(root: str) -> bool:
 
 
 async def permissions(root: str) -> list[Finding]:
-    """Owner and mode of everything below the store's root, and that there is a store."""
+    """Check that a store exists, and the owner and mode of everything below its root."""
     if not is_there(root):
         todo = "Run `oauthbroker init`, or look at `store.root` if there was one."
         return [Finding("permissions", "failure", "There is no store yet.", todo, root)]
@@ -41,13 +42,11 @@ async def permissions(root: str) -> list[Finding]:
     said = [Finding("permissions", "failure", sentence(it.what), todo, shown(it.path)) for it in found[:MOST_NAMED]]
     if len(found) > MOST_NAMED:
         said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo))
-    return said or [
-        Finding("permissions", "ok", "Everything below is a plain file of ours that nobody else reads.", "", root)
-    ]
+    return said or [Finding("permissions", "ok", "Everything below is a plain file that only we can read.", "", root)]
 
 
 async def disk(root: str) -> list[Finding]:
-    """Room for what has to be written."""
+    """Check the free space for writes."""
     if not is_there(root):
         return []
     room = room_at(Path(root))
@@ -55,7 +54,7 @@ async def disk(root: str) -> list[Finding]:
     text = f"{room.bytes_free // MEBIBYTE} MiB" + (
         f" and {room.files_free} files" if room.files_free is not None else ""
     )
-    todo = "Make room: without it no renewed token can be kept."
+    todo = "Make room: without it no refreshed token can be stored."
     if room.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
         return [Finding("disk", "failure", f"Only {text} are free.", todo)]
     if room.bytes_free < LITTLE or files < FEW_FILES:
@@ -64,7 +63,7 @@ async def disk(root: str) -> list[Finding]:
 
 
 async def locks(root: str) -> list[Finding]:
-    """Whether locks keep processes apart on this file system."""
+    """Check that file locks exclude other processes on this file system."""
     if not is_there(root):
         return []
     kind, todo = file_system(data_of(root)), "Use a local disk."
@@ -88,7 +87,7 @@ def sentence(text: str) -> str:
 
 
 async def guarded(check: Check, step: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
-    """What the step finds or, where it breaks, why, in words of ours."""
+    """Return the step's findings or, if it raises, the reason in our own words."""
     try:
         return await step()
     except BrokerError as error:
@@ -99,6 +98,6 @@ async def guarded(check: Check, step: Callable[[], Awaitable[list[Finding]]]) ->
             f"The system says {errno.errorcode.get(error.errno or 0, 'OSError')}.",
             "Look at that path and its owner.",
         )
-    except Exception as crash:  # noqa: BLE001  (a crash's own words may quote what was being worked on)
+    except Exception as crash:  # noqa: BLE001  (the exception's own text may quote a secret)
         why, todo = f"This check broke: {described(crash)}.", "Please report this."
     return [Finding(check, "failure", why, todo)]

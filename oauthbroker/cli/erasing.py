@@ -1,4 +1,4 @@
-"""`oauthbroker grants erase`: what is kept of a subject, and its end."""
+"""`oauthbroker grants erase`: delete the records of a subject."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.refusals import confirm
 from oauthbroker.cli.text import counted, facts, shown
-from oauthbroker.erasure import Erased, Traces
+from oauthbroker.operations.erasure import Erased, Traces
 from oauthbroker.wiring import open_broker
 
 DONE, LEFT_TO_DO = 0, 3
@@ -25,7 +25,7 @@ COUNTED = {
 
 
 def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Erase a subject once the operator has said yes; the exit status. Safe to stop at any moment, and to repeat."""
+    """Erase a subject after confirmation. Return the exit status. Idempotent; may be stopped at any moment."""
     found = asyncio.run(_look(config, subject))
     if found.empty or dry_run:
         typer.echo(f"{_summed(found)} Nothing was changed.", err=True)
@@ -47,7 +47,7 @@ async def _look(config: Path, subject: str) -> Traces:
 
 
 async def _erase(config: Path, found: Traces, patience: float) -> Erased:
-    """Needs the values of those apps alone whose providers have to be told."""
+    """Erase the subject. Loads only the values of apps whose providers have to be told."""
     only = {grant.app for grant in found.grants if not grant.revoked or grant.to_be_told}
     async with open_broker(config, background=False, only=only) as broker:
         return await broker.erase(found.subject, patience=patience)

@@ -1,4 +1,4 @@
-"""`oauthbroker grants`: what people agreed to, and ending it. Never a token."""
+"""`oauthbroker grants`: list, end and import grants. Never prints a token."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import typer
 
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.refusals import Refused, confirm
+from oauthbroker.cli.refusals import confirm
 from oauthbroker.cli.text import counted, facts, table
 from oauthbroker.cli.words import app_option
+from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
-    from oauthbroker.inventory import GrantSummary
+    from oauthbroker.operations.grants import GrantSummary
 
 SHORTEST_ID = 6
-MOST_ROWS = 50  # more than that nobody reads before saying yes
+MOST_ROWS = 50  # a longer list would not be read before confirming
 PATIENCE = 300.0
-NEEDS = {None: "nothing", "renewal": "a renewal, which the next call makes", "consent": "a person who agrees again"}
+NEEDS = {None: "nothing", "renewal": "a refresh, which the next call makes", "consent": "a user who consents again"}
 
 app = typer.Typer(
     help="Grants people gave: list, show, revoke, erase, import.", no_args_is_help=True, add_completion=False
@@ -155,17 +156,17 @@ def import_command(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines; - is stdin.")],
     app_name: OfApp = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Judge the file, say what would happen, write nothing.")
+        bool, typer.Option("--dry-run", help="Check the file, show the results, write nothing.")
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Also where there is a grant, alive or revoked.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Have each one renewed by its provider at once.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Refresh each one at its provider at once.")] = False,
     as_json: AsJson = False,
     config: ConfigPath = CONFIG,
 ) -> None:
     """Take over refresh tokens of another system.
 
-    One JSON object a line: {app, subject, refreshToken, accessToken?, expiresAt?, scopes?, account?, grantedAt?}. All
-    of it is judged before anything is written. A run that was stopped is repeated: nothing is done twice.
+    One JSON object a line: {app, subject, refreshToken, accessToken?, expiresAt?, scopes?, account?, grantedAt?}. The
+    whole file is checked before any write. Repeat a run that was stopped: nothing is done twice.
     """
     from oauthbroker.cli import importing
 
@@ -175,7 +176,7 @@ def import_command(
 
 
 def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:
-    """The grant whose id is, or begins with, what was typed. Raises Refused for none and for several."""
+    """Return the grant with this id or beginning of an id. Raises Refused if none or several match."""
     typed = grant_id.removeprefix("sha256:")
     found = [grant for grant in grants if grant.grantId.removeprefix("sha256:").startswith(typed)]
     if len(typed) < SHORTEST_ID:
@@ -200,19 +201,19 @@ def _row(grant: GrantSummary) -> tuple[str, ...]:
 
 
 def _expires(grant: GrantSummary) -> str:
-    """When its token ends; that it is renewed is said only where it will be."""
+    """Return when the token expires, with a note if it will be refreshed."""
     if grant.state == "revoked":
         return "-"
     ends = (grant.expiresAt or "").removesuffix("Z")
     if grant.needs == "consent":
         return ends or "-"
     if not ends and grant.needs == "renewal":
-        return "renewed on first use"
+        return "refreshed on first use"
     return (ends or "never") + (" (renewable)" if grant.refreshable else "")
 
 
 async def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> None:
-    from oauthbroker.cli.records import tell_record
+    from oauthbroker.cli.answers import tell_record
     from oauthbroker.config import load
     from oauthbroker.records.display import grant_record
     from oauthbroker.wiring import open_vault
@@ -225,7 +226,7 @@ async def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> N
 
 
 async def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:
-    """Asks the store alone: whoever must see what there is may be in a shell without the configuration's values."""
+    """Read the grants from the store alone, because a shell may lack the configuration's values."""
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
@@ -235,5 +236,5 @@ async def _list(config: Path, app_name: str | None, subject: str | None) -> list
 
 
 def newest_first(grants: Iterable[GrantSummary]) -> list[GrantSummary]:
-    """By the exact time: what is printed of it may be the same."""
+    """Sort by the exact time, which the printed one rounds."""
     return sorted(grants, key=lambda grant: (grant.created_at, grant.grantId), reverse=True)

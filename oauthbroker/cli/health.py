@@ -1,4 +1,4 @@
-"""`oauthbroker health`: does the broker of this configuration answer on this machine? For the probe of a container."""
+"""`oauthbroker health`: probe the broker of this configuration on this machine, such as from a container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `oauthbroker grants import` does: reads, judges all, and only then writes; shows how far it is; sums up."""
+"""Run `oauthbroker grants import`: read and check the whole file, then write; show progress and a summary."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.cli.answers import answer
-from oauthbroker.cli.refusals import CRASHED, STOPPED, Refused
 from oauthbroker.cli.text import counted, facts, shown
-from oauthbroker.clock import SystemClock
 from oauthbroker.config import Loaded, load
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.import_lines import Incoming, Judged, judge
-from oauthbroker.importing import Fate, Importing
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.refused import CRASHED, STOPPED, Refused
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.operations.import_lines import Incoming, Judged, judge
+from oauthbroker.operations.importing import Fate, Importing
 from oauthbroker.records import grant_id
 from oauthbroker.wiring import open_broker, open_vault
 
@@ -40,8 +40,8 @@ SAID: dict[Fate, str] = {
 
 
 @dataclass(slots=True)
-class Figures:
-    """How far a run has come, by line. `unsound` are those that the provider did not renew, and why."""
+class ImportFigures:
+    """The progress of a run, by line. `unsound` are the lines that the provider did not refresh, with the error."""
 
     fates: dict[int, Fate] = field(default_factory=dict)
     failed: dict[int, Code] = field(default_factory=dict)
@@ -53,12 +53,12 @@ class Figures:
 
 
 def run(config: Path, file: str, app: str | None, *, dry_run: bool, replace: bool, verify: bool, as_json: bool) -> int:
-    """The exit status. Raises Refused, with every flaw of the file, before anything is written."""
+    """Import the file and return the exit status. Raises Refused, with every flaw of the file, before any write."""
     loaded = load(config)
     judged = _judged(file, loaded, app)
     if judged.flaws:
         _refuse(judged)
-    incoming, figures = judged.incoming, Figures()
+    incoming, figures = judged.incoming, ImportFigures()
     if not incoming:
         typer.echo("There are no lines in it.", err=True)
     if dry_run:
@@ -88,7 +88,7 @@ def _judged(file: str, loaded: Loaded, app: str | None) -> Judged:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """A file or a pipe. Says so when others can read what is in it."""
+    """Open a file or a pipe. Warns if other users can read it."""
     try:
         stream = path.open("rb")
     except OSError:
@@ -109,8 +109,8 @@ def _refuse(judged: Judged) -> None:
     raise Refused(text, lines=[flaw.to_json() for flaw in judged.flaws])
 
 
-async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: Figures, *, replace: bool) -> None:
-    """What would become of each line, as far as the list of grants tells."""
+async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: ImportFigures, *, replace: bool) -> None:
+    """Predict the result of each line from the list of grants."""
     async with open_vault(loaded.settings) as vault:
         there = {grant.grantId: grant.state async for grant in vault.grants.list()}
     for line in incoming:
@@ -122,13 +122,13 @@ async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: Figure
 async def _import(
     config: Path,
     incoming: Sequence[Incoming],
-    figures: Figures,
+    figures: ImportFigures,
     step: Callable[[str], None],
     *,
     replace: bool,
     verify: bool,
 ) -> None:
-    """All are written before the first provider is asked: a slow one keeps nobody's grant out."""
+    """Write all grants before the first provider is called, so that a slow provider delays none."""
     only = {line.app for line in incoming}
     async with open_broker(config, background=False, only=only) as broker:
         importing = broker.grants.importing
@@ -151,7 +151,7 @@ async def _each(lines: Sequence[Incoming], at_once: int, work: Callable[[Incomin
 
 
 async def _take(
-    importing: Importing, line: Incoming, figures: Figures, step: Callable[[str], None], *, replace: bool
+    importing: Importing, line: Incoming, figures: ImportFigures, step: Callable[[str], None], *, replace: bool
 ) -> None:
     try:
         figures.fates[line.line] = await importing.take(line, replace=replace)
@@ -160,7 +160,7 @@ async def _take(
     step("written")
 
 
-async def _verify(importing: Importing, line: Incoming, figures: Figures, step: Callable[[str], None]) -> None:
+async def _verify(importing: Importing, line: Incoming, figures: ImportFigures, step: Callable[[str], None]) -> None:
     try:
         code = await importing.verify(line)
     except BrokerError as error:
@@ -174,7 +174,7 @@ async def _verify(importing: Importing, line: Incoming, figures: Figures, step: 
 
 @contextmanager
 def _progress(count: int, *, verify: bool) -> Iterator[Callable[[str], None]]:
-    """Bars on stderr where somebody watches; elsewhere nothing."""
+    """Show progress bars on stderr if it is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal or count < 2) as bars:
@@ -183,18 +183,18 @@ def _progress(count: int, *, verify: bool) -> Iterator[Callable[[str], None]]:
         yield lambda name: bars.advance(tasks[name])
 
 
-def _tell(incoming: Sequence[Incoming], figures: Figures, *, dry_run: bool, verify: bool, as_json: bool) -> None:
+def _tell(incoming: Sequence[Incoming], figures: ImportFigures, *, dry_run: bool, verify: bool, as_json: bool) -> None:
     if as_json:
         answer(_as_json(incoming, figures, dry_run=dry_run, verify=verify))
         return
     rows = [("lines", len(incoming)), *((SAID[fate], figures.count(fate)) for fate in SAID)]
     if verify:
-        rows += [("renewed by their provider", len(figures.verified)), ("not renewed", len(figures.unsound))]
+        rows += [("refreshed by their provider", len(figures.verified)), ("not refreshed", len(figures.unsound))]
     facts((text, str(count)) for text, count in rows if count or text == "lines")
     troubles = {**figures.unsound, **figures.failed}
     by_line = {line.line: line for line in incoming}
     for number in sorted(troubles)[:MOST_SHOWN]:
-        line, what = by_line[number], "NOT written" if number in figures.failed else "written, not renewed"
+        line, what = by_line[number], "NOT written" if number in figures.failed else "written, not refreshed"
         typer.echo(
             f"line {number}: {shown(line.app)} {shown(line.subject)}: {what}: {troubles[number].value}", err=True
         )
@@ -203,10 +203,10 @@ def _tell(incoming: Sequence[Incoming], figures: Figures, *, dry_run: bool, veri
     if dry_run:
         typer.echo("Nothing was changed.", err=True)
     elif figures.failed or len(figures.fates) < len(incoming):
-        typer.echo("Type this again: what is done is not done twice.", err=True)
+        typer.echo("Type this again: lines already done are not repeated.", err=True)
 
 
-def _as_json(incoming: Sequence[Incoming], figures: Figures, *, dry_run: bool, verify: bool) -> dict[str, Any]:
+def _as_json(incoming: Sequence[Incoming], figures: ImportFigures, *, dry_run: bool, verify: bool) -> dict[str, Any]:
     return {
         "dryRun": dry_run,
         "lines": len(incoming),
@@ -218,7 +218,7 @@ def _as_json(incoming: Sequence[Incoming], figures: Figures, *, dry_run: bool, v
     }
 
 
-def _one_as_json(line: Incoming, figures: Figures) -> dict[str, Any]:
+def _one_as_json(line: Incoming, figures: ImportFigures) -> dict[str, Any]:
     code = figures.failed.get(line.line) or figures.unsound.get(line.line)
     return {
         "line": line.line,

@@ -1,4 +1,4 @@
-"""`oauthbroker init`: the key and the keyring of a new store. Nothing is ever overwritten."""
+"""`oauthbroker init`: make the key and the keyring of a new store. Never overwrites a file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def init_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     The key is a file of its own, outside the store, that only you can read. An existing key file is used, an existing
     keyring is refused.
     """
-    from oauthbroker.clock import SystemClock
     from oauthbroker.config import load
+    from oauthbroker.core.clock import SystemClock
     from oauthbroker.wiring import init_store, with_keys
 
     settings = with_keys(load(config).settings, os.environ)
@@ -40,4 +40,4 @@ def _tell(*, is_new: bool, key_file: Path, keyring: Path) -> None:
     typer.echo(
         "Back the key up now, and not together with the store. Without it nothing in the store can be read again,"
     )
-    typer.echo("by you or by anybody; whoever has both has every token.")
+    typer.echo("not even by you. A person who has both can read every token.")

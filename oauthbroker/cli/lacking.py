@@ -1,4 +1,4 @@
-"""What a configuration needs from outside and this machine does not have: the end of `oauthbroker check`."""
+"""List the external values that a configuration needs and this machine lacks: the end of `oauthbroker check`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from oauthbroker.cli.place_checks import is_there
+from oauthbroker.cli.doctor_place import is_there
 from oauthbroker.config import Loaded
 from oauthbroker.config.values import SecretKey, Source
-from oauthbroker.errors import BrokerError
+from oauthbroker.core.errors import BrokerError
 
 if TYPE_CHECKING:
-    from oauthbroker.checkup.inspection import Inspection
-    from oauthbroker.store.file import FileStore
+    from oauthbroker.operations.checkup.inspection import Inspection
+    from oauthbroker.store.file.file_store import FileStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ NOTHING: Final = Lacking()
 
 
 def lacking(loaded: Loaded, env: Mapping[str, str]) -> Lacking:
-    """What is missing here. The store is only read, without a lock, and only if secrets are needed."""
+    """Return the missing values. The store is only read, without a lock, and only if secrets are needed."""
     sources = {(source.env, source.secret): source for source in loaded.sources}
     unset = [source for source in sources.values() if source.env and not env.get(source.env)]
     secrets = [source for source in sources.values() if source.secret is not None]
@@ -59,11 +59,11 @@ def _tell(head: str, sources: Iterable[Source]) -> None:
 
 
 def _kept(loaded: Loaded, env: Mapping[str, str]) -> Collection[SecretKey] | None:
-    """The secrets of the store; none where there is no store, None for one that cannot be opened."""
+    """Return the secrets of the store; none without a store, None for one that cannot be opened."""
     if not is_there(loaded.settings.store_root):
         return ()
-    from oauthbroker.clock import SystemClock
-    from oauthbroker.web.access_log import json_log
+    from oauthbroker.core.clock import SystemClock
+    from oauthbroker.observability.logging import json_log
     from oauthbroker.wiring import look_into, unlocked, with_keys
 
     clock, settings = SystemClock(), with_keys(loaded.settings, env)

@@ -1,4 +1,4 @@
-"""A table for a terminal of some width. No word of a cell is ever broken, because ids have to be copied."""
+"""Lay out a table for a terminal's width. No word of a cell is ever broken, because users copy ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Cells = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`widths` of the columns that stand side by side; those in `apart` have a line of their own below each row."""
+    """`widths` of the columns side by side; the columns in `apart` have a line of their own below each row."""
 
     head: Cells
     rows: Sequence[Cells]
@@ -31,7 +31,7 @@ class Layout:
 
     @classmethod
     def of(cls, head: Cells, rows: Sequence[Cells], room: int) -> Layout:
-        """Columns are folded between words first; then those with the longest words move below. The first one stays."""
+        """Fold columns between words first; then move those with the longest words below. The first column stays."""
         cells = [[line[at] for line in (head, *rows)] for at in range(len(head))]
         least = {
             at: max(cell_len(word) for cell in column for word in cell.split(" ")) for at, column in enumerate(cells)
@@ -83,7 +83,7 @@ def _total(widths: Iterable[int]) -> int:
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """The text in lines of that width, broken between words; a longer word has a line of its own."""
+    """Return the text in lines of that width, broken between words. A longer word has a line of its own."""
     lines = [""]
     for word in text.split(" "):
         joined = f"{lines[-1]} {word}" if lines[-1] else word

@@ -1,4 +1,5 @@
-"""`oauthbroker providers`: what is known of each provider, and how surely. Reads no configuration and asks nobody."""
+"""`oauthbroker providers`: show the facts known of each provider, with their sources. Reads no configuration, and needs
+no network."""
 
 from __future__ import annotations
 
@@ -8,19 +9,17 @@ import typer
 
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import AsJson
-from oauthbroker.cli.refusals import Refused
 from oauthbroker.cli.text import counted, shown, table
 from oauthbroker.cli.words import preset_names
 from oauthbroker.config.spelling import nearest
+from oauthbroker.core.refused import Refused
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.skeleton import app_yaml
 from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
 
-DOUBT = "?"  # beside whatever is unverified
+DOUBT = "?"  # marks an unverified fact
 
-app = typer.Typer(
-    help="Presets of providers: what is known, and how surely.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(help="Presets of providers: facts and their sources.", no_args_is_help=True, add_completion=False)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` shows it.", autocompletion=preset_names)]
 
 
@@ -73,13 +72,13 @@ def _told(preset: Preset) -> list[str]:
     if doubts:
         lines += [
             "",
-            f"{DOUBT} {counted(doubts, 'fact')} unverified: nobody saw it written down. Try it before you rely on it.",
+            f"{DOUBT} {counted(doubts, 'fact')} unverified: not found in writing. Try it before you rely on it.",
         ]
     return [*lines, *_to_start_from(preset)]
 
 
 def _told_short(preset: Preset) -> list[str]:
-    """What has to be decided for an app, and no evidence."""
+    """Return the decisions that an app needs, without sources."""
     told = {
         "account, user": account(preset, "user")[0],
         "account, global": account(preset, "global")[0],
@@ -104,7 +103,7 @@ def _modes(preset: Preset) -> list[str]:
 
 
 def _lines(told: list[Fact]) -> list[str]:
-    """Two lines a fact: what it is, and where it was learnt."""
+    """Return two lines per fact: its value and its source."""
     width = max((len(fact.label) for fact in told), default=0)
     lines: list[str] = []
     for fact in told:
@@ -127,7 +126,7 @@ def _summary(preset: Preset) -> dict[str, Any]:
 
 
 def _everything(preset: Preset) -> dict[str, Any]:
-    """The preset as its file has it, with the source of every single fact."""
+    """Return the preset as in its file, with the source of every fact."""
     sources = {path: preset.source(path) for path in preset.facts()}
     written = preset.model_dump(by_alias=True, exclude_unset=True, exclude={"evidence"})
     apps = {mode or "default": app_yaml(preset, mode) for mode in _modes(preset) or [""]}

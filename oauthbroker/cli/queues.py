@@ -1,6 +1,6 @@
-"""`oauthbroker queues`: events on their way to agents, and dead letters, which get another try or are removed.
+"""`oauthbroker queues`: list events on their way to agents; retry or delete dead letters.
 
-Never a payload. Works beside a running broker: a queue has one lock for all processes.
+Never prints a payload. Works beside a running broker: a queue has one lock for all processes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import typer
 
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.refusals import Refused, confirm
+from oauthbroker.cli.refusals import confirm
 from oauthbroker.cli.text import shown, table
+from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
-    from oauthbroker.desk.letters import Letter, QueueState
-    from oauthbroker.inventory import Vault
+    from oauthbroker.operations.dead_letters import DeadLetter, QueueState
+    from oauthbroker.operations.grants import Vault
 
 SHORTEST_ID = 6
 NOT_DEAD = "There is no such dead letter. `oauthbroker queues dead` shows what there is."
@@ -84,7 +85,7 @@ def drop_command(
     _tell(letter, "Dropped", done=asyncio.run(drop()), as_json=as_json)
 
 
-def _tell(letter: Letter, what: str, *, done: bool, as_json: bool) -> None:
+def _tell(letter: DeadLetter, what: str, *, done: bool, as_json: bool) -> None:
     if not done:
         raise Refused("It is no dead letter any more. Nothing was changed.")
     if as_json:
@@ -98,14 +99,14 @@ def _state_row(state: QueueState) -> tuple[str, ...]:
     return state.agent, str(state.waiting), str(state.leased), str(state.dead), oldest
 
 
-def _letter_row(letter: Letter) -> tuple[str, ...]:
+def _letter_row(letter: DeadLetter) -> tuple[str, ...]:
     created = str(letter.to_json().get("createdAt", "-"))
     where = letter.agent, letter.type or "damaged", letter.app or "-", letter.swarm, letter.instance
     return letter.id, *where, str(letter.attempts), created
 
 
-def _one(letters: list[Letter], event_id: str) -> Letter:
-    """The dead letter whose id is, or begins with, what was typed. Raises Refused for none and for several."""
+def _one(letters: list[DeadLetter], event_id: str) -> DeadLetter:
+    """Return the dead letter with this id or beginning of an id. Raises Refused if none or several match."""
     typed = event_id.removeprefix("evt-").removeprefix("as-")
     found = [letter for letter in letters if letter.id.removeprefix("evt-").removeprefix("as-").startswith(typed)]
     if len(typed) < SHORTEST_ID:
@@ -122,7 +123,7 @@ async def _states(config: Path) -> list[QueueState]:
         return await vault.dead_letters.states()
 
 
-async def _dead(config: Path, agent: str | None) -> list[Letter]:
+async def _dead(config: Path, agent: str | None) -> list[DeadLetter]:
     async with _vault(config) as vault:
         return await vault.dead_letters.dead(agent)
 

@@ -1,34 +1,23 @@
-"""How a command says no: one sentence on stderr that says what to do, and an exit status."""
+"""Print refusals: one sentence on stderr that says what to do, and an exit status."""
 
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import Any
 
 import typer
 
 from oauthbroker.cli import answers
-from oauthbroker.errors import BrokerError, Code
-
-CRASHED, REFUSED, STOPPED = 1, 2, 130
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.refused import CRASHED, REFUSED, Refused, described
 
 HINTS = {
     Code.KEY_UNKNOWN: "For a new store: `oauthbroker init` makes the key.",
 }
 
 
-class Refused(Exception):
-    """A command refuses for a reason of its own. The text is ours, says what to do, and holds nothing secret; `more`
-    is what a program gets beside it."""
-
-    def __init__(self, text: str, **more: Any) -> None:
-        super().__init__(text)
-        self.more = more
-
-
 def in_json(refusal: BrokerError | Refused) -> None:
-    """The same for a program, on stdout: the code, the sentence, and what else the error knows."""
+    """Print a refusal as JSON on stdout: the code, the sentence, and the error's other fields."""
     if isinstance(refusal, Refused):
         answers.refuse("refused", str(refusal), **refusal.more)
         return
@@ -40,7 +29,7 @@ def in_json(refusal: BrokerError | Refused) -> None:
 
 
 def tell(refusal: BrokerError | Refused) -> int:
-    """Prints a refusal, every problem of a configuration included."""
+    """Print a refusal, with every problem of a configuration. Return the exit status."""
     if isinstance(refusal, Refused):
         typer.echo(str(refusal), err=True)
         return REFUSED
@@ -58,25 +47,17 @@ def tell(refusal: BrokerError | Refused) -> int:
 
 
 def tell_crash(crash: BaseException) -> int:
-    """What broke and where, without the exception's own words: those may quote what was being worked on."""
+    """Print where a command crashed, without the exception's own text, which may quote a secret. Return the exit
+    status."""
     typer.echo(f"oauthbroker broke: {described(crash)}. Please report this with the command that you typed.", err=True)
     return CRASHED
 
 
-def described(crash: BaseException) -> str:
-    """`KeyError at wiring.py:120, grants.py:31`: the type and the innermost lines."""
-    while isinstance(crash, BaseExceptionGroup):
-        crash = crash.exceptions[0]
-    frames = traceback.extract_tb(crash.__traceback__)[-3:]
-    places = ", ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(crash).__name__} at {places or 'an unknown place'}"
-
-
 def confirm(question: str, *, yes: bool) -> None:
-    """Asks on a terminal; elsewhere somebody must have said `--yes`. Raises Refused."""
+    """Ask for confirmation on a terminal; without one `--yes` is required. Raises Refused."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Refused("Nothing was changed: this cannot be undone, so say --yes where nobody can be asked.")
+        raise Refused("Nothing was changed: this cannot be undone, so without a terminal say --yes.")
     if not typer.confirm(question, err=True):
         raise Refused("Nothing was changed.")

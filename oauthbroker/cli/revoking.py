@@ -1,4 +1,5 @@
-"""What `oauthbroker grants revoke` does once somebody has said yes: ends, tells, shows how far it is, and sums up."""
+"""Run `oauthbroker grants revoke` after confirmation: end the grants, tell the providers, show progress and a
+summary."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from oauthbroker.cli.answers import answer
-from oauthbroker.cli.refusals import CRASHED
 from oauthbroker.cli.text import counted, facts, shown
-from oauthbroker.inventory import GrantSummary
-from oauthbroker.revocations import Figures
+from oauthbroker.core.refused import CRASHED
+from oauthbroker.operations.grants import GrantSummary
+from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.wiring import open_broker
 
 DONE, LEFT_TO_TELL, STOPPED = 0, 3, 130
@@ -37,11 +38,11 @@ COUNTED = {
     "refused": "the provider refused",
     "later": "left to tell",
 }
-GO_ON = "What is left is told by a running broker, or when you type this again."
+GO_ON = "A running broker tells the other providers, or type this again."
 
 
 def summed(chosen: Sequence[GrantSummary]) -> str:
-    """`3 grants: 2 of mail, 1 of files.`, and how many of them only their provider has still to hear of."""
+    """Return `3 grants: 2 of mail, 1 of files.`, with the number of grants that only wait for their provider."""
     apps = Counter(grant.app for grant in chosen)
     by_app = ", ".join(f"{count} of {shown(app)}" for app, count in sorted(apps.items()))
     ended = sum(grant.state != "live" for grant in chosen)
@@ -50,16 +51,16 @@ def summed(chosen: Sequence[GrantSummary]) -> str:
 
 
 def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """That `--all` left no grant to end. It repeats what was typed: a name may be misspelt."""
+    """Print that `--all` left no grant to end. Repeats the typed names, which may be misspelt."""
     named = " and ".join(f"{what} {shown(name)}" for what, name in (("app", app), ("subject", subject)) if name)
     typer.echo(f"No grant{named and ' of '}{named} is left to end. Nothing was changed.", err=True)
     if as_json:
-        answer([] if dry_run else _as_json([], Figures()))
+        answer([] if dry_run else _as_json([], RevocationFigures()))
 
 
 def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_json: bool) -> int:
-    """Ends them all; the exit status. Ctrl-C leaves nothing half done: what was not told stays to be told."""
-    figures = Figures(chosen=len(chosen))
+    """End all chosen grants and return the exit status. After Ctrl-C pending revocations stay recorded."""
+    figures = RevocationFigures(chosen=len(chosen))
     try:
         with _progress(figures, sum(grant.state == "live" for grant in chosen)) as on_change:
             asyncio.run(_end(config, chosen, patience, figures, on_change))
@@ -77,10 +78,10 @@ async def _end(
     config: Path,
     chosen: Sequence[GrantSummary],
     patience: float,
-    figures: Figures,
-    on_change: Callable[[Figures], None],
+    figures: RevocationFigures,
+    on_change: Callable[[RevocationFigures], None],
 ) -> None:
-    """Only these apps' values are needed: whoever must end one app's grants may lack another app's secret."""
+    """End the grants with the values of their apps only, because another app's secret may be missing."""
     only = {grant.app for grant in chosen}
     pairs = [(grant.app, grant.subject) for grant in chosen]
     async with open_broker(config, background=False, only=only) as broker:
@@ -88,8 +89,8 @@ async def _end(
 
 
 @contextmanager
-def _progress(figures: Figures, alive: int) -> Iterator[Callable[[Figures], None]]:
-    """Two bars on stderr where somebody watches; elsewhere nothing."""
+def _progress(figures: RevocationFigures, alive: int) -> Iterator[Callable[[RevocationFigures], None]]:
+    """Show two progress bars on stderr if it is a terminal."""
     console = Console(stderr=True)
     quiet = not console.is_terminal or figures.chosen < 2
     with Progress(
@@ -98,14 +99,14 @@ def _progress(figures: Figures, alive: int) -> Iterator[Callable[[Figures], None
         ended = bars.add_task("ended here", total=alive)
         told = bars.add_task("providers know", total=figures.chosen)
 
-        def update(now: Figures) -> None:
+        def update(now: RevocationFigures) -> None:
             bars.update(ended, completed=now.ended)
             bars.update(told, completed=now.chosen - now.left - len(now.failed))
 
         yield update
 
 
-def _tell(chosen: Sequence[GrantSummary], figures: Figures) -> None:
+def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> None:
     if len(chosen) == 1 and figures.told:
         [told] = figures.told.values()
         typer.echo(f"{shown(chosen[0].app)} {shown(chosen[0].subject)}: {SAID[told]}")
@@ -118,14 +119,14 @@ def _tell(chosen: Sequence[GrantSummary], figures: Figures) -> None:
         typer.echo(GO_ON, err=True)
 
 
-def _count(figures: Figures, told: str) -> int:
-    """Nothing is known yet of those that a stopped run did not come to."""
+def _count(figures: RevocationFigures, told: str) -> int:
+    """Return how many grants have this result. Grants that a stopped run did not reach count as `later`."""
     if told != "later":
         return sum(each == told for each in figures.told.values())
     return figures.left - _count(figures, "refused")
 
 
-def _as_json(chosen: Sequence[GrantSummary], figures: Figures) -> dict[str, Any]:
+def _as_json(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> dict[str, Any]:
     counts = {told: _count(figures, told) for told in COUNTED}
     return {
         "chosen": figures.chosen,
@@ -136,14 +137,14 @@ def _as_json(chosen: Sequence[GrantSummary], figures: Figures) -> dict[str, Any]
     }
 
 
-def _one_as_json(grant: GrantSummary, figures: Figures) -> dict[str, str]:
+def _one_as_json(grant: GrantSummary, figures: RevocationFigures) -> dict[str, str]:
     pair = (grant.app, grant.subject)
     fate = {"failed": figures.failed[pair].value} if pair in figures.failed else {}
     provider = {} if fate else {"provider": figures.told.get(pair, "later")}
     return {"grantId": grant.grantId, "app": grant.app, "subject": grant.subject, **provider, **fate}
 
 
-def _status(figures: Figures) -> int:
+def _status(figures: RevocationFigures) -> int:
     if figures.failed:
         return CRASHED
     return LEFT_TO_TELL if figures.left else DONE

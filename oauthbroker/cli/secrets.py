@@ -1,4 +1,4 @@
-"""`oauthbroker secrets`: the values that the configuration names as `Secret/<name>`. They go in and never come out."""
+"""`oauthbroker secrets`: manage the values that the configuration names as `Secret/<name>`. They are never printed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import typer
 
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.refusals import Refused, confirm
+from oauthbroker.cli.refusals import confirm
 from oauthbroker.cli.text import table
 from oauthbroker.cli.words import secret_keys, secret_names
-from oauthbroker.secret import Secret
+from oauthbroker.core.refused import Refused
+from oauthbroker.core.secret import Secret
 
 if TYPE_CHECKING:
     from oauthbroker.config import Loaded
@@ -30,7 +31,7 @@ Key = Annotated[
 ]
 NoValue = Annotated[
     list[str] | None, typer.Argument(hidden=True, metavar="< VALUE")
-]  # taken, or the usage error would quote it
+]  # accepted here, because the usage error would quote it
 AnyKey = Annotated[
     str | None, typer.Argument(metavar="[KEY]", help="One key; all of them if left out.", autocompletion=secret_keys)
 ]
@@ -40,7 +41,7 @@ AnyKey = Annotated[
 def set_command(
     name: Name, key: Key, value: NoValue = None, as_json: AsJson = False, config: ConfigPath = CONFIG
 ) -> None:
-    """Keep a secret: asked for unseen, or read from stdin.
+    """Store a secret, typed without echo or read from stdin.
 
     Never an argument, which other users could see.
     One line break at its end is dropped.
@@ -62,7 +63,7 @@ def set_command(
 
 @app.command("list")
 def list_command(config: ConfigPath = CONFIG, as_json: AsJson = False) -> None:
-    """List which there are and which are missing."""
+    """List the stored and the missing secrets."""
     loaded = _load(config)
     rows = _rows(loaded, set(asyncio.run(_names(loaded))))
     if as_json:
@@ -77,7 +78,7 @@ def list_command(config: ConfigPath = CONFIG, as_json: AsJson = False) -> None:
 def remove_command(
     name: Name, key: AnyKey = None, as_json: AsJson = False, config: ConfigPath = CONFIG, yes: Yes = False
 ) -> None:
-    """Forget a secret, or one key of it."""
+    """Remove a secret, or one key of it."""
     loaded = _load(config)
     name = _checked(name, key or "all")
     what = f"Secret/{name} {key}" if key else f"Secret/{name}"
@@ -97,7 +98,7 @@ def _load(config: Path) -> Loaded:
 
 
 def _checked(name: str, key: str) -> str:
-    """The name without `Secret/`. Raises Refused for what a configuration could not name."""
+    """Return the name without `Secret/`. Raises Refused for a name that a configuration cannot use."""
     from oauthbroker.config.values import is_secret_key
 
     name = name.removeprefix("Secret/")
@@ -107,7 +108,7 @@ def _checked(name: str, key: str) -> str:
 
 
 def _value(name: str, key: str) -> Secret:
-    """What somebody types unseen, or stdin without its last line break. Raises Refused."""
+    """Read the value without echo, or from stdin without its last line break. Raises Refused."""
     if sys.stdin.isatty():
         text = typer.prompt(f"Secret/{name} {key}", hide_input=True, confirmation_prompt=True, err=True)
     else:

@@ -1,5 +1,5 @@
-"""`oauthbroker serve`: the broker as a process. SIGTERM and SIGINT end it in order, with status 0; SIGHUP makes it take
-its configuration anew."""
+"""`oauthbroker serve`: run the broker as a process. SIGTERM and SIGINT drain it and exit with status 0; SIGHUP reloads
+the configuration."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def serve_command(
 ) -> None:
     """Serve the pages and the API until told to stop.
 
-    Where it listens, which store it opens and with which key is the configuration's Broker resource to say. Logs are
-    lines of JSON on stderr. SIGTERM and Ctrl-C finish what is under way; the second time, callers are not waited for.
-    SIGHUP reads the configuration anew and takes it as a whole or, if anything is wrong with it, goes on with the old
-    one. With --json stdout says once where it serves, as soon as it does.
+    The configuration's Broker resource sets its address, store and key. Logs are lines of JSON on stderr. SIGTERM and
+    Ctrl-C drain open requests; a second signal does not wait for them. SIGHUP reloads the configuration as a whole, or
+    keeps the old one if the new one is invalid. With --json stdout holds one document with the address, as soon as
+    the broker serves.
     """
     from oauthbroker.serving.loop import run_serving
 
@@ -41,22 +41,22 @@ def serve_command(
 
 
 async def _work(config: Path, post: str) -> None:
-    from oauthbroker.clock import SystemClock
+    from oauthbroker.core.clock import SystemClock
+    from oauthbroker.observability.logging import json_log
     from oauthbroker.serving.worker import Post, work
-    from oauthbroker.web.access_log import json_log
 
     clock = SystemClock()
     await work(config, Post.from_text(post), clock, json_log(sys.stderr, clock))
 
 
 async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
-    """In this process, or as the parent of several; the exit status."""
-    from oauthbroker.clock import SystemClock
+    """Serve in this process, or as the parent of several. Return the exit status."""
     from oauthbroker.config import load
-    from oauthbroker.serving.doors import open_doors
+    from oauthbroker.core.clock import SystemClock
+    from oauthbroker.observability.logging import json_log
+    from oauthbroker.serving.listeners import open_doors
     from oauthbroker.serving.parent import Parent
     from oauthbroker.serving.worker import serve
-    from oauthbroker.web.access_log import json_log
 
     clock = SystemClock()
     log = json_log(sys.stderr, clock)

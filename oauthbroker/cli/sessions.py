@@ -1,4 +1,5 @@
-"""`oauthbroker sessions`: authorizations that wait for a person or have just ended. Never a link, never a secret."""
+"""`oauthbroker sessions`: list authorizations that wait for a user or have just ended. Never prints a link or a
+secret."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import typer
 
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.refusals import Refused
 from oauthbroker.cli.text import table
 from oauthbroker.cli.words import app_option
+from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,7 @@ def list_command(
     app_name: AppName = None, subject: Subject = None, as_json: AsJson = False, config: ConfigPath = CONFIG
 ) -> None:
     """List sessions, the newest first; those that ended stay for limits.keepFinishedSeconds."""
-    from oauthbroker.clock import printed
+    from oauthbroker.core.clock import printed
     from oauthbroker.records.display import session_record
 
     found = asyncio.run(_sessions(config, app_name, subject))
@@ -50,14 +51,14 @@ def list_command(
 @app.command("show")
 def show_command(session_id: SessionId, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Show the record of one session, with its secrets masked."""
-    from oauthbroker.cli.records import tell_record
+    from oauthbroker.cli.answers import tell_record
     from oauthbroker.records.display import session_record
 
     tell_record(session_record(_one(asyncio.run(_sessions(config)), session_id)), as_json=as_json)
 
 
 def _one(sessions: Sequence[AuthSession], session_id: str) -> AuthSession:
-    """The session whose id is, or begins with, what was typed. Raises Refused for none and for several."""
+    """Return the session with this id or beginning of an id. Raises Refused if none or several match."""
     typed = session_id.removeprefix("as-")
     found = [session for session in sessions if session.locator.startswith(typed)]
     if len(typed) < SHORTEST_ID:

@@ -1,4 +1,4 @@
-"""Tables for eyes and for pipes: drawn on a terminal, plain columns elsewhere. No stored text speaks to it."""
+"""Print tables: drawn on a terminal, plain columns elsewhere. Control characters in stored text are escaped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oauthbroker.cli.layout import Layout
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as text, one line a row, which neither wraps nor is cut."""
+    """Return a table as text, one line per row, neither wrapped nor cut."""
     lines = [tuple(head), *(tuple(map(shown, row)) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
     return "\n".join(
@@ -20,7 +20,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
-    """Prints it on stdout, or `aside` on stderr: laid out for the width of a terminal, else `columns`."""
+    """Print a table on stdout, or `aside` on stderr: laid out for the terminal's width, else as `columns`."""
     console = Console(stderr=aside, highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         console.file.write(columns(head, rows) + "\n")
@@ -30,7 +30,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = F
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
-    """Prints names with what they are, one a line."""
+    """Print names and values, one pair per line."""
     rows = [(name, shown(value)) for name, value in pairs]
     width = max((len(name) for name, _ in rows), default=0)
     console = Console(highlight=False, markup=False, emoji=False)
@@ -41,7 +41,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def shown(text: str) -> str:
-    """The text with everything that a terminal could obey spelt out."""
+    """Return the text with terminal control characters escaped."""
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 

@@ -1,7 +1,6 @@
-"""Words that a shell completes because our files know them: apps and secrets of the configuration, presets, and the
-types of audit entries.
+"""Complete words in a shell: apps and secrets of the configuration, presets, and types of audit entries.
 
-Reads the configuration only, never the store. Whatever is wrong with it, a shell gets no words and no complaint.
+Reads the configuration only, never the store. Errors give no words and no message.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from oauthbroker.cli.options import CONFIG
-from oauthbroker.cli.refusals import Refused
-from oauthbroker.errors import BrokerError
-from oauthbroker.token_request import app_name
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.refused import Refused
+from oauthbroker.model.token_request import app_name
 
 if TYPE_CHECKING:
     from oauthbroker.config import Loaded
 
 
 def app_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The configured OAuthApps, in the form that is being typed."""
+    """Return the configured OAuthApps, in the form that is being typed."""
     loaded, kind = _loaded(ctx), "OAuthApp/" if incomplete.startswith("OAuthApp/") else ""
     return _fitting([kind + name for name in loaded.apps] if loaded else (), incomplete)
 
 
 def app_option(text: str) -> Any:
-    """Return the option `--app`. Its value is the app's bare name, in whichever form of a reference it was typed."""
+    """Return the option `--app`. Its value is the app's bare name, in either form of a reference."""
     return typer.Option("--app", help=text, autocompletion=app_names, callback=_named)
 
 
@@ -40,13 +39,13 @@ def _named(typed: str | None) -> str | None:
 
 
 def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The secrets that the configuration reads."""
+    """Return the secrets that the configuration reads."""
     loaded = _loaded(ctx)
     return _fitting({name for name, _ in loaded.secret_keys} if loaded else (), incomplete)
 
 
 def secret_keys(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The keys of the secret that is already typed."""
+    """Return the keys of the secret that is already typed."""
     loaded, name = _loaded(ctx), str(ctx.params.get("name") or "").removeprefix("Secret/")
     return _fitting({key for of, key in loaded.secret_keys if of == name} if loaded else (), incomplete)
 
@@ -58,7 +57,7 @@ def preset_names(incomplete: str) -> list[str]:
 
 
 def entry_types(incomplete: str = "") -> list[str]:
-    """The types of lines that an audit log can have."""
+    """Return the types of lines that an audit log can have."""
     from typing import get_args
 
     from oauthbroker.audit import Entry

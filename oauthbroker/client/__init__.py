@@ -1,20 +1,20 @@
-"""The broker for tools and runtimes in other processes, over HTTP: docs/clients.md.
+"""The client for tools and runtimes in other processes, over HTTP: docs/clients.md.
 
-`OAuth` and `SyncOAuth` are a tool's `ctx.oauth`; `Runtime` and `SyncRuntime` begin turns and take events. Importing
-this brings neither the server nor its cryptography.
+`OAuth` and `SyncOAuth` are a tool's `ctx.oauth`; `Runtime` and `SyncRuntime` begin turns and receive events. Importing
+this loads neither the server nor its cryptography.
 """
 
-from oauthbroker.apps import ToolAuth
 from oauthbroker.client.calls import AppInfo
-from oauthbroker.client.oauth import OAuth, Options
 from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime
 from oauthbroker.client.sync import SyncDelivery, SyncOAuth, SyncRunningTurn, SyncRuntime
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.grant_summary import GrantSummary
+from oauthbroker.client.tool import OAuth, Options
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.results import AuthorizationRequired, DevicePrompt, Failed, Ready, SessionOutcome, TokenResult
+from oauthbroker.model.turn import Turn, TurnAuth
 from oauthbroker.records.event import AgentEvent
-from oauthbroker.results import AuthorizationRequired, DevicePrompt, Failed, Ready, SessionOutcome, TokenResult
-from oauthbroker.secret import Secret
-from oauthbroker.turn import Turn, TurnAuth
+from oauthbroker.records.grant_summary import GrantSummary
 
 __all__ = [
     "AgentEvent",

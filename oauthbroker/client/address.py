@@ -1,4 +1,4 @@
-"""Where a broker's API is: `https://host`, `http://` on this machine, or `unix:/path` of its socket."""
+"""The address of a broker's API: `https://host`, `http://` on this machine, or `unix:/path` of its socket."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 
 _TEXT = re.compile(r"[A-Za-z0-9._~:/@!$&'()*+,;=%\[\]-]{1,2048}")  # RFC 3986 without query and fragment
 _BEARER = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")  # RFC 6750 section 2.1
@@ -15,14 +15,15 @@ _BEARER = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")  # RFC 6750 section 2.1
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`base` has no slash at its end. With `socket`, the host in it is only what the Host header says."""
+    """An address. `base` has no trailing slash. With `socket`, its host is used for the Host header only."""
 
     base: str
     socket: str | None = None
 
 
 def parse_address(url: str, *, plain_http: bool = False) -> Address:
-    """Raises ValueError. `plain_http` is a loud weakening: tokens in clear to another machine."""
+    """Parse an address. Raises ValueError. `plain_http` is an explicit weakening: tokens in clear to another
+    machine."""
     if not isinstance(url, str) or not _TEXT.fullmatch(url):
         raise ValueError("the broker's address is https://host, http://127.0.0.1:port or unix:/path")
     if url.startswith("unix:"):
@@ -39,7 +40,7 @@ def parse_address(url: str, *, plain_http: bool = False) -> Address:
 
 
 def bearer(text: str | Secret) -> Secret:
-    """A token or key as it may stand in a header. Raises ValueError, which does not quote it."""
+    """Check a token or key for use in a header. Raises ValueError, which does not quote it."""
     secret = text if isinstance(text, Secret) else Secret(str(text))
     if not _BEARER.fullmatch(secret.reveal()):
         raise ValueError("this is no token or key of a broker")

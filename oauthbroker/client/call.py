@@ -1,4 +1,4 @@
-"""One request to the API and how its answer is judged. Pure: `wire` sends, `calls` has one function a call."""
+"""One API request and the parsing of its answer. No I/O: `wire` sends it, `calls` has one function per operation."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from oauthbroker.errors import BrokerError, Code, Locale, known_code
-from oauthbroker.strict_json import decode_object
+from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
+from oauthbroker.core.strict_json import decode_object
 
 T = TypeVar("T")
 PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a moment later
@@ -24,9 +24,9 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
-    """`repeatable`: doing it twice does no more than once. `patience`: seconds that the broker may wait on purpose.
-    `locale`: of the turn that calls."""
+class ClientCall(Generic[T]):
+    """One call. `repeatable`: a repetition has no further effect. `patience`: seconds that the broker may wait on
+    purpose. `locale`: of the calling turn."""
 
     method: str
     path: str
@@ -38,12 +38,12 @@ class Call(Generic[T]):
     locale: Locale | None = None
 
     def may_repeat(self, reply: Reply) -> bool:
-        """429 was refused before anything was done, so that it may come again even if it is not repeatable."""
+        """Tell whether to repeat the call. 429 was refused before any work, so it is repeated for every call."""
         return reply.status == 429 or (self.repeatable and reply.status in PASSING)
 
 
 def members_of(reply: Reply, *statuses: int) -> dict[str, Any]:
-    """The JSON of an answer with one of these statuses (200). Raises what the answer says went wrong."""
+    """Return the JSON of an answer with one of these statuses (200). Raises the error that any other answer names."""
     if reply.status not in (statuses or (200,)):
         raise refusal_of(reply)
     if reply.media_type != "application/json":
@@ -52,8 +52,8 @@ def members_of(reply: Reply, *statuses: int) -> dict[str, Any]:
 
 
 def refusal_of(reply: Reply) -> BrokerError:
-    """RFC 9457 problems become the error they name. Without one it is not the broker that answered: a proxy before it
-    says `brokerUnreachable` where that passes, anything else is `brokerAnswerInvalid`."""
+    """Return the error of an RFC 9457 problem. Other refusals come from a proxy before the broker:
+    `brokerUnreachable` for a temporary status, else `brokerAnswerInvalid`."""
     note = f"HTTP {reply.status}"
     word = _code_in(reply)
     if word is not None:
@@ -64,12 +64,12 @@ def refusal_of(reply: Reply) -> BrokerError:
 
 
 def understood(read: Callable[[], T]) -> T:
-    """What `read` makes of an answer. Raises `brokerAnswerInvalid` for one that lacks what it should have."""
+    """Return the result of `read`. Raises `brokerAnswerInvalid` if the answer lacks a member."""
     try:
         return read()
     except (KeyError, ValueError, TypeError, AttributeError):
         pass
-    raise BrokerError(Code.BROKER_ANSWER_INVALID, note="the answer lacks what it should have")
+    raise BrokerError(Code.BROKER_ANSWER_INVALID, note="the answer lacks a member")
 
 
 def _code_in(reply: Reply) -> str | None:

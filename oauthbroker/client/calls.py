@@ -1,4 +1,4 @@
-"""The API's operations as the client makes them: one function each, what is sent beside what is read."""
+"""The API's operations for the client: one function each, which builds the request and parses the answer."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
-from oauthbroker.apps import ToolAuth
-from oauthbroker.client.call import Call, Reply, members_of, refusal_of, understood
-from oauthbroker.clock import from_iso
-from oauthbroker.errors import BrokerError, Code, known_code
-from oauthbroker.grant_summary import GrantSummary
+from oauthbroker.client.call import ClientCall, Reply, members_of, refusal_of, understood
+from oauthbroker.core.clock import from_iso
+from oauthbroker.core.errors import BrokerError, Code, known_code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.results import SessionOutcome, TokenResult, result_from_json
+from oauthbroker.model.token_request import AppRef, app_name
+from oauthbroker.model.turn import Turn
 from oauthbroker.records import AgentEvent
-from oauthbroker.results import SessionOutcome, TokenResult, result_from_json
-from oauthbroker.secret import Secret
-from oauthbroker.token_request import AppRef, app_name
-from oauthbroker.turn import Turn
+from oauthbroker.records.grant_summary import GrantSummary
 
 LONGEST_WAIT = 60
 Links = Literal["inline", "apart"]
@@ -26,7 +26,7 @@ Tools = Mapping[str, Sequence[ToolAuth] | None]
 
 @dataclass(frozen=True, slots=True)
 class BegunTurn:
-    """What the broker answered to a turn's beginning."""
+    """The broker's answer to the beginning of a turn."""
 
     turn_id: str
     token: Secret
@@ -36,7 +36,7 @@ class BegunTurn:
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """An event and the lease it came with."""
+    """An event and its lease."""
 
     event: AgentEvent
     attempt: int
@@ -46,7 +46,7 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class AppInfo:
-    """An OAuthApp as its callers may know it."""
+    """An OAuthApp as its callers see it."""
 
     name: str
     title: str
@@ -58,8 +58,8 @@ class AppInfo:
 
 def token(
     app: str, scopes: Sequence[str] | None, min_ttl_seconds: int | None, *, switch_account: bool
-) -> Call[TokenResult]:
-    """Repeatable: the second time finds the token or the session that the first one made."""
+) -> ClientCall[TokenResult]:
+    """Repeatable: the second call finds the token or the session of the first one."""
     body: dict[str, Any] = {"oauthAppRef": _ref(app)}
     if scopes is not None:
         body["scopes"] = _scopes(scopes)
@@ -67,21 +67,21 @@ def token(
         body["minTtlSeconds"] = min_ttl_seconds
     if switch_account is not False:
         body["switchAccount"] = switch_account
-    return Call("POST", "/v1/tokens", _result, body)
+    return ClientCall("POST", "/v1/tokens", _result, body)
 
 
-def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> Call[TokenResult]:
-    """Repeatable: a token that was reported is renewed once."""
+def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> ClientCall[TokenResult]:
+    """Repeatable: a reported token is refreshed once."""
     body: dict[str, Any] = {"oauthAppRef": _ref(app), "accessToken": access_token}
     if scopes is not None:
         body["scopes"] = _scopes(scopes)
-    return Call("POST", "/v1/tokens/rejected", _result, body)
+    return ClientCall("POST", "/v1/tokens/rejected", _result, body)
 
 
 def begin_turn(
     turn: Turn, tools: Tools | Collection[str], ttl_seconds: int | None, *, private_links: bool
-) -> Call[BegunTurn]:
-    """Not repeatable: each try that arrives begins a turn of its own."""
+) -> ClientCall[BegunTurn]:
+    """Not repeatable: each call that arrives begins a turn of its own."""
     said: dict[str, Any] = {
         "agentName": turn.agent_name,
         "instanceKey": turn.instance_key,
@@ -96,92 +96,92 @@ def begin_turn(
         body["ttlSeconds"] = ttl_seconds
     if private_links:
         body["privateLinks"] = True
-    return Call("POST", "/v1/turns", _begun, body, repeatable=False)
+    return ClientCall("POST", "/v1/turns", _begun, body, repeatable=False)
 
 
-def end_turn(turn_id: str) -> Call[None]:
-    return Call("DELETE", f"/v1/turns/{_part(turn_id)}", _nothing)
+def end_turn(turn_id: str) -> ClientCall[None]:
+    return ClientCall("DELETE", f"/v1/turns/{_part(turn_id)}", _nothing)
 
 
-def pending(links: Links) -> Call[dict[str, Any] | None]:
-    """Any other word than `inline` asks for no links."""
+def pending(links: Links) -> ClientCall[dict[str, Any] | None]:
+    """Any other value than `inline` requests no links."""
     inline = isinstance(links, str) and links == "inline"
-    return Call("GET", "/v1/turn/pending", _block, query={} if inline else {"links": "apart"})
+    return ClientCall("GET", "/v1/turn/pending", _block, query={} if inline else {"links": "apart"})
 
 
-def links() -> Call[list[dict[str, Any]]]:
-    return Call("GET", "/v1/turn/links", lambda reply: _list_of(reply, "links"))
+def links() -> ClientCall[list[dict[str, Any]]]:
+    return ClientCall("GET", "/v1/turn/links", lambda reply: _list_of(reply, "links"))
 
 
-def lease(agent: str, wait: int) -> Call[Leased | None]:
-    """Repeatable: what a lost answer had leased comes again when that lease ends."""
+def lease(agent: str, wait: int) -> ClientCall[Leased | None]:
+    """Repeatable: an event whose answer was lost is delivered again when its lease ends."""
     query = {"wait": str(wait)} if wait else {}
-    return Call("GET", f"/v1/agents/{_part(agent)}/events", _leased, query=query, patience=wait)
+    return ClientCall("GET", f"/v1/agents/{_part(agent)}/events", _leased, query=query, patience=wait)
 
 
-def settle(agent: str, event_id: str, lease: Secret, how: Literal["ack", "nack"]) -> Call[bool]:
+def settle(agent: str, event_id: str, lease: Secret, how: Literal["ack", "nack"]) -> ClientCall[bool]:
     """Repeatable: a lease settles its event once."""
-    return Call("POST", f"/v1/agents/{_part(agent)}/events/{_part(event_id)}/{how}", _settled, {"lease": lease})
+    return ClientCall("POST", f"/v1/agents/{_part(agent)}/events/{_part(event_id)}/{how}", _settled, {"lease": lease})
 
 
-def session(auth_session_id: str) -> Call[SessionOutcome]:
-    return Call("GET", f"/v1/auth-sessions/{_part(auth_session_id)}", _outcome)
+def session(auth_session_id: str) -> ClientCall[SessionOutcome]:
+    return ClientCall("GET", f"/v1/auth-sessions/{_part(auth_session_id)}", _outcome)
 
 
-def cancel(auth_session_id: str) -> Call[bool]:
-    return Call(
+def cancel(auth_session_id: str) -> ClientCall[bool]:
+    return ClientCall(
         "DELETE", f"/v1/auth-sessions/{_part(auth_session_id)}", lambda reply: members_of(reply)["cancelled"] is True
     )
 
 
-def confirm(handle: Secret, subject: str) -> Call[SessionOutcome]:
-    """Not repeatable: a handle is good for one try."""
+def confirm(handle: Secret, subject: str) -> ClientCall[SessionOutcome]:
+    """Not repeatable: a handle allows one try."""
     body = {"handle": handle, "subject": subject}
-    return Call("POST", "/v1/auth-sessions/confirm", _outcome, body, repeatable=False)
+    return ClientCall("POST", "/v1/auth-sessions/confirm", _outcome, body, repeatable=False)
 
 
-def relay_code(code: Secret) -> Call[SessionOutcome]:
-    """Not repeatable: a code is good for one try."""
-    return Call("POST", "/v1/auth-sessions/confirm", _outcome, {"channelCode": code}, repeatable=False)
+def relay_code(code: Secret) -> ClientCall[SessionOutcome]:
+    """Not repeatable: a code allows one try."""
+    return ClientCall("POST", "/v1/auth-sessions/confirm", _outcome, {"channelCode": code}, repeatable=False)
 
 
-def connections_link(subjects: Mapping[str, str]) -> Call[tuple[str, datetime]]:
-    """Repeatable: a link that nobody got is opened by nobody."""
-    return Call("POST", "/v1/connections", _link, {"subjects": dict(subjects)})
+def connections_link(subjects: Mapping[str, str]) -> ClientCall[tuple[str, datetime]]:
+    """Repeatable: a lost link is never opened."""
+    return ClientCall("POST", "/v1/connections", _link, {"subjects": dict(subjects)})
 
 
-def apps() -> Call[list[AppInfo]]:
-    return Call("GET", "/v1/apps", lambda reply: [_app(each) for each in _list_of(reply, "apps")])
+def apps() -> ClientCall[list[AppInfo]]:
+    return ClientCall("GET", "/v1/apps", lambda reply: [_app(each) for each in _list_of(reply, "apps")])
 
 
 def grants(
     app: AppRef | None, subject: str | None, state: str | None, after: str | None
-) -> Call[tuple[list[GrantSummary], str | None]]:
-    """One page of grants, and where the next one begins."""
+) -> ClientCall[tuple[list[GrantSummary], str | None]]:
+    """Return one page of grants, and the start of the next one."""
     asked = {"app": None if app is None else app_name(app), "subject": subject, "state": state, "after": after}
     query = {name: value for name, value in asked.items() if value is not None}
-    return Call("GET", "/v1/grants", _page, query=query)
+    return ClientCall("GET", "/v1/grants", _page, query=query)
 
 
-def revoke(grant_id: str) -> Call[str | None]:
-    return Call("DELETE", f"/v1/grants/{_part(grant_id)}", _told)
+def revoke(grant_id: str) -> ClientCall[str | None]:
+    return ClientCall("DELETE", f"/v1/grants/{_part(grant_id)}", _told)
 
 
-def grant_record(grant_id: str) -> Call[dict[str, Any] | None]:
-    return Call("GET", f"/v1/grants/{_part(grant_id)}/record", lambda reply: _known(reply, Code.GRANT_NOT_FOUND))
+def grant_record(grant_id: str) -> ClientCall[dict[str, Any] | None]:
+    return ClientCall("GET", f"/v1/grants/{_part(grant_id)}/record", lambda reply: _known(reply, Code.GRANT_NOT_FOUND))
 
 
-def session_record(auth_session_id: str) -> Call[dict[str, Any] | None]:
-    return Call("GET", f"/v1/auth-sessions/{_part(auth_session_id)}/record", _known)
+def session_record(auth_session_id: str) -> ClientCall[dict[str, Any] | None]:
+    return ClientCall("GET", f"/v1/auth-sessions/{_part(auth_session_id)}/record", _known)
 
 
 def sessions(
     app: AppRef | None, subject: str | None, status: str | None, after: str | None
-) -> Call[tuple[list[dict[str, Any]], str | None]]:
-    """One page of records, and where the next one begins."""
+) -> ClientCall[tuple[list[dict[str, Any]], str | None]]:
+    """Return one page of records, and the start of the next one."""
     asked = {"app": None if app is None else app_name(app), "subject": subject, "status": status, "after": after}
     query = {name: value for name, value in asked.items() if value is not None}
-    return Call(
+    return ClientCall(
         "GET",
         "/v1/auth-sessions",
         lambda reply: (_list_of(reply, "sessions"), members_of(reply).get("next")),
@@ -189,30 +189,30 @@ def sessions(
     )
 
 
-def queues() -> Call[list[dict[str, Any]]]:
-    return Call("GET", "/v1/queues", lambda reply: _list_of(reply, "queues"))
+def queues() -> ClientCall[list[dict[str, Any]]]:
+    return ClientCall("GET", "/v1/queues", lambda reply: _list_of(reply, "queues"))
 
 
-def dead_letters(agent: str) -> Call[list[dict[str, Any]]]:
-    return Call("GET", f"/v1/agents/{_part(agent)}/dead-letters", lambda reply: _list_of(reply, "deadLetters"))
+def dead_letters(agent: str) -> ClientCall[list[dict[str, Any]]]:
+    return ClientCall("GET", f"/v1/agents/{_part(agent)}/dead-letters", lambda reply: _list_of(reply, "deadLetters"))
 
 
-def retry_dead_letter(agent: str, event_id: str) -> Call[bool]:
-    """Not repeatable: the second time finds no dead letter."""
+def retry_dead_letter(agent: str, event_id: str) -> ClientCall[bool]:
+    """Not repeatable: the second call finds no dead letter."""
     path = f"/v1/agents/{_part(agent)}/dead-letters/{_part(event_id)}/retry"
-    return Call("POST", path, _changed, repeatable=False)
+    return ClientCall("POST", path, _changed, repeatable=False)
 
 
-def drop_dead_letter(agent: str, event_id: str) -> Call[bool]:
-    """Not repeatable: the second time finds no dead letter."""
+def drop_dead_letter(agent: str, event_id: str) -> ClientCall[bool]:
+    """Not repeatable: the second call finds no dead letter."""
     path = f"/v1/agents/{_part(agent)}/dead-letters/{_part(event_id)}"
-    return Call("DELETE", path, _changed, repeatable=False)
+    return ClientCall("DELETE", path, _changed, repeatable=False)
 
 
-def erase(subject: str, *, dry_run: bool) -> Call[dict[str, Any]]:
-    """Repeatable: the second time goes on where the first one stopped."""
+def erase(subject: str, *, dry_run: bool) -> ClientCall[dict[str, Any]]:
+    """Repeatable: the second call continues the first one."""
     body = {"subject": subject, **({"dryRun": True} if dry_run else {})}
-    return Call("POST", "/v1/subjects/erase", members_of, body)
+    return ClientCall("POST", "/v1/subjects/erase", members_of, body)
 
 
 def _result(reply: Reply) -> TokenResult:
@@ -236,7 +236,7 @@ def _nothing(reply: Reply) -> None:
 
 
 def _block(reply: Reply) -> dict[str, Any] | None:
-    """None when nothing waits, as `broker.pending` says it."""
+    """Return the block; None if nothing is pending, as `broker.pending` does."""
     members = members_of(reply)
     if members.get("type") != "auth.pending" or not isinstance(members.get("items"), list):
         raise BrokerError(Code.BROKER_ANSWER_INVALID, note="not a block")
@@ -258,7 +258,7 @@ def _leased(reply: Reply) -> Leased | None:
 
 
 def _settled(reply: Reply) -> bool:
-    """False for a lease that had ended."""
+    """Return False for a lease that has ended."""
     if reply.status == 204:
         return True
     error = refusal_of(reply)
@@ -295,7 +295,7 @@ def _page(reply: Reply) -> tuple[list[GrantSummary], str | None]:
 
 
 def _told(reply: Reply) -> str | None:
-    """None when no grant of that id was alive."""
+    """Return the provider's state; None if there was no live grant with that id."""
     if reply.status == 404 and refusal_of(reply).code is Code.GRANT_NOT_FOUND:
         return None
     said = members_of(reply)
@@ -303,14 +303,14 @@ def _told(reply: Reply) -> str | None:
 
 
 def _known(reply: Reply, unknown: Code = Code.NOT_FOUND) -> dict[str, Any] | None:
-    """None where no record has that id."""
+    """Return the record; None if no record has that id."""
     if reply.status == 404 and refusal_of(reply).code is unknown:
         return None
     return members_of(reply)
 
 
 def _changed(reply: Reply) -> bool:
-    """False where no dead letter has that id."""
+    """Return False if no dead letter has that id."""
     if reply.status == 404 and refusal_of(reply).code is Code.NOT_FOUND:
         return False
     _nothing(reply)
@@ -329,7 +329,7 @@ def _ref(app: str) -> dict[str, str]:
 
 
 def _scopes(scopes: object) -> list[Any]:
-    """Raises `scopeNotAllowed` for what is no collection of scopes, as the broker itself does."""
+    """Check scopes. Raises `scopeNotAllowed` unless they are a collection of scopes, as the broker does."""
     if not isinstance(scopes, (list, tuple, set, frozenset)):
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)
     return list(scopes)
@@ -345,7 +345,7 @@ def _auths(auths: Sequence[ToolAuth] | None) -> list[dict[str, Any]] | None:
 
 
 def _part(text: str) -> str:
-    """One segment of a path. Raises `requestInvalid` for what would be another path."""
+    """Encode one segment of a path. Raises `requestInvalid` for a text that would change the path."""
     if not isinstance(text, str) or text in {"", ".", ".."}:
         raise BrokerError(Code.REQUEST_INVALID, note="an empty name")
     return quote(text, safe="", errors="replace")

@@ -1,4 +1,4 @@
-"""The variables that a runtime gives to a tool's process, and an operator to a runtime's."""
+"""The environment variables that a runtime sets for a tool's process, and an operator for a runtime's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOCALE = "OAUTHBROKER_LOCALE"  # the turn's
 
 
 def needed(name: str, env: Mapping[str, str] | None) -> str:
-    """Raises ValueError that names the variable."""
+    """Return the variable. Raises ValueError, which names it, if it is missing."""
     value = given(name, env)
     if value is None:
         raise ValueError(f"{name} is not set")
@@ -18,5 +18,5 @@ def needed(name: str, env: Mapping[str, str] | None) -> str:
 
 
 def given(name: str, env: Mapping[str, str] | None) -> str | None:
-    """None where it is not set, or empty."""
+    """Return the variable; None if it is unset or empty."""
     return (os.environ if env is None else env).get(name) or None  # noqa: TID251  (who calls from_env asks for this)

@@ -1,4 +1,4 @@
-"""The runtime's side: begins turns, hands tokens to tools, takes events off the queue, confirms owners."""
+"""The runtime's client: begin turns, give tokens to tools, lease events, confirm owners."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any, Self, TypeVar
 
 from oauthbroker.client import calls
 from oauthbroker.client.address import bearer
-from oauthbroker.client.call import Call
+from oauthbroker.client.call import ClientCall
 from oauthbroker.client.environment import KEY, LOCALE, TURN_TOKEN, URL, given, needed
-from oauthbroker.client.oauth import DEFAULT, OAuth, Options
+from oauthbroker.client.tool import DEFAULT, OAuth, Options
 from oauthbroker.client.wire import OnWire, Wire
-from oauthbroker.errors import BrokerError, Locale, known_locale
-from oauthbroker.grant_summary import GrantSummary
+from oauthbroker.core.errors import BrokerError, Locale, known_locale
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import SessionOutcome
+from oauthbroker.model.token_request import AppRef
+from oauthbroker.model.turn import TurnLike, whole_turn
+from oauthbroker.model.turn_token import narrow
 from oauthbroker.records import AgentEvent
-from oauthbroker.results import SessionOutcome
-from oauthbroker.secret import Secret
-from oauthbroker.token_request import AppRef
-from oauthbroker.turn import TurnLike, whole_turn
-from oauthbroker.turn_token import narrow
+from oauthbroker.records.grant_summary import GrantSummary
 
 T = TypeVar("T")
-POLL_SECONDS = (0.2, 0.5, 1.0, 2.0)  # between two looks at a session; the last one for ever
+POLL_SECONDS = (0.2, 0.5, 1.0, 2.0)  # between two polls of a session; the last one repeats
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Delivery:
-    """A leased event. Settle it with `ack` or `nack`; an unsettled one comes again when the lease ends."""
+    """A leased event. Settle it with `ack` or `nack`; an unsettled event is delivered again when the lease ends."""
 
     event: AgentEvent
     attempt: int
@@ -50,11 +50,11 @@ class Delivery:
         return self.event.to_json()
 
     async def ack(self) -> bool:
-        """Done. False when the lease had ended and somebody else has the event now."""
+        """Acknowledge the event. False if the lease had ended and another consumer has the event now."""
         return await self._runtime._send(calls.settle(self._agent, self.id, self.lease, "ack"))  # noqa: SLF001
 
     async def nack(self) -> bool:
-        """Not done: it comes again after a back-off, a few times at most."""
+        """Return the event: it is delivered again after a back-off, a few times at most."""
         return await self._runtime._send(calls.settle(self._agent, self.id, self.lease, "nack"))  # noqa: SLF001
 
     def __repr__(self) -> str:
@@ -82,37 +82,39 @@ class RunningTurn:
 
     @property
     def token(self) -> Secret:
-        """The un-narrowed one, for the runtime itself: it may ask for every app. No tool gets it."""
+        """Return the turn's full token, for the runtime itself: it may use every app. Give it to no tool."""
         return self._begun.token
 
     def token_for(self, tool: str) -> Secret:
-        """What the tool `Tool/name` gets, and nothing else: good for what it was given or declares."""
+        """Return the token of the tool `Tool/name`, limited to the apps that it was given or declares."""
         made = self._begun.tool_tokens.get(tool)
         return made if made is not None else narrow(self._begun.token, tool=tool)
 
     def env_for(self, tool: str) -> dict[str, str]:
-        """The variables for the tool's process, from which `OAuth.from_env` makes its client. The token is in clear."""
+        """Return the environment variables for the tool's process, which `OAuth.from_env` reads. The token is in
+        clear."""
         locale = {LOCALE: self._locale} if self._locale is not None else {}
         return {URL: self._wire.url, TURN_TOKEN: self.token_for(tool).reveal(), **locale}
 
     def oauth(self, tool: str | None = None) -> OAuth:
-        """`ctx.oauth` of a tool that runs here; without `tool`, the runtime's own view of every app."""
+        """Return `ctx.oauth` for a tool in this process; without `tool`, the runtime's own client for every app."""
         if tool is None:
             return self._oauth
         return OAuth._on(self._wire, self.token_for(tool), self._locale or self._wire.locale)  # noqa: SLF001
 
     async def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
-        """The `auth.pending` block for `step.blocks`, or None when nothing waits for a person. Raises nothing, as
-        `OAuth.pending`."""
+        """Return the `auth.pending` block for `step.blocks`; None if nothing is pending for a user. Does not raise,
+        as `OAuth.pending`."""
         return await self._oauth.pending(links)
 
     async def links(self) -> list[dict[str, Any]]:
-        """The links of a turn whose blocks have none, to be delivered to their persons alone. Raises BrokerError: a
-        link that is not sent leaves its person waiting."""
+        """Return the links of a turn whose blocks have none, to be delivered to each user alone. Raises BrokerError:
+        without the link its user would keep waiting."""
         return await self._oauth._send(calls.links())  # noqa: SLF001
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
-        """What the person sent back in the conversation (`channelCode`). Raises `stateUnknown`, `rateLimited`."""
+        """Pass on the code that the user sent in the conversation (`channelCode`). Raises `stateUnknown`,
+        `rateLimited`."""
         return await self._oauth.relay_code(code)
 
     def __repr__(self) -> str:
@@ -120,21 +122,22 @@ class RunningTurn:
 
 
 class Runtime(OnWire):
-    """The broker as a runtime in another process sees it. `async with` it, or `aclose()` it. Raises BrokerError."""
+    """The broker as a runtime in another process sees it. Use `async with`, or `aclose()` it. Raises BrokerError."""
 
     __slots__ = ("_key",)
 
     def __init__(self, url: str, key: str | Secret | None = None, options: Options = DEFAULT) -> None:
         """`key` is an API key of role `runtime` (`operator` for grants); None over a Unix socket that knows our user.
 
-        Raises ValueError for what is no address or no key.
+        Raises ValueError for an invalid address or key.
         """
         self._wire = options.wire(url)
         self._key = None if key is None else bearer(key)
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
-        """From OAUTHBROKER_URL and, unless the socket knows us, OAUTHBROKER_API_KEY. Raises ValueError."""
+        """Create a client from OAUTHBROKER_URL and OAUTHBROKER_API_KEY (not needed if the socket knows us). Raises
+        ValueError."""
         return cls(needed(URL, env), given(KEY, env), options)
 
     async def begin(
@@ -145,17 +148,18 @@ class Runtime(OnWire):
         ttl_seconds: int | None = None,
         private_links: bool = False,
     ) -> RunningTurn:
-        """Begins a turn; `end` it. `tools` get tokens of their own: names, or a mapping name -> what it may ask for."""
+        """Begin a turn; `end` it. `tools` get tokens of their own: names, or a mapping name -> the auths it may
+        request."""
         turn = whole_turn(turn)
         call = calls.begin_turn(turn, tools, ttl_seconds, private_links=private_links)
         return RunningTurn(self._wire, await self._send(call), known_locale(turn.locale))
 
     async def end(self, turn: RunningTurn | str) -> None:
-        """No token of the turn is any good from now on. Also when it had ended."""
+        """End a turn and its tokens. Idempotent."""
         await self._send(calls.end_turn(turn if isinstance(turn, str) else turn.turn_id))
 
     async def end_if_reached(self, turn_id: str) -> None:
-        """As `end`; a broker that cannot be told now lets the turn run out."""
+        """End a turn as `end` does. If the broker is unreachable, the turn expires later."""
         try:
             await self.end(turn_id)
         except BrokerError as error:
@@ -171,7 +175,7 @@ class Runtime(OnWire):
         ttl_seconds: int | None = None,
         private_links: bool = False,
     ) -> AsyncIterator[RunningTurn]:
-        """`begin` and `end` around a block. A broker that cannot be told of the end lets the turn run out."""
+        """`begin` and `end` a turn around a block. If the broker is unreachable at the end, the turn expires later."""
         running = await self.begin(turn, tools=tools, ttl_seconds=ttl_seconds, private_links=private_links)
         try:
             yield running
@@ -179,7 +183,7 @@ class Runtime(OnWire):
             await self.end_if_reached(running.turn_id)
 
     async def lease(self, agent: str, wait: float = 30) -> Delivery | None:
-        """The agent's next event, for at most `wait` seconds (60) of waiting. Settle it with `.ack()` or `.nack()`."""
+        """Lease the agent's next event, waiting at most `wait` seconds (60). Settle it with `.ack()` or `.nack()`."""
         seconds = max(0, min(round(wait), calls.LONGEST_WAIT))
         leased = await self._send(calls.lease(agent, seconds))
         if leased is None:
@@ -187,13 +191,16 @@ class Runtime(OnWire):
         return Delivery(leased.event, leased.attempt, leased.lease, leased.expires_at, agent, self)
 
     async def events(self, agent: str, wait: float = 30) -> AsyncIterator[Delivery]:
-        """The agent's events, one at a time, for ever. It outlives a broker that is away, busy or restarts; what asking
-        again cannot mend is raised. The next event is leased when the one before has been worked on."""
+        """Yield the agent's events forever, one at a time.
+
+        Continues while the broker is unreachable, busy or restarting; raises errors that a retry cannot fix. The next
+        event is leased after the previous one has been handled.
+        """
         while True:
             yield await self.next_event(agent, wait)
 
     async def next_event(self, agent: str, wait: float = 30) -> Delivery:
-        """The agent's next event, however long that takes; as in `events`."""
+        """Wait for the agent's next event without a limit, as in `events`."""
         while True:
             try:
                 delivery = await self.lease(agent, max(wait, 1))
@@ -206,11 +213,12 @@ class Runtime(OnWire):
                 return delivery
 
     async def session(self, auth_session_id: str) -> SessionOutcome:
-        """How an authorization stands."""
+        """Return the state of an authorization."""
         return await self._send(calls.session(auth_session_id))
 
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
-        """Waits until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout` s."""
+        """Wait until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout`
+        seconds."""
         clock, looks = self._wire.clock, 0
         deadline = clock.monotonic() + timeout
         while True:
@@ -222,30 +230,32 @@ class Runtime(OnWire):
             looks += 1
 
     async def cancel(self, auth_session_id: str) -> bool:
-        """The person said no in the conversation: the link dies, no event. False when there was nothing to cancel."""
+        """Cancel an authorization that the user declined in the conversation: the link becomes invalid, without an
+        event. False if there was nothing to cancel."""
         return await self._send(calls.cancel(auth_session_id))
 
     async def confirm(self, handle: str | Secret, subject: str) -> SessionOutcome:
-        """`runtimeConfirm`: who is logged in where the browser brought this handle. Raises `stateUnknown`,
-        `ownerBindingFailed`."""
+        """Confirm for `runtimeConfirm` the user who is logged in where the browser brought this handle. Raises
+        `stateUnknown`, `ownerBindingFailed`."""
         return await self._send(calls.confirm(handle if isinstance(handle, Secret) else Secret(handle), subject))
 
     async def relay_code(self, turn: RunningTurn, code: str | Secret) -> SessionOutcome:
-        """`channelCode`: what the person sent back in the turn's conversation."""
+        """Pass on the code (`channelCode`) that the user sent in the turn's conversation."""
         return await turn.relay_code(code)
 
     async def connections_link(self, subjects: Mapping[str, str]) -> tuple[str, datetime]:
-        """A link that opens the page of these subjects' connections once, and until when. For that person alone."""
+        """Create a link that opens the connections page of these subjects once, and its expiry. Give it to that user
+        alone."""
         return await self._send(calls.connections_link(subjects))
 
     async def apps(self) -> list[calls.AppInfo]:
-        """The apps there are."""
+        """Return all apps."""
         return await self._send(calls.apps())
 
     async def grants(
         self, *, app: AppRef | None = None, subject: str | None = None, state: str | None = None
     ) -> AsyncIterator[GrantSummary]:
-        """For operators: the grants there are, page by page. `app` in any form of a reference; `state`: `live` or
+        """For operators: yield the grants, page by page. `app` takes any form of a reference; `state`: `live` or
         `revoked`."""
         after: str | None = None
         while True:
@@ -256,18 +266,21 @@ class Runtime(OnWire):
                 return
 
     async def revoke(self, grant_id: str) -> str | None:
-        """For operators: ends a grant here at once; what the provider knows by now: `done`, `refused`, `none`,
-        `shared` or `later`. None when no grant of that id was alive."""
+        """For operators: revoke a grant at once.
+
+        Returns the provider's state so far: `done`, `refused`, `none`, `shared` or `later`. None if there was no live
+        grant with that id.
+        """
         return await self._send(calls.revoke(grant_id))
 
     async def grant_record(self, grant_id: str) -> dict[str, Any] | None:
-        """For operators: the OAuthGrantRecord with its secrets masked; None where no grant has that id."""
+        """For operators: return the OAuthGrantRecord with its secrets masked; None if no grant has that id."""
         return await self._send(calls.grant_record(grant_id))
 
     async def sessions(
         self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """For operators: AuthSessionRecords with their secrets masked, page by page."""
+        """For operators: yield AuthSessionRecords with their secrets masked, page by page."""
         after: str | None = None
         while True:
             found, after = await self._send(calls.sessions(app, subject, status, after))
@@ -277,29 +290,32 @@ class Runtime(OnWire):
                 return
 
     async def session_record(self, auth_session_id: str) -> dict[str, Any] | None:
-        """For operators: the AuthSessionRecord with its secrets masked; None where none is kept."""
+        """For operators: return the AuthSessionRecord with its secrets masked; None if there is none."""
         return await self._send(calls.session_record(auth_session_id))
 
     async def queues(self) -> list[dict[str, Any]]:
-        """For operators: the queue of each agent, and how deep it is."""
+        """For operators: return the queue of each agent, and its depth."""
         return await self._send(calls.queues())
 
     async def dead_letters(self, agent: str) -> list[dict[str, Any]]:
-        """For operators: events that no consumer could settle, the newest dead first."""
+        """For operators: return events that no consumer could settle, the latest first."""
         return await self._send(calls.dead_letters(agent))
 
     async def retry_dead_letter(self, agent: str, event_id: str) -> bool:
-        """For operators: gives a dead letter its attempts anew. False where none has that id."""
+        """For operators: give a dead letter new attempts. False if none has that id."""
         return await self._send(calls.retry_dead_letter(agent, event_id))
 
     async def drop_dead_letter(self, agent: str, event_id: str) -> bool:
-        """For operators: removes a dead letter for good. False where none has that id."""
+        """For operators: remove a dead letter for good. False if none has that id."""
         return await self._send(calls.drop_dead_letter(agent, event_id))
 
     async def erase(self, subject: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """For operators: revokes a subject's grants and removes all its records; how many of each kind. `erased` is
-        false with `dry_run`, and while a provider (`toTell`) or a browser (`connecting`) has to be waited for."""
+        """For operators: revoke a subject's grants and remove all its records. Returns the number of each kind.
+
+        `erased` is false with `dry_run`, and while a provider (`toTell`) or a browser (`connecting`) must be waited
+        for.
+        """
         return await self._send(calls.erase(subject, dry_run=dry_run))
 
-    async def _send(self, call: Call[T]) -> T:
+    async def _send(self, call: ClientCall[T]) -> T:
         return await self._wire.send(call, self._key)

@@ -1,4 +1,4 @@
-"""The same two clients for code without `await`. They are the async ones, run by a thread that all of them share."""
+"""The clients for code without `await`: the async ones, run on one shared thread."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import Any, Self
 
 from oauthbroker.client import calls
-from oauthbroker.client.oauth import DEFAULT, OAuth, Options
 from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime
-from oauthbroker.client.worker import run
-from oauthbroker.grant_summary import GrantSummary
+from oauthbroker.client.sync_thread import run
+from oauthbroker.client.tool import DEFAULT, OAuth, Options
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import SessionOutcome, TokenResult
+from oauthbroker.model.token_request import AppRef
+from oauthbroker.model.turn import TurnLike
+from oauthbroker.model.turn_token import AllowedApps
 from oauthbroker.records import AgentEvent
-from oauthbroker.results import SessionOutcome, TokenResult
-from oauthbroker.secret import Secret
-from oauthbroker.token_request import AppRef
-from oauthbroker.turn import TurnLike
-from oauthbroker.turn_token import AllowedApps
+from oauthbroker.records.grant_summary import GrantSummary
 
 
 class SyncOAuth:
@@ -31,7 +31,8 @@ class SyncOAuth:
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
-        """From OAUTHBROKER_URL and OAUTHBROKER_TURN_TOKEN. Raises ValueError, which names what is missing."""
+        """Create a client from OAUTHBROKER_URL and OAUTHBROKER_TURN_TOKEN. Raises ValueError, which names a missing
+        variable."""
         return cls._of(OAuth.from_env(options, env))
 
     @classmethod
@@ -48,7 +49,7 @@ class SyncOAuth:
         *,
         switch_account: bool = False,
     ) -> TokenResult:
-        """As `OAuth.get_access_token`: it always answers."""
+        """As `OAuth.get_access_token`: it always returns a result."""
         return run(self._oauth.get_access_token(app, scopes, min_ttl_seconds, switch_account=switch_account))
 
     def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,22 +71,22 @@ class SyncOAuth:
         return run(self._oauth.relay_code(code))
 
     def apps(self) -> list[calls.AppInfo]:
-        """The apps that this token may ask for."""
+        """Return the apps that this token may use."""
         return run(self._oauth.apps())
 
     def narrow(
         self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None
     ) -> Self:
-        """As `OAuth.narrow`: needs no request."""
+        """As `OAuth.narrow`: sends no request."""
         return self._of(self._oauth.narrow(tool=tool, apps=apps, expires_at=expires_at))
 
     @property
     def turn_token(self) -> Secret:
-        """The token itself, to hand on to another process: `reveal()` it there and nowhere else."""
+        """Return the token itself, to pass to another process: `reveal()` it there and nowhere else."""
         return self._oauth.turn_token
 
     def close(self) -> None:
-        """Closes the connections, which narrowed clients share."""
+        """Close the connections, which narrowed clients share."""
         run(self._oauth.aclose())
 
     def __enter__(self) -> Self:
@@ -100,7 +101,7 @@ class SyncOAuth:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SyncDelivery:
-    """A leased event. Settle it with `ack` or `nack`; an unsettled one comes again when the lease ends."""
+    """A leased event. Settle it with `ack` or `nack`; an unsettled event is delivered again when the lease ends."""
 
     _delivery: Delivery
 
@@ -128,11 +129,11 @@ class SyncDelivery:
         return self._delivery.to_json()
 
     def ack(self) -> bool:
-        """Done. False when the lease had ended and somebody else has the event now."""
+        """Acknowledge the event. False if the lease had ended and another consumer has the event now."""
         return run(self._delivery.ack())
 
     def nack(self) -> bool:
-        """Not done: it comes again after a back-off, a few times at most."""
+        """Return the event: it is delivered again after a back-off, a few times at most."""
         return run(self._delivery.nack())
 
     def __repr__(self) -> str:
@@ -157,19 +158,20 @@ class SyncRunningTurn:
 
     @property
     def token(self) -> Secret:
-        """The un-narrowed one, for the runtime itself. No tool gets it."""
+        """Return the turn's full token, for the runtime itself. Give it to no tool."""
         return self._running.token
 
     def token_for(self, tool: str) -> Secret:
-        """What the tool `Tool/name` gets, and nothing else: good for what it was given or declares."""
+        """Return the token of the tool `Tool/name`, limited to the apps that it was given or declares."""
         return self._running.token_for(tool)
 
     def env_for(self, tool: str) -> dict[str, str]:
-        """The variables for the tool's process, from which `OAuth.from_env` makes its client. The token is in clear."""
+        """Return the environment variables for the tool's process, which `OAuth.from_env` reads. The token is in
+        clear."""
         return self._running.env_for(tool)
 
     def oauth(self, tool: str | None = None) -> SyncOAuth:
-        """`ctx.oauth` of a tool that runs here; without `tool`, the runtime's own view of every app."""
+        """Return `ctx.oauth` for a tool in this process; without `tool`, the runtime's own client for every app."""
         return SyncOAuth._of(self._running.oauth(tool))  # noqa: SLF001
 
     def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
@@ -177,11 +179,11 @@ class SyncRunningTurn:
         return run(self._running.pending(links))
 
     def links(self) -> list[dict[str, Any]]:
-        """The links of a turn whose blocks have none, to be delivered to their persons alone."""
+        """Return the links of a turn whose blocks have none, to be delivered to each user alone."""
         return run(self._running.links())
 
     def relay_code(self, code: str | Secret) -> SessionOutcome:
-        """What the person sent back in the conversation (`channelCode`)."""
+        """Pass on the code that the user sent in the conversation (`channelCode`)."""
         return run(self._running.relay_code(code))
 
     def __repr__(self) -> str:
@@ -198,7 +200,8 @@ class SyncRuntime:
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
-        """From OAUTHBROKER_URL and, unless the socket knows us, OAUTHBROKER_API_KEY. Raises ValueError."""
+        """Create a client from OAUTHBROKER_URL and OAUTHBROKER_API_KEY (not needed if the socket knows us). Raises
+        ValueError."""
         made = cls.__new__(cls)
         made._runtime = Runtime.from_env(options, env)  # noqa: SLF001
         return made
@@ -216,7 +219,7 @@ class SyncRuntime:
         return SyncRunningTurn(run(begun))
 
     def end(self, turn: SyncRunningTurn | str) -> None:
-        """No token of the turn is any good from now on. Also when it had ended."""
+        """End a turn and its tokens. Idempotent."""
         run(self._runtime.end(turn if isinstance(turn, str) else turn.turn_id))
 
     @contextmanager
@@ -246,7 +249,7 @@ class SyncRuntime:
             yield SyncDelivery(run(self._runtime.next_event(agent, wait)))
 
     def session(self, auth_session_id: str) -> SessionOutcome:
-        """How an authorization stands."""
+        """Return the state of an authorization."""
         return run(self._runtime.session(auth_session_id))
 
     def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
@@ -254,7 +257,8 @@ class SyncRuntime:
         return run(self._runtime.wait(auth_session_id, timeout))
 
     def cancel(self, auth_session_id: str) -> bool:
-        """The person said no in the conversation: the link dies, no event."""
+        """Cancel an authorization that the user declined in the conversation: the link becomes invalid, without an
+        event."""
         return run(self._runtime.cancel(auth_session_id))
 
     def confirm(self, handle: str | Secret, subject: str) -> SessionOutcome:
@@ -262,7 +266,7 @@ class SyncRuntime:
         return run(self._runtime.confirm(handle, subject))
 
     def relay_code(self, turn: SyncRunningTurn, code: str | Secret) -> SessionOutcome:
-        """`channelCode`: what the person sent back in the turn's conversation."""
+        """Pass on the code (`channelCode`) that the user sent in the turn's conversation."""
         return turn.relay_code(code)
 
     def connections_link(self, subjects: Mapping[str, str]) -> tuple[str, datetime]:
@@ -270,7 +274,7 @@ class SyncRuntime:
         return run(self._runtime.connections_link(subjects))
 
     def apps(self) -> list[calls.AppInfo]:
-        """The apps there are."""
+        """Return all apps."""
         return run(self._runtime.apps())
 
     def grants(
@@ -326,7 +330,7 @@ class SyncRuntime:
         return run(self._runtime.erase(subject, dry_run=dry_run))
 
     def close(self) -> None:
-        """Closes the connections, which turns and their clients share."""
+        """Close the connections, which turns and their clients share."""
         run(self._runtime.aclose())
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The one thread whose event loop does the sending for every sync client of this process."""
+"""The one thread whose event loop sends for all sync clients of this process."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from oauthbroker.bridge import wait_on
+from oauthbroker.core.sync_bridge import wait_on
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class _Worker:
-    """`process`: a child of fork has the object and not the thread."""
+    """The shared loop thread. `process`: a forked child has the object and not the thread."""
 
     loop: asyncio.AbstractEventLoop
     process: int
@@ -27,12 +27,12 @@ _worker: _Worker | None = None
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What the coroutine returns or raises. It has its own deadline; Ctrl-C in the caller's thread cancels it."""
+    """Run the coroutine and return its result. It has its own deadline; Ctrl-C in the caller's thread cancels it."""
     return wait_on(_loop(), coroutine, None)
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    global _worker  # noqa: PLW0603  (one thread for the process, begun by whoever is first)
+    global _worker  # noqa: PLW0603  (one thread for the process, started by the first caller)
     with _lock:
         if _worker is None or _worker.process != os.getpid():
             loop = asyncio.new_event_loop()

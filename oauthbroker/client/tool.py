@@ -1,4 +1,4 @@
-"""The tool's side: `ctx.oauth` for a tool in another process. It holds a turn token, and nothing else."""
+"""The tool's client: `ctx.oauth` for a tool in another process. It holds only a turn token."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Self, TypeVar
 
 from oauthbroker.client import calls
 from oauthbroker.client.address import bearer, parse_address
-from oauthbroker.client.call import Call
+from oauthbroker.client.call import ClientCall
 from oauthbroker.client.environment import LOCALE, TURN_TOKEN, URL, given, needed
 from oauthbroker.client.wire import OnWire, Wire
-from oauthbroker.clock import Clock, SystemClock
-from oauthbroker.errors import BrokerError, Locale, known_locale
-from oauthbroker.results import Failed, SessionOutcome, TokenResult
-from oauthbroker.secret import Secret
-from oauthbroker.token_request import app_name, concealed, parse_request
-from oauthbroker.turn_token import AllowedApps, narrow
+from oauthbroker.core.clock import Clock, SystemClock
+from oauthbroker.core.errors import BrokerError, Locale, known_locale
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import Failed, SessionOutcome, TokenResult
+from oauthbroker.model.token_request import app_name, concealed, parse_request
+from oauthbroker.model.turn_token import AllowedApps, narrow
 
 T = TypeVar("T")
 _log = logging.getLogger("oauthbroker.client")
-TIMEOUT = 60.0  # seconds: a renewal waits for a provider, twice ten seconds at worst, and may queue for its turn
+TIMEOUT = 60.0  # seconds: a refresh makes up to two provider calls of ten seconds each, and may queue first
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +46,25 @@ DEFAULT = Options()
 
 
 class OAuth(OnWire):
-    """What a tool sees as `ctx.oauth`, over HTTP. `async with` it, or `aclose()` it.
+    """A tool's `ctx.oauth` over HTTP. Use `async with`, or `aclose()` it.
 
-    `get_access_token` always answers: a broker that cannot be reached is a retryable `brokerUnreachable`, a turn that
-    is over is `turnEnded`. `pending` raises nothing either. The other calls raise BrokerError.
+    `get_access_token` always returns a result: an unreachable broker is a retryable `brokerUnreachable`, an ended turn
+    is `turnEnded`. `pending` does not raise either. The other calls raise BrokerError.
     """
 
     __slots__ = ("_locale", "_token")
 
     def __init__(self, url: str, turn_token: str | Secret, options: Options = DEFAULT) -> None:
-        """Raises ValueError for what is no address or no token."""
+        """Raises ValueError for an invalid address or token."""
         self._wire = options.wire(url)
         self._token = bearer(turn_token)
         self._locale = options.locale
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
-        """From OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and, where the turn has one, OAUTHBROKER_LOCALE.
+        """Create a client from OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and, where the turn has one, OAUTHBROKER_LOCALE.
 
-        Raises ValueError, which names what is missing.
+        Raises ValueError, which names a missing variable.
         """
         of_turn = known_locale(given(LOCALE, env))
         options = options if of_turn is None else replace(options, locale=of_turn)
@@ -72,7 +72,7 @@ class OAuth(OnWire):
 
     @classmethod
     def _on(cls, wire: Wire, token: Secret, locale: Locale | None) -> Self:
-        """A client that shares the connections of another one."""
+        """Create a client that shares the connections of another one."""
         made = cls.__new__(cls)
         made._wire, made._token, made._locale = wire, token, locale  # noqa: SLF001
         return made
@@ -85,8 +85,11 @@ class OAuth(OnWire):
         *,
         switch_account: bool = False,
     ) -> TokenResult:
-        """`app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. Ready, AuthorizationRequired or Failed.
-        `switch_account` is for a turn's own token: with a narrowed one `notAllowed`."""
+        """Return the result: Ready, AuthorizationRequired or Failed.
+
+        `app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. `switch_account` needs a turn's own token: with a
+        narrowed one it is `notAllowed`.
+        """
         try:
             call = calls.token(app_name(app), scopes, min_ttl_seconds, switch_account=switch_account)
             return await self._send(call)
@@ -94,7 +97,7 @@ class OAuth(OnWire):
             return self._failed(error)
 
     async def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The same call in the specification's own form: JSON in, JSON out. The token stands there in clear."""
+        """Call `get_access_token` in the specification's own form: JSON in, JSON out. The token in it is in clear."""
         try:
             return (await self._send(calls.token(*parse_request(request), switch_account=False))).to_json()
         except BrokerError as error:
@@ -103,16 +106,19 @@ class OAuth(OnWire):
     async def report_rejected(
         self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
     ) -> TokenResult:
-        """The provider's API answered 401 to this token: a newer one if there is or can be one, else as above."""
+        """Report that the provider's API answered 401 to this token. Returns a newer token if possible, else the
+        same results as `get_access_token`."""
         try:
             return await self._send(calls.rejected(app_name(app), concealed(access_token), scopes))
         except BrokerError as error:
             return self._failed(error)
 
     async def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
-        """The `auth.pending` block of the turn, of what this token may ask for; None when nothing waits. `apart` has
-        no links in it, for a transcript. None too, and a warning of the logger `oauthbroker.client`, where the block
-        cannot be read: the turn goes on without it."""
+        """Return the turn's `auth.pending` block for the apps of this token; None if nothing is pending.
+
+        `apart` has no links in it, for a transcript. If the block cannot be read, returns None and warns in the logger
+        `oauthbroker.client`, so that the turn continues.
+        """
         try:
             return await self._send(calls.pending(links))
         except BrokerError as error:
@@ -120,27 +126,28 @@ class OAuth(OnWire):
             return None
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
-        """What the person sent back in the conversation (`channelCode`). Raises `notAllowed` for a narrowed token,
-        `stateUnknown`, `rateLimited`."""
+        """Pass on the code that the user sent in the conversation (`channelCode`). Raises `notAllowed` for a
+        narrowed token, `stateUnknown`, `rateLimited`."""
         return await self._send(calls.relay_code(code if isinstance(code, Secret) else Secret(code)))
 
     async def apps(self) -> list[calls.AppInfo]:
-        """The apps that this token may ask for."""
+        """Return the apps that this token may use."""
         return await self._send(calls.apps())
 
     def narrow(
         self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None
     ) -> Self:
-        """A client that may do less, for a sub-tool: only for `tool`, only these apps (app -> scopes, None: all that
-        are allowed so far), only until then. Needs no request. Raises `requestInvalid` for the 17th time."""
+        """Create a client with fewer rights, for a sub-tool: only for `tool`, only these apps (app -> scopes, None:
+        all allowed so far), only until `expires_at`. Sends no request. Raises `requestInvalid` at the 17th
+        narrowing."""
         return self._on(self._wire, narrow(self._token, tool=tool, apps=apps, expires_at=expires_at), self._locale)
 
     @property
     def turn_token(self) -> Secret:
-        """The token itself, to hand on to another process: `reveal()` it there and nowhere else."""
+        """Return the token itself, to pass to another process: `reveal()` it there and nowhere else."""
         return self._token
 
-    async def _send(self, call: Call[T]) -> T:
+    async def _send(self, call: ClientCall[T]) -> T:
         return await self._wire.send(replace(call, locale=self._locale), self._token)
 
     def _failed(self, error: BrokerError) -> Failed:

@@ -1,4 +1,4 @@
-"""The client's door to the network: one connection pool, one deadline for all tries of a call, one size cap."""
+"""The client's network layer: one connection pool, one deadline for all tries of a call, one size limit."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from oauthbroker.client.address import Address
-from oauthbroker.client.call import Call, Reply
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.secret import Secret
+from oauthbroker.client.call import ClientCall, Reply
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.secret import Secret
 
 T = TypeVar("T")
-PAUSES = (0.1, 0.4, 1.6)  # seconds between the tries of a call, spread by a half either way
+PAUSES = (0.1, 0.4, 1.6)  # seconds between the tries of a call, with a jitter of half either way
 CONNECT_SECONDS = 5.0
-MAX_BYTES = 4 * 1024 * 1024  # the longest answer: a page of a thousand grants has a tenth of it
+MAX_BYTES = 4 * 1024 * 1024  # the longest answer: a page of a thousand grants needs a tenth of it
 _MAX_WAIT = 3600
-# The broker closes what was idle for five seconds: we do so first, so that no request meets a closing door.
+# The broker closes idle connections after five seconds. Close them earlier, so that no request meets a closing one.
 _LIMITS = httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2.0)
 
 
 class Wire:
     """Sends calls. Safe for many tasks of one event loop; on another loop it opens connections of its own.
 
-    Redirects are not followed, the environment (proxies, certificates) is not consulted, cookies are not kept.
+    Redirects are not followed, the environment (proxies, certificates) is not consulted, cookies are not stored.
     """
 
     def __init__(self, address: Address, *, timeout: float, locale: Locale | None, clock: Clock) -> None:
@@ -44,15 +44,15 @@ class Wire:
 
     @property
     def url(self) -> str:
-        """The address as `parse_address` takes it."""
+        """Return the address as `parse_address` takes it."""
         return f"unix:{self._address.socket}" if self._address.socket else self._address.base
 
-    async def send(self, call: Call[T], bearer: Secret | None) -> T:
-        """What the answer was judged to be.
+    async def send(self, call: ClientCall[T], bearer: Secret | None) -> T:
+        """Send the call and return its parsed answer.
 
-        A call that may be repeated is, a few times and within the deadline, after 408, 429, 502, 503, 504 and lost
-        answers, as `Retry-After` says; any call is that never left this machine. Raises what `judge` raises, or
-        `brokerUnreachable`.
+        A repeatable call is repeated, a few times and within the deadline, after 408, 429, 502, 503, 504 and lost
+        answers, as `Retry-After` says. A call that never left this machine is always repeated. Raises what `judge`
+        raises, or `brokerUnreachable`.
         """
         deadline = self.clock.monotonic() + self._timeout + call.patience
         body, pauses = _written(call.body), iter(PAUSES)
@@ -69,15 +69,15 @@ class Wire:
         raise BrokerError(Code.BROKER_UNREACHABLE, note=lost.note)
 
     async def close(self) -> None:
-        """Closes the connections. A later call opens new ones."""
+        """Close the connections. A later call opens new ones."""
         http, self._http = self._http, None
         if http is not None and self._loop is asyncio.get_running_loop():
             await http.aclose()
 
     async def _try(
-        self, call: Call[Any], body: bytes | None, bearer: Secret | None, seconds: float
+        self, call: ClientCall[Any], body: bytes | None, bearer: Secret | None, seconds: float
     ) -> tuple[Reply | None, _Flight]:
-        """One try. Without a reply, the flight says what became of it; nothing of the libraries' errors remains."""
+        """Try once. Without a reply, the flight has the reason; the libraries' errors are dropped."""
         flight = _Flight()
         try:
             async with asyncio.timeout(max(seconds, 0)):
@@ -88,7 +88,9 @@ class Wire:
             flight.note = f"no answer ({type(exc).__name__})"
         return None, flight
 
-    async def _exchange(self, call: Call[Any], content: bytes | None, bearer: Secret | None, flight: _Flight) -> Reply:
+    async def _exchange(
+        self, call: ClientCall[Any], content: bytes | None, bearer: Secret | None, flight: _Flight
+    ) -> Reply:
         headers = {"Accept-Encoding": "identity", "Accept": "application/json"}
         if (asked := call.locale or self.locale) is not None:
             headers["Accept-Language"] = asked
@@ -122,7 +124,7 @@ class Wire:
                 transport=transport,
                 trust_env=False,
                 follow_redirects=False,
-                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),  # the deadline of everything is in `_try`
+                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),  # the deadline for everything is in `_try`
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
                 headers={"User-Agent": "oauthbroker-client"},
             )
@@ -130,13 +132,13 @@ class Wire:
 
 
 class OnWire:
-    """A client, whose connections close with its block."""
+    """A client whose connections close with its block."""
 
     __slots__ = ("_wire",)
     _wire: Wire
 
     async def aclose(self) -> None:
-        """Closes the connections, which clients that were made of this one share."""
+        """Close the connections, which derived clients share."""
         await self._wire.close()
 
     async def __aenter__(self) -> Self:
@@ -150,7 +152,7 @@ class OnWire:
 
 
 class _Flight:
-    """Whether the first byte of a request has left, and why there is no answer."""
+    """Records whether the first byte of a request was sent, and why there is no answer."""
 
     __slots__ = ("note", "sent")
 
@@ -169,14 +171,14 @@ def _wait(pause: float, reply: Reply | None) -> float:
 
 
 def _seconds(retry_after: str) -> int | None:
-    """The broker says seconds (RFC 9110 section 10.2.3); a date from something before it is passed over."""
+    """Parse the broker's Retry-After in seconds (RFC 9110 section 10.2.3). A date, sent by a proxy, is ignored."""
     if not (retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10):
         return None
     return min(int(retry_after), _MAX_WAIT)
 
 
 def _written(body: Mapping[str, Any] | None) -> bytes | None:
-    """Raises `requestInvalid` for what JSON cannot say; secrets come out here."""
+    """Encode the body as JSON; reveals secrets. Raises `requestInvalid` for a value that JSON cannot express."""
     if body is None:
         return None
     said = {name: value.reveal() if isinstance(value, Secret) else value for name, value in body.items()}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from oauthbroker.config.loading import Loaded, load, load_settings
-from oauthbroker.config.problems import ConfigRefused, Place, Problem
+from oauthbroker.config.problems import ConfigProblem, ConfigRefused, SourcePlace
 from oauthbroker.config.resolving import resolve
 from oauthbroker.config.values import Source
 
-__all__ = ["ConfigRefused", "Loaded", "Place", "Problem", "Source", "load", "load_settings", "resolve"]
+__all__ = ["ConfigProblem", "ConfigRefused", "Loaded", "Source", "SourcePlace", "load", "load_settings", "resolve"]

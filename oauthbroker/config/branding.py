@@ -15,7 +15,7 @@ from oauthbroker.config.broker_spec import BrokerSpec, PagesSpec
 from oauthbroker.config.files import open_plain
 from oauthbroker.config.settings import page_flaw
 from oauthbroker.config.shape import Written
-from oauthbroker.settings import Branding, Logo
+from oauthbroker.model.settings import Branding, Logo
 
 MAX_LOGO_BYTES: Final = 128 * 1024
 LONGEST_NAME: Final = 60

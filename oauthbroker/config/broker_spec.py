@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from oauthbroker.apps import Prompt
 from oauthbroker.config.client_spec import ClientSpec
 from oauthbroker.config.fields import Strict, Text, Texts
+from oauthbroker.core.words import Locale
+from oauthbroker.model.apps import Prompt
 
 
 class ListenSpec(Strict):
@@ -118,7 +119,7 @@ class BrokerSpec(Strict):
     store: StoreSpec | None = None
     keys: KeysSpec | None = None
     limits: LimitsSpec | None = None
-    locale: Literal["en", "ko"] | None = None
+    locale: Locale | None = None
     weaken: list[Literal["plainHttpProvider"]] | None = None
     allow_plain_secrets: Literal["dev"] | None = None
     events: EventsSpec | None = None

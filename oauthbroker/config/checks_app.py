@@ -11,8 +11,8 @@ from oauthbroker.config import urls
 from oauthbroker.config.client_spec import ClientSpec
 from oauthbroker.config.merge import Merged, params_in, provider_options
 from oauthbroker.config.spelling import nearest
+from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.providers import presets
-from oauthbroker.reach import Reach
 
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -127,7 +127,7 @@ def _secrets(client: ClientSpec | None) -> dict[str, object]:
     return {"clientSecret": client.client_secret, "clientSecrets": client.client_secrets}
 
 
-def check_endpoints(app: Merged, *, plain_http: bool, reach: Reach) -> None:
+def check_endpoints(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None:
     written = app.spec.endpoints
     for slot, name in _ENDPOINT_NAMES.items():
         said = getattr(written, slot) if written else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from oauthbroker.apps import VOUCHING
 from oauthbroker.config.merge import Merged
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import VOUCHING
 
 
 def check_flow(app: Merged) -> None:

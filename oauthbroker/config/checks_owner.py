@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from oauthbroker.apps import ANYONE, IdentitySource
-from oauthbroker.binding import spelling
 from oauthbroker.config.merge import Identity, Merged, params_in
 from oauthbroker.config.settings import is_local, page_flaw
-from oauthbroker.errors import Code
-from oauthbroker.settings import Settings
-from oauthbroker.turn import SubjectMode
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import ANYONE, IdentitySource
+from oauthbroker.model.owner_check import spelling
+from oauthbroker.model.settings import Settings
+from oauthbroker.model.turn import SubjectMode
 
 _CLAIM = re.compile(r"\*?[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}|https://[A-Za-z0-9._~/-]{1,200}")
 _LITERAL = re.compile(r"[A-Za-z0-9._:@/+-]*")

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from oauthbroker.apps import ToolAuth
 from oauthbroker.config.fields import ObjectRef
 from oauthbroker.config.problems import Keys
 from oauthbroker.config.resources import ConnectorSpec, ExportSpec, OAuthAppSpec, PartSpec, ToolSpec
 from oauthbroker.config.shape import Written
 from oauthbroker.config.spelling import nearest
 from oauthbroker.config.values import Source, source_of
+from oauthbroker.model.apps import ToolAuth
 
 Apps = Mapping[str, Written[OAuthAppSpec]]
 SECRET_ADVICE: Final = (

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.apps import AssertionAudience, AssertionType, AuthMethod
 from oauthbroker.config.fields import Ref, Strict, Text
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import AssertionAudience, AssertionType, AuthMethod
 
 
 def _secret(value: Any) -> Secret:

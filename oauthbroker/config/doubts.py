@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from oauthbroker.apps import Flow
 from oauthbroker.config.client_spec import EndpointsSpec
 from oauthbroker.config.merge import Merged
 from oauthbroker.config.resources import QuirksSpec
+from oauthbroker.model.apps import Flow
 
 _ENDPOINTS = {info.alias or name: name for name, info in EndpointsSpec.model_fields.items()}
 _QUIRKS = {info.alias or name: name for name, info in QuirksSpec.model_fields.items()}

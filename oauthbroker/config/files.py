@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from oauthbroker.config import yaml_reader
-from oauthbroker.config.problems import Place, Problems
+from oauthbroker.config.problems import Problems, SourcePlace
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 1000
@@ -35,7 +35,10 @@ def _files(path: Path, problems: Problems) -> list[Path]:
             return [path]
         problems.unread = True
         problems.add(
-            Place(_shown(path)), "", "there is no such file or folder", "name the folder that holds the YAML files"
+            SourcePlace(_shown(path)),
+            "",
+            "there is no such file or folder",
+            "name the folder that holds the YAML files",
         )
         return []
     found: list[Path] = []
@@ -43,12 +46,12 @@ def _files(path: Path, problems: Problems) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
     if len(found) > MAX_FILES:
-        problems.add(Place(_shown(path)), "", f"more than {MAX_FILES} YAML files", "name a smaller folder")
+        problems.add(SourcePlace(_shown(path)), "", f"more than {MAX_FILES} YAML files", "name a smaller folder")
         problems.unread = True
         return []
     if not found:
         problems.add(
-            Place(_shown(path)),
+            SourcePlace(_shown(path)),
             "",
             "no YAML file here",
             "put *.yaml files there; `oauthbroker providers show NAME` prints one to start from",
@@ -71,14 +74,16 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
         what = "not a readable plain file"
     todo = f"keep each file under {MAX_BYTES // 1024} kB and the bundle under {MAX_TOTAL_BYTES // 1024} kB"
     if what:
-        problems.add(Place(_shown(file)), "", what, todo if what == "too large" else "check its kind and permissions")
+        problems.add(
+            SourcePlace(_shown(file)), "", what, todo if what == "too large" else "check its kind and permissions"
+        )
         problems.unread = True
         return None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         problems.unread = True
-    problems.add(Place(_shown(file)), "", "not UTF-8 text", "save it as UTF-8")
+    problems.add(SourcePlace(_shown(file)), "", "not UTF-8 text", "save it as UTF-8")
     return None
 
 

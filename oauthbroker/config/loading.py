@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.apps import AssertionType, Client, OAuthApp, Owner, Prompt, ToolAuth
 from oauthbroker.config import urls
 from oauthbroker.config.branding import branding_of
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.ca import trusted_ca
-from oauthbroker.config.checks_client import (
+from oauthbroker.config.checks_app import (
     check_client,
     check_endpoints,
     check_options,
@@ -29,16 +28,17 @@ from oauthbroker.config.doubts import doubts, is_unusual
 from oauthbroker.config.files import read_bundle
 from oauthbroker.config.login import check_login, login_of
 from oauthbroker.config.merge import Merged, merge
-from oauthbroker.config.problems import Keys, Place, Problem, Problems
+from oauthbroker.config.problems import ConfigProblem, Keys, Problems, SourcePlace
 from oauthbroker.config.resources import PARTS, OAuthAppSpec
 from oauthbroker.config.settings import check_broker, check_store_place, settings_of
 from oauthbroker.config.shape import Written, written
 from oauthbroker.config.skipped import LeftAlone, idle_refs, left_alone
 from oauthbroker.config.values import SecretKey, Source, source_of
 from oauthbroker.config.yaml_reader import Document
+from oauthbroker.model.apps import AssertionType, Client, OAuthApp, Owner, Prompt, ToolAuth
+from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.settings import Settings
 from oauthbroker.providers import PresetEndpoints
-from oauthbroker.reach import Reach
-from oauthbroker.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class Loaded:
     """
 
     settings: Settings
-    keys_place: Place
+    keys_place: SourcePlace
     apps: Mapping[str, AppDraft]
     tools: Mapping[str, tuple[ToolAuth, ...]]
     connectors: Mapping[str, ConnectorDraft]
     login: LoginDraft | None = None
     left_alone: tuple[LeftAlone, ...] = ()
-    idle_refs: tuple[Problem, ...] = ()
+    idle_refs: tuple[ConfigProblem, ...] = ()
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -124,7 +124,7 @@ def load(path: Path | str) -> Loaded:
     }
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
-    keys_place = broker.place("keys", "file") if broker else Place(str(bundle))
+    keys_place = broker.place("keys", "file") if broker else SourcePlace(str(bundle))
     skipped, idle = tuple(left_alone(documents)), tuple(idle_refs(documents))
     return Loaded(settings, keys_place, drafts, tools, connectors, login, skipped, idle)
 
@@ -162,7 +162,7 @@ def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
 
 def _check_names(documents: list[Document], problems: Problems) -> None:
     """Refuse a second resource of the same kind and name; those of other programs may have namespaces."""
-    first: dict[tuple[str, str], Place] = {}
+    first: dict[tuple[str, str], SourcePlace] = {}
     for document in documents:
         if document.foreign:
             continue
@@ -202,10 +202,10 @@ def _apps(
     return {app.written.name: draft for app, draft in drafts if draft is not None}
 
 
-def _reach(broker: Written[BrokerSpec] | None, settings: Settings) -> tuple[bool, Reach]:
+def _reach(broker: Written[BrokerSpec] | None, settings: Settings) -> tuple[bool, ProviderNetworks]:
     """Whether http is good enough for a provider on this machine, and where providers may be."""
     plain_http = broker is not None and "plainHttpProvider" in settings.weaken
-    return plain_http, Reach(tuple(filter(urls.is_network, settings.provider_networks)), loopback=plain_http)
+    return plain_http, ProviderNetworks(tuple(filter(urls.is_network, settings.provider_networks)), loopback=plain_http)
 
 
 def _login(broker: Written[BrokerSpec] | None, settings: Settings, ca: str) -> LoginDraft | None:

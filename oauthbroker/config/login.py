@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from oauthbroker.apps import LOGIN_NAME
 from oauthbroker.config.broker_spec import BrokerSpec, LoginSpec
-from oauthbroker.config.checks_client import check_client, check_endpoints, check_scopes
+from oauthbroker.config.checks_app import check_client, check_endpoints, check_scopes
 from oauthbroker.config.checks_owner import template_flaw
 from oauthbroker.config.client_spec import EndpointsSpec
 from oauthbroker.config.merge import Merged, merge
 from oauthbroker.config.resources import IdentitiesSpec, IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.config.shape import Written
-from oauthbroker.reach import Reach
+from oauthbroker.model.apps import LOGIN_NAME
+from oauthbroker.model.provider_networks import ProviderNetworks
 
 CALLBACK_PATH: Final = "/login/callback"
 
@@ -28,7 +28,7 @@ def login_of(broker: Written[BrokerSpec] | None, public_base_url: str) -> Merged
     return merge(below, public_base_url)
 
 
-def check_login(login: Merged, *, plain_http: bool, reach: Reach) -> None:
+def check_login(login: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None:
     """Everything that an app's client, endpoints and identity are held to. An issuer has to be named: ID tokens are
     compared with it."""
     written, template = login.written, login.identities["user"].template

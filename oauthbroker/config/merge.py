@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from oauthbroker.apps import (
+from oauthbroker.config.resources import IdentitySpec, OAuthAppSpec
+from oauthbroker.config.shape import Written
+from oauthbroker.model.apps import (
     AssertionAudience,
     AuthMethod,
     Binding,
@@ -18,11 +20,9 @@ from oauthbroker.apps import (
     Redirect,
     Revocation,
 )
-from oauthbroker.config.resources import IdentitySpec, OAuthAppSpec
-from oauthbroker.config.shape import Written
+from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers import Preset, PresetIdentity, presets
 from oauthbroker.providers.quirks import Quirks
-from oauthbroker.turn import SubjectMode
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 

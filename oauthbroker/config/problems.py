@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 
 Keys = tuple[str | int, ...]
 MAX_PROBLEMS: Final = 500
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """Where something is written. Line and column count from 1; 0 means the file as a whole."""
 
     file: str
@@ -27,7 +27,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """One thing to mend. `what` and `todo` are our own words and words of our own tables. `root`: other problems may
     only follow from this one, so it comes first."""
 
@@ -41,8 +41,8 @@ class Problem:
     root: bool = False
 
     @property
-    def place(self) -> Place:
-        return Place(self.file, self.line, self.column)
+    def place(self) -> SourcePlace:
+        return SourcePlace(self.file, self.line, self.column)
 
     def __str__(self) -> str:
         """`file:line:column path: what, what to do`."""
@@ -64,7 +64,7 @@ class Problem:
 class ConfigRefused(BrokerError):
     """The configuration was refused as a whole. `problems` lists all of them: root causes, then the order of files."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__(Code.CONFIG_INVALID, note=f"problems: {len(self.problems)}")
 
@@ -76,18 +76,20 @@ class ConfigRefused(BrokerError):
 class Problems:
     """Collects. `unread` says that a part of the bundle could not be read, so that absence proves nothing."""
 
-    found: dict[Problem, None] = field(default_factory=dict)
+    found: dict[ConfigProblem, None] = field(default_factory=dict)
     unread: bool = False
 
-    def add(self, place: Place, path: str, what: str, todo: str, code: Code = Code.CONFIG_INVALID) -> None:
-        self.take(Problem(place.file, place.line, place.column, path, what, todo, code))
+    def add(self, place: SourcePlace, path: str, what: str, todo: str, code: Code = Code.CONFIG_INVALID) -> None:
+        self.take(ConfigProblem(place.file, place.line, place.column, path, what, todo, code))
 
-    def take(self, problem: Problem) -> None:
+    def take(self, problem: ConfigProblem) -> None:
         """Add a problem that was found before. Raises ConfigRefused when there are too many."""
         self.found.setdefault(problem)
         if len(self.found) >= MAX_PROBLEMS:
             self.found.setdefault(
-                Problem(problem.file, 0, 0, "", f"more than {MAX_PROBLEMS} problems", "mend these first", root=True)
+                ConfigProblem(
+                    problem.file, 0, 0, "", f"more than {MAX_PROBLEMS} problems", "mend these first", root=True
+                )
             )
             self.raise_if_any()
 

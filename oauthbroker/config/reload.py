@@ -10,11 +10,11 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.apps import Bundle
-from oauthbroker.config.problems import ConfigRefused, Place, Problems
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.in_use import InUse
-from oauthbroker.settings import Settings
+from oauthbroker.config.problems import ConfigRefused, Problems, SourcePlace
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.settings import Settings
 
 Source = str | Path | Bundle | None
 Read = Callable[[Source], Awaitable[Bundle]]
@@ -49,7 +49,7 @@ class Reload:
 
     def __init__(
         self,
-        in_use: InUse,
+        in_use: CurrentConfig,
         read: Read,
         follow: Callable[[frozenset[str]], None],
         settle: Callable[[], Awaitable[object]],
@@ -93,7 +93,7 @@ class Reload:
 
 def _check_settings(before: Settings, after: Settings, config: Source) -> None:
     """Raises ConfigRefused, a problem for every setting that takes a restart."""
-    problems, place = Problems(), Place(str(config) if isinstance(config, str | Path) else "")
+    problems, place = Problems(), SourcePlace(str(config) if isinstance(config, str | Path) else "")
     for each in dataclasses.fields(Settings):
         if each.compare and getattr(before, each.name) != getattr(after, each.name):
             what = "cannot change while the broker runs"

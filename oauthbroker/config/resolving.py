@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from oauthbroker.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
-from oauthbroker.client_key import signing_key
 from oauthbroker.config.loading import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.settings import KEY_FILE_ENV, key_flaw, with_key_file
 from oauthbroker.config.values import SecretKey, Source
-from oauthbroker.errors import BrokerError
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
+from oauthbroker.model.client_key import signing_key
 
 
 def resolve(

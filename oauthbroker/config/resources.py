@@ -13,13 +13,13 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.client_spec import ClientSpec, EndpointsSpec, ValueSource, no_bare_secret
 from oauthbroker.config.fields import Ref, Strict, Text, Texts, Tolerant
 from oauthbroker.config.problems import Keys
+from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
+from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers.quirks import Quirks
-from oauthbroker.turn import SubjectMode
 
 
 def _authorizers(value: Any) -> Any:
@@ -123,7 +123,7 @@ class ConnectorSpec(Tolerant):
     auth: ConnectorAuthSpec | None = None
 
 
-class Metadata(Tolerant):
+class ResourceMetadata(Tolerant):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$")] | None = None
 
 
@@ -132,7 +132,7 @@ class Header(Strict):
 
     api_version: Literal["agents.example.io/v1alpha1", "goondan.ai/v1"] | None = None
     kind: Text | None = None
-    metadata: Metadata | None = None
+    metadata: ResourceMetadata | None = None
     spec: dict[str, Any] | None = None
 
 

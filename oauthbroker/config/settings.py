@@ -12,10 +12,10 @@ import platformdirs
 
 from oauthbroker.config import urls
 from oauthbroker.config.broker_spec import ApiSpec, BrokerSpec
-from oauthbroker.config.checks_client import base_url_flaw
-from oauthbroker.config.problems import Place, Problems
+from oauthbroker.config.checks_app import base_url_flaw
+from oauthbroker.config.problems import Problems, SourcePlace
 from oauthbroker.config.shape import Written
-from oauthbroker.settings import ApiSocket, Limits, Settings, SocketCaller
+from oauthbroker.model.settings import ApiSocket, Limits, Settings, SocketCaller
 
 KEY_FILE_ENV: Final = "OAUTHBROKER_KEY_FILE"
 PLAIN_SECRETS: Final = "allowPlainSecrets"
@@ -103,7 +103,7 @@ def check_store_place(broker: Written[BrokerSpec] | None, settings: Settings, pr
     if root is not None and not root.strip():
         return  # refused as no path
     if _is_below(settings.store_root, settings.bundle_root):
-        place = broker.place("store", "root") if broker is not None else Place(settings.bundle_root)
+        place = broker.place("store", "root") if broker is not None else SourcePlace(settings.bundle_root)
         what = "the store would lie in the bundle, which is copied for every changeset"
         problems.add(
             place, "spec.store.root" if root is not None else "", what, "name a folder outside the bundle as store.root"

@@ -10,11 +10,11 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from oauthbroker.config.fields import Strict, Tolerant
-from oauthbroker.config.problems import Keys, Place, Problems, dotted
+from oauthbroker.config.problems import Keys, Problems, SourcePlace, dotted
 from oauthbroker.config.resources import SPECS, Header, masked, models_in
 from oauthbroker.config.spelling import is_slip_of_field, nearest
 from oauthbroker.config.yaml_reader import AMBIGUOUS, UNREADABLE, Document
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
 
 S = TypeVar("S", bound=Strict)
 
@@ -86,7 +86,7 @@ class Written(Generic[S]):
         """The path as people write it."""
         return dotted((*self.base, *path))
 
-    def place(self, *path: str | int) -> Place:
+    def place(self, *path: str | int) -> SourcePlace:
         return self.document.value_at((*self.base, *path))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from oauthbroker.config.fields import API_VERSIONS
 from oauthbroker.config.foreign import app_refs
-from oauthbroker.config.problems import Place, Problem, dotted
+from oauthbroker.config.problems import ConfigProblem, SourcePlace, dotted
 from oauthbroker.config.resources import masked
 from oauthbroker.config.yaml_reader import Document
 
@@ -21,7 +21,7 @@ _READ_AT: Final = ("spec", "auth", "oauthAppRef")
 class LeftAlone:
     """A resource of another program. What does not look like a name is a question mark."""
 
-    place: Place
+    place: SourcePlace
     kind: str
     name: str
     api_version: str
@@ -46,7 +46,7 @@ def left_alone(documents: Iterable[Document]) -> Iterator[LeftAlone]:
             yield LeftAlone(place, *map(_shown, (data.get("kind"), name, data.get("apiVersion"))))
 
 
-def idle_refs(documents: Iterable[Document]) -> Iterator[Problem]:
+def idle_refs(documents: Iterable[Document]) -> Iterator[ConfigProblem]:
     """References to an OAuthApp where they have no effect, in resources of our own group: a mistake, or a wish."""
     for document in documents:
         data = document.data
@@ -56,7 +56,9 @@ def idle_refs(documents: Iterable[Document]) -> Iterator[Problem]:
             if document.foreign or path != _READ_AT:
                 place, dots = document.key_at(path), dotted(masked(path))
                 todo = "write spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector"
-                yield Problem(place.file, place.line, place.column, dots, "an oauthAppRef that nothing reads", todo)
+                yield ConfigProblem(
+                    place.file, place.line, place.column, dots, "an oauthAppRef that nothing reads", todo
+                )
 
 
 def _shown(text: Any) -> str:

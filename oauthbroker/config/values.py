@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oauthbroker.config.client_spec import SecretRef, ValueFrom, ValueSource
-from oauthbroker.config.problems import Keys, Place, Problem, Problems
+from oauthbroker.config.problems import ConfigProblem, Keys, Problems, SourcePlace
 from oauthbroker.config.shape import Written
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 
 SecretKey = tuple[str, str]
 """(name, key) of an entry of the sealed secret store: `Secret/<name>`, `key`."""
@@ -26,7 +26,7 @@ _FROM_ADVICE: Final = "write valueFrom: {env: NAME} or {secretRef: {ref: Secret/
 class Source:
     """One value's origin: exactly one of `plain`, `env` and `secret` is set. `place` and `path` are for problems."""
 
-    place: Place
+    place: SourcePlace
     path: str
     plain: Secret | None = None
     env: str = ""
@@ -69,7 +69,7 @@ class Source:
             problems.add(self.place, self.path, f"{self.described}{_NOT_KEPT}", todo)
 
 
-def is_unread_secret(problem: Problem) -> bool:
+def is_unread_secret(problem: ConfigProblem) -> bool:
     """Whether the problem is that the secret store does not have a value."""
     return problem.what.endswith(_NOT_KEPT)
 

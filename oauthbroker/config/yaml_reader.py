@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from oauthbroker.config.foreign import is_foreign
-from oauthbroker.config.problems import MAX_PROBLEMS, Keys, Place, Problem, Problems, dotted
+from oauthbroker.config.problems import MAX_PROBLEMS, ConfigProblem, Keys, Problems, SourcePlace, dotted
 from oauthbroker.config.resources import masked
 
 MAX_DEPTH: Final = 32
@@ -55,20 +55,20 @@ class Document:
     keys: dict[Keys, tuple[int, int]] = field(repr=False)
     foreign: bool = False
 
-    def value_at(self, path: Keys) -> Place:
+    def value_at(self, path: Keys) -> SourcePlace:
         """Where the value stands; for what is missing, the key of the nearest thing around it."""
         if path in self.values:
-            return Place(self.file, *self.values[path])
+            return SourcePlace(self.file, *self.values[path])
         while path and path not in self.values:
             path = path[:-1]
         return self.key_at(path)
 
-    def key_at(self, path: Keys) -> Place:
-        return Place(self.file, *(self.keys.get(path) or self.values.get(path) or (1, 1)))
+    def key_at(self, path: Keys) -> SourcePlace:
+        return SourcePlace(self.file, *(self.keys.get(path) or self.values.get(path) or (1, 1)))
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenNode:
     """A mapping or list whose end has not come yet. `key` is the pending key of a mapping."""
 
     path: Keys
@@ -89,18 +89,20 @@ class _Builder:
     folder: Path
     problems: Problems
     documents: list[Document] = field(default_factory=list)
-    stack: list[_Open] = field(default_factory=list)
+    stack: list[_OpenNode] = field(default_factory=list)
     values: dict[Keys, tuple[int, int]] = field(default_factory=dict)
     keys: dict[Keys, tuple[int, int]] = field(default_factory=dict)
     root: Any = None
-    wrong: dict[Problem, None] = field(default_factory=dict)
+    wrong: dict[ConfigProblem, None] = field(default_factory=dict)
     texts: dict[str, Any] = field(default_factory=dict)
     below: int = 0
 
     def refuse(self, event: Any, what: str, todo: str, *, root: bool = False) -> None:
         if len(self.wrong) <= MAX_PROBLEMS:
             line, column = event.start_mark.line + 1, event.start_mark.column + 1
-            self.wrong.setdefault(Problem(self.file, line, column, dotted(masked(self.path())), what, todo, root=root))
+            self.wrong.setdefault(
+                ConfigProblem(self.file, line, column, dotted(masked(self.path())), what, todo, root=root)
+            )
 
     def judge(self) -> bool:
         """Whether the document is foreign, which all of YAML may be in; what is wrong with ours is reported."""
@@ -162,11 +164,11 @@ class _Builder:
         if top is not None and isinstance(top.data, dict) and not top.waits_for_value:
             self.refuse(event, "a key is not text", "write a plain word before the colon")
             top.waits_for_value, top.key = True, None
-            self.stack.append(_Open(top.path, container))
+            self.stack.append(_OpenNode(top.path, container))
             return
         path = self.path()
         self.place(event, UNREADABLE if unusable and self.stack else container)
-        self.stack.append(_Open(path, container))
+        self.stack.append(_OpenNode(path, container))
 
     def place(self, event: Any, value: Any) -> None:
         """Puts a value, or a key, where it belongs."""
@@ -219,7 +221,7 @@ def read(text: str, file: str, folder: Path, problems: Problems) -> list[Documen
     return builder.documents
 
 
-def _trouble(text: str, file: str, line: int, column: int) -> Problem:
+def _trouble(text: str, file: str, line: int, column: int) -> ConfigProblem:
     """What a parser's complaint comes to; a tab among the indentation is called by its name."""
     lines = text.splitlines()
     for at in (line, line - 1):
@@ -227,8 +229,8 @@ def _trouble(text: str, file: str, line: int, column: int) -> Problem:
         margin = found[: len(found) - len(found.lstrip(" \t"))]
         if "\t" in margin:
             column = margin.index("\t") + 1
-            return Problem(file, at, column, "", "a tab in the indentation", "indent with spaces", root=True)
-    return Problem(file, line, column, "", "this is not well-formed YAML", _SYNTAX_ADVICE, root=True)
+            return ConfigProblem(file, at, column, "", "a tab in the indentation", "indent with spaces", root=True)
+    return ConfigProblem(file, line, column, "", "this is not well-formed YAML", _SYNTAX_ADVICE, root=True)
 
 
 def _scalar(event: Any) -> Any:

@@ -10,6 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # before any setting of a clock
 SET_BACK = timedelta(minutes=5)  # clocks of machines on one store may differ by less
 
 
@@ -52,6 +53,23 @@ class SystemClock:
 
     def jitter(self, low: float, high: float) -> float:
         return random.uniform(low, high)  # spread, not secrecy
+
+
+class CertainTime:
+    """The latest time that has certainly passed, counting only the time that this process has run. Deletions that
+    cannot be undone go by it: a clock that was set forward may be set back."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began: tuple[datetime, float] = clock.now(), clock.monotonic()
+
+    def now(self) -> datetime:
+        """Return the clock's time, or an earlier one if the clock has moved further than this process has run."""
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        if now < self._began[0]:
+            self._began = now, monotonic
+        began, then = self._began
+        return min(now, began + timedelta(seconds=monotonic - then) + SET_BACK)
 
 
 def has_passed(deadline: datetime, set_at: datetime, now: datetime) -> bool:

@@ -1,42 +1,58 @@
-"""Whether a broker is ending, for everybody who waits long: waits end then, and what is under way is finished."""
+"""Tell long waits that a broker shuts down: waits end, and work under way is finished."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.bell import Bell
+from oauthbroker.core.errors import BrokerError, Code
 
 T = TypeVar("T")
+LEASE_SECONDS, NEXT_LEASE_SECONDS = 0.5, 0.02
 
 
 class Life:
-    """One broker's. It stops once; `wake` is called then, for those who wait for something else than this."""
+    """One broker's. It stops once, and rings `outbox` then for the tasks that wait for something else."""
 
-    __slots__ = ("_over", "_wake")
+    __slots__ = ("_outbox", "_over")
 
-    def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, outbox: Bell | None = None) -> None:
         self._over = asyncio.Event()
-        self._wake = wake
+        self._outbox = outbox or Bell()
 
     @property
     def stopping(self) -> bool:
         return self._over.is_set()
 
     def stop(self) -> None:
-        """From now on nobody begins to wait. Twice is once."""
+        """Refuse new waits. Idempotent."""
         if not self.stopping:
             self._over.set()
-            self._wake()
+            self._outbox.ring()
 
     async def over(self) -> None:
         """Returns when the broker stops."""
         await self._over.wait()
 
 
+class Patience:
+    """How long one round of background work waits for each lease: half a second, and after one that stayed held
+    hardly at all, because a process that was stopped may hold many. The next round comes back for them."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds = LEASE_SECONDS
+
+    def note(self, error: BrokerError) -> None:
+        if error.code is Code.STORE_LOCKED:
+            self.seconds = NEXT_LEASE_SECONDS
+
+
 class UnderWay:
-    """Work that is done to its end, whoever stops waiting for it. Belongs to one event loop."""
+    """Work that runs to its end, also when its callers stop waiting. Belongs to one event loop."""
 
     __slots__ = ("_closing", "_tasks")
 
@@ -45,15 +61,21 @@ class UnderWay:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Raises `brokerUnreachable` once it is closing: nobody would see this work to its end, and whoever asks again
+        """Raises `brokerUnreachable` once it is closing: the work would not be finished, and a caller that tries again
         reaches the next broker."""
         if self._closing:
             work.close()
             raise BrokerError(Code.BROKER_UNREACHABLE, note="the broker is ending", retry_after_seconds=1)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._is_over)
         return task
+
+    def _is_over(self, task: asyncio.Task[Any]) -> None:
+        """Retrieves an exception whose caller has gone, so that asyncio does not report it with its traceback."""
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     async def close(self) -> None:
         """Begins nothing more, and waits for everything that was begun. Who stops waiting here cancels nothing."""

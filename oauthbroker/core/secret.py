@@ -63,7 +63,7 @@ class Secret:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
         """Models may take a Secret (or text to wrap) and can never dump one."""
-        from pydantic_core import core_schema  # whoever asks has it; a client has no use for it
+        from pydantic_core import core_schema  # pydantic calls this, so it is installed; a client does not need it
 
         def refuse(value: Any) -> NoReturn:
             raise TypeError("a Secret is not serialised")

@@ -1,4 +1,4 @@
-"""One piece of work per key in this process, for everybody who waits for it. Who leaves cancels nothing."""
+"""One piece of work per key in this process, for all callers that wait for it. A caller that leaves cancels nothing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from oauthbroker.lifecycle import UnderWay
+from oauthbroker.core.lifecycle import UnderWay
 
 R = TypeVar("R")
 
 
 class Flight(Generic[R]):
-    """Work under way. It may `land` before it is over: whoever waits, or comes until then, gets that."""
+    """Work under way. It may `land` before it is over: all callers that wait, or come until then, get that result."""
 
     __slots__ = ("_landed",)
 

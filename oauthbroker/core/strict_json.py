@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.turn import Json
+from oauthbroker.core.errors import BrokerError, Code
 
+Json = Any  # what json.loads gives; checked where it is read
 MAX_DEPTH = 32
 _NOTE = "not strict JSON"
 

@@ -1,35 +1,37 @@
-"""One durable queue per agent: an index of event ids in order, and the events' bodies beside it.
+"""Keep one durable queue per agent: an index of event ids in order, and the events' bodies beside it.
 
-The index is rewritten under the queue's lock, so that order, leases and counts change together. FIFO holds within one
-address (swarm, instance): only the head of an address can be leased, so a poisoned event delays its own conversation
-and no other.
+The index is rewritten under the queue's lock, so order, leases and counts change together. FIFO holds within one
+address (swarm, instance): only the head of an address can be leased. A poisoned event delays its own conversation and
+no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Collection
+import hashlib
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.lifecycle import to_its_end
-from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.queue_index import Index, Item, Settled, address_of
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Patience, to_its_end
+from oauthbroker.events.queue_index import Index, Item, Settled, address_of
+from oauthbroker.model.settings import Limits
+from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records import AgentEvent
-from oauthbroker.repository import Conflict, Repository
-from oauthbroker.settings import Limits
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Repository
+from oauthbroker.repository.versioned import UNREADABLE, opened, readable
 
-MOST_BYTES = 2 * 1024 * 1024  # some ten thousand events that nobody has consumed
+MOST_BYTES = 2 * 1024 * 1024  # some ten thousand unconsumed events
 BACKOFF_SECONDS = (1, 5, 25, 125, 600)
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """A leased event. Settle it with `ack` or `nack`; an unsettled one comes again when the lease ends."""
+class EventLease:
+    """A leased event. Settle it with `ack` or `nack`; an unsettled one is delivered again when the lease expires."""
 
     event: AgentEvent
     attempt: int
@@ -49,71 +51,95 @@ class Delivery:
         return self.event.to_json()
 
     async def ack(self) -> bool:
-        """Done; also when it was said before. False when the lease had ended and somebody else has the event now."""
+        """Settle the event as done. Idempotent. False when the lease had expired and another consumer has the event."""
         return await self._queues.ack(self.event.target.agent_name, self.event.id, self.lease)
 
     async def nack(self) -> bool:
-        """Not done: it comes again after a back-off, at most `queue_attempts` times."""
+        """Settle the event as not done. It is delivered again after a back-off, at most `queue_attempts` times. False
+        as for `ack`."""
         return await self._queues.nack(self.event.target.agent_name, self.event.id, self.lease)
 
     async def give_back(self) -> bool:
-        """Nobody has seen it: it is free again at once, as if it had not been leased."""
-        return await self._queues.give_back(self.event.target.agent_name, self.event.id, self.lease)
+        """Free the event at once and do not count the attempt: no consumer received it. Completes even if the caller is
+        cancelled."""
+        work = self._queues.give_back(self.event.target.agent_name, self.event.id, self.lease)
+        return await to_its_end(asyncio.ensure_future(work))
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How much lies in all queues together. `oldest` is when the longest waiting event was made."""
+    """The number of events in all queues. `oldest` is the creation time of the oldest waiting event."""
 
     waiting: int = 0
     dead: int = 0
     oldest: datetime | None = None
 
 
+class QueueFull(BrokerError):
+    """`storeUnavailable`: an agent's queue has no room for the event."""
+
+    def __init__(self, event_id: str) -> None:
+        super().__init__(Code.STORE_UNAVAILABLE, note="the queue is full: no consumer")
+        self.event_id = event_id
+
+
 class Queues:
-    """The queues of all agents. Several processes may use them at once."""
+    """The queues of all agents. Safe for several processes."""
 
     def __init__(self, repository: Repository, clock: Clock, limits: Limits, metrics: Metrics) -> None:
         self._repository = repository
         self._clock = clock
         self._limits = limits
         self._metrics = metrics
+        self._refused: dict[str, tuple[str, bytes]] = {}  # per agent: the last event refused as full, by which index
 
-    async def enqueue(self, event: AgentEvent) -> bool:
-        """Puts an event at the end of its agent's queue; the same event twice is one. True when it was new.
+    async def enqueue(self, event: AgentEvent, *, wait: float = PAIR_WAIT_SECONDS) -> bool:
+        """Append an event to its agent's queue. Idempotent by event id. Return whether it was new.
 
-        Raises `storeUnavailable` when the queue is full: the event stays where it came from, to be tried again.
+        Raises `QueueFull` when the queue is full, and `storeLocked` when its lock is held for longer than `wait`
+        seconds. The event then stays in its outbox for the next attempt.
         """
-        async with self._changing(event.target.agent_name) as index:
+        if await self._is_refused_still(event):
+            raise QueueFull(event.id)
+        async with self._changing(event.target.agent_name, wait=wait) as index:
             new = not index.knows(event.id)
             if new:
                 index.waiting.append(Item(event.id, address_of(event)))
                 if len(index.to_plaintext()) > MOST_BYTES:
-                    raise BrokerError(Code.STORE_UNAVAILABLE, note="the queue is full: nobody consumes it")
+                    raise QueueFull(event.id)
                 await self._repository.keep_event(event)
         if new:
             self._metrics.add(Metric.EVENTS_QUEUED, event.type)
         return new
 
-    async def lease(self, agent: str) -> Delivery | None:
-        """The next event for `queue_lease_seconds`, or None when nothing is free. Takes the lock only if there is. A
-        caller that is cancelled leaves nothing leased."""
-        index, _ = await self._read(agent)
+    async def _is_refused_still(self, event: AgentEvent) -> bool:
+        """Return whether this index has already refused the event as full. Parses nothing: a full index is large."""
+        agent = event.target.agent_name
+        refused, by = self._refused.get(agent, ("", b""))
+        if refused != event.id:
+            return False
+        body, _ = await readable(self._repository.queue(agent)) or (None, None)
+        return body is not None and hashlib.sha256(body).digest() == by
+
+    async def lease(self, agent: str) -> EventLease | None:
+        """Lease the next event for `queue_lease_seconds`; None if none is free. The lock is taken only if one is. A
+        cancelled call leaves nothing leased."""
+        index = await self._read(agent)
         if index.next_free(self._clock.now()) is None:
             return None
-        delivery: Delivery | None = None
+        delivery: EventLease | None = None
         try:
             async with self._changing(agent) as index:
                 delivery = await self._leased(index)
         except asyncio.CancelledError:
-            if delivery is not None:  # the index may have been written: the caller will never hear of this lease
+            if delivery is not None:  # the index may be written, but the caller never receives this lease
                 with suppress(BrokerError):
-                    await to_its_end(asyncio.ensure_future(delivery.give_back()))
+                    await delivery.give_back()
             raise
         return delivery
 
-    async def _leased(self, index: Index) -> Delivery | None:
-        """The next free event, leased in `index`."""
+    async def _leased(self, index: Index) -> EventLease | None:
+        """Lease the next free event in `index`."""
         now = self._clock.now()
         while (item := index.next_free(now)) is not None:
             event = await self._readable(item.id)
@@ -125,7 +151,7 @@ class Queues:
             lease = random_text(self._clock, 128)
             attempts = item.attempts + 1
             index.replace(dataclasses.replace(item, attempts=attempts, due=until, lease=lease, since=now))
-            return Delivery(event, attempts, lease, until, self)
+            return EventLease(event, attempts, lease, until, self)
         return None
 
     async def ack(self, agent: str, event_id: str, lease: str) -> bool:
@@ -136,7 +162,6 @@ class Queues:
             index.settled.append(settled)
             index.remove(event_id)
             index.done.append(event_id)
-        await self._repository.drop_event(event_id)
         return True
 
     async def nack(self, agent: str, event_id: str, lease: str) -> bool:
@@ -156,7 +181,7 @@ class Queues:
         return True
 
     async def give_back(self, agent: str, event_id: str, lease: str) -> bool:
-        """A lease that led nowhere is not counted. False when it had ended."""
+        """Free a leased event without counting the attempt. False when the lease had ended."""
         async with self._changing(agent) as index:
             item = index.find(event_id)
             if item is None or item.lease != lease:
@@ -165,31 +190,31 @@ class Queues:
         return True
 
     async def unsettled(self, agent: str, leases: Collection[str]) -> set[str]:
-        """Those of the leases that still hold."""
-        index, _ = await self._read(agent)
+        """Return the leases that are still valid."""
+        index = await self._read(agent)
         now = self._clock.now()
         held = {item.lease for item in index.waiting if not item.is_free(now)}
         return {lease for lease in leases if lease in held}
 
     async def settled(self, agent: str, leases: Collection[str]) -> set[str]:
-        """Those of the leases that were settled lately, by `ack` or by `nack`."""
-        index, _ = await self._read(agent)
+        """Return the leases that were recently settled, by `ack` or `nack`."""
+        index = await self._read(agent)
         known = {each.lease for each in index.settled}
         return {lease for lease in leases if lease in known}
 
     async def dead(self, agent: str) -> list[AgentEvent]:
-        """Dead letters, oldest first: events that no consumer could settle."""
-        index, _ = await self._read(agent)
+        """Return the agent's dead letters, oldest first: events that no consumer could settle."""
+        index = await self._read(agent)
         found = [await self._readable(item.id) for item in index.dead]
         return [event for event in found if event is not None]
 
     async def is_dead(self, agent: str, event_id: str) -> bool:
-        """Whether a dead letter of the agent has that id."""
-        index, _ = await self._read(agent)
+        """Return whether the agent has a dead letter with this id."""
+        index = await self._read(agent)
         return any(item.id == event_id for item in index.dead)
 
     async def revive(self, agent: str, event_id: str) -> bool:
-        """A dead letter gets all its attempts anew, at the end of the queue. False when there is none of that id."""
+        """Move a dead letter to the end of the queue with all its attempts. False if the id is unknown."""
         async with self._changing(agent) as index:
             item = index.exhume(event_id)
             if item is not None:
@@ -197,13 +222,11 @@ class Queues:
         return item is not None
 
     async def drop(self, agent: str, event_id: str) -> bool:
-        """A dead letter goes for good. False when there is none of that id."""
+        """Delete a dead letter. False if the id is unknown."""
         async with self._changing(agent) as index:
             item = index.exhume(event_id)
             if item is not None:
                 index.done.append(event_id)
-        if item is not None:
-            await self._repository.drop_event(event_id)
         return item is not None
 
     async def erase(self, agent: str, event_ids: Collection[str]) -> None:
@@ -214,10 +237,10 @@ class Queues:
             await self._repository.drop_event(event_id)
 
     async def depth(self) -> Depth:
-        """Of all agents together. Reads every index, and of each queue the event at its head."""
+        """Return the depth of all queues together. Reads every index, and the head event of each queue."""
         waiting, dead, made = 0, 0, list[datetime]()
         async for body in self._repository.queues():
-            with suppress(BrokerError, LookupError, TypeError, ValueError):  # whoever uses it mends it
+            with suppress(BrokerError, LookupError, TypeError, ValueError):  # repaired at its next use
                 index = Index.from_plaintext(body)
                 waiting, dead = waiting + len(index.waiting), dead + len(index.dead)
                 head = await self._readable(index.waiting[0].id) if index.waiting else None
@@ -225,63 +248,92 @@ class Queues:
         return Depth(waiting, dead, min(made, default=None))
 
     async def tidy(self) -> int:
-        """Removes bodies that no queue needs any more, which a crash may have left; how many. Reads every event."""
-        dropped, needed = 0, dict[str, set[str]]()
+        """Delete the bodies that no queue needs, such as after a crash; return how many. Reads every event. A queue
+        that cannot be read or is locked keeps its bodies; the store code is raised at the end."""
+        kept: dict[str, list[str]] = {}
         async for event in self._repository.events():
-            agent = event.target.agent_name
-            if agent not in needed:
-                index, _ = await self._read(agent)
-                needed[agent] = {item.id for item in (*index.waiting, *index.dead)}
-            if event.id in needed[agent]:
-                continue
-            async with self._changing(agent) as index:  # where bodies are kept, so none is on its way in
-                if not index.needs(event.id):
-                    await self._repository.drop_event(event.id)
-                    dropped += 1
+            kept.setdefault(event.target.agent_name, []).append(event.id)
+        dropped, patience, failed = 0, Patience(), None
+        for agent, event_ids in kept.items():
+            try:
+                dropped += await self._tidy(agent, event_ids, patience.seconds)
+            except BrokerError as error:
+                patience.note(error)
+                failed = error
+        if failed is not None:
+            raise failed
         return dropped
 
+    async def _tidy(self, agent: str, event_ids: Iterable[str], wait: float) -> int:
+        needed = (await self._read(agent, wait=wait)).needed()
+        left = [event_id for event_id in event_ids if event_id not in needed]
+        if not left:
+            return 0
+        async with self._changing(agent, wait=wait) as index:  # bodies are stored under this lock
+            gone = [event_id for event_id in left if not index.needs(event_id)]
+            for event_id in gone:
+                await self._repository.drop_event(event_id)
+        return len(gone)
+
     async def _readable(self, event_id: str) -> AgentEvent | None:
-        """The event, or None when it is gone or damaged. A store that does not work right now is neither."""
-        try:
-            return await self._repository.event(event_id)
-        except BrokerError as error:
-            if error.retryable:
-                raise
-        return None
+        """Return the event; None if it is deleted or damaged. A failing store raises."""
+        return await readable(self._repository.event(event_id))
 
     @asynccontextmanager
-    async def _changing(self, agent: str) -> AsyncIterator[Index]:
-        """The index under the queue's lock, written back when it changed."""
-        async with self._repository.queue_lock(agent):
-            index, generation = await self._read(agent)
-            before = index.to_plaintext()
-            yield index
+    async def _changing(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> AsyncIterator[Index]:
+        """Open the index under the queue's lock. Write it back if it changed, and delete the bodies that it no longer
+        needs."""
+        async with self._repository.queue_lock(agent, wait=wait):
+            found, generation = await self._found(agent)
+            index = await self._made_anew(agent) if found is None else found
+            before, needed = index.to_plaintext() if found is not None else None, index.needed()
+            try:
+                yield index
+            except QueueFull as full:
+                self._refused[agent] = full.event_id, hashlib.sha256(before or b"").digest()
+                raise
             after = index.to_plaintext()
             if after == before:
                 await self._repository.sync("queues")
                 return
-            try:
-                await self._repository.save_queue(agent, after, expect=generation)
-            except Conflict:
-                lost = True
-            else:
-                lost = False
-        if lost:
-            raise BrokerError(Code.STORE_LOCKED, note="somebody changed the queue without its lock")
+            write = self._write(agent, after, generation, needed - index.needed())
+            await to_its_end(asyncio.ensure_future(write))
 
-    async def _read(self, agent: str) -> tuple[Index, int]:
-        """The index and its generation.
-
-        One that is damaged on disk is made anew from the events that are kept, in the order of their making: leases
-        and counts are forgotten, so that an event may come again, and none is lost.
-        """
+    async def _write(self, agent: str, index: bytes, generation: int, gone: Collection[str]) -> None:
+        """Save the index, then delete the bodies of events that have left it. A caller that is cancelled between the
+        two would leave them until the next start, so it waits for both."""
         try:
-            body, entry = await self._repository.queue(agent)
-        except BrokerError as error:
-            if error.code is not Code.RECORD_CORRUPT:
-                raise
+            await self._repository.save_queue(agent, index, expect=generation)
+        except Conflict:
+            lost = True
         else:
-            return Index.from_plaintext(body), entry.generation if entry is not None else 0
+            lost = False
+        if lost:
+            raise BrokerError(Code.STORE_LOCKED, note="the queue was changed without its lock")
+        for event_id in gone:
+            await self._repository.drop_event(event_id)
+
+    async def _read(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> Index:
+        """Return the current index. A damaged one is rebuilt and saved, so that the next read needs no scan."""
+        found, _ = await self._found(agent)
+        if found is None:
+            async with self._changing(agent, wait=wait) as found:
+                pass
+        return found
+
+    async def _found(self, agent: str) -> tuple[Index | None, int]:
+        """Return the index and its generation; (None, 0) if it is damaged on disk. A newer version's index raises."""
+        try:
+            _, entry = await self._repository.queue(agent)
+        except BrokerError as error:
+            if error.code not in UNREADABLE:
+                raise
+            return None, 0
+        return (Index(), 0) if entry is None else (opened(Index.from_plaintext, entry), entry.generation)
+
+    async def _made_anew(self, agent: str) -> Index:
+        """Rebuild the index from the stored events, by creation time. Leases and counts are lost, so an event may be
+        delivered again. No event is lost."""
         kept = [event async for event in self._repository.events() if event.target.agent_name == agent]
         kept.sort(key=lambda event: event.created_at)
-        return Index([Item(event.id, address_of(event)) for event in kept]), 0
+        return Index([Item(event.id, address_of(event)) for event in kept])

@@ -1,4 +1,4 @@
-"""What a queue says: the places of events, in order. Pure; `queues` reads and writes it under the queue's lock."""
+"""Order the events of a queue. Pure; `queue` reads and writes the index under the queue's lock."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from oauthbroker.clock import from_iso, has_passed, to_iso
+from oauthbroker.core.clock import from_iso, has_passed, to_iso
 from oauthbroker.records import AgentEvent, codec
 
 REMEMBERED = 256
-MOST_DEAD = 1000  # older dead letters go
+MOST_DEAD = 1000  # older dead letters are deleted
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One event's place in the queue. `due` is when it may be leased (again): after a lease or a back-off, which began
-    at `since`."""
+    """An event's place in the queue. `due` is the end of its lease or back-off, which began at `since`."""
 
     id: str
     address: str
@@ -32,7 +31,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A lease that somebody settled, and how: who did not hear the answer asks again and gets the same one."""
+    """A settled lease with its outcome. A consumer that lost the answer settles again and gets the same one."""
 
     id: str
     lease: str
@@ -41,8 +40,7 @@ class Settled:
 
 @dataclass(slots=True)
 class Index:
-    """What the queue of an agent says: waiting items in order, dead ones, ids that were acknowledged lately, and the
-    leases that were settled last."""
+    """A queue's state: waiting items in order, dead letters, recently acknowledged ids, and recently settled leases."""
 
     waiting: list[Item] = field(default_factory=list)
     dead: list[Item] = field(default_factory=list)
@@ -56,8 +54,12 @@ class Index:
         return event_id in self.done or self.needs(event_id)
 
     def needs(self, event_id: str) -> bool:
-        """Whether the event's body is still wanted."""
+        """Return whether the event's body is still needed."""
         return any(item.id == event_id for item in (*self.waiting, *self.dead))
+
+    def needed(self) -> set[str]:
+        """Return the ids of all events whose bodies are still needed."""
+        return {item.id for item in (*self.waiting, *self.dead)}
 
     def replace(self, item: Item) -> None:
         self.waiting = [item if each.id == item.id else each for each in self.waiting]
@@ -70,20 +72,20 @@ class Index:
         self.dead = [*self.dead, dataclasses.replace(item, lease=None, due=None, since=None)][-MOST_DEAD:]
 
     def erase(self, event_ids: Collection[str]) -> None:
-        """Remove these, leased and dead ones too. Their ids come first in `done`, where they displace no other one, so
-        that a relay which has read one of them before does not queue it again."""
+        """Remove these events, leased and dead ones too. Their ids are put first in `done`, where they displace no
+        other id, so that a relay which has already read one does not queue it again."""
         self.done = [*sorted(set(event_ids).difference(self.done)), *self.done]
         self.waiting = [item for item in self.waiting if item.id not in event_ids]
         self.dead = [item for item in self.dead if item.id not in event_ids]
 
     def exhume(self, event_id: str) -> Item | None:
-        """Takes a dead letter out; None when there is none of that id."""
+        """Remove a dead letter and return it; None if the id is unknown."""
         found = next((item for item in self.dead if item.id == event_id), None)
         self.dead = [item for item in self.dead if item.id != event_id]
         return found
 
     def next_free(self, now: datetime) -> Item | None:
-        """The oldest item that heads its address and is not leased or backing off."""
+        """Return the oldest item that is at the head of its address and is neither leased nor backing off."""
         blocked: set[str] = set()
         for item in self.waiting:
             if item.address not in blocked and item.is_free(now):
@@ -114,7 +116,7 @@ class Index:
 
 
 def address_of(event: AgentEvent) -> str:
-    """What makes two events one conversation: (swarm, agent, instance)."""
+    """Return the key of an event's conversation: (swarm, agent, instance)."""
     return "\x1f".join(event.target.address)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
-from oauthbroker.turn import SubjectMode
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.settings import Settings
+from oauthbroker.model.turn import SubjectMode
 
 Flow = Literal["authorizationCode", "deviceCode", "clientCredentials"]
 AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from joserfc.errors import InvalidKeyTypeError
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 
 _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _RSA = ("RS256", "PS256", "RS384", "PS384", "RS512", "PS512")

@@ -1,4 +1,4 @@
-"""The configuration in use, for every room that looks an app up, and whether all is well.
+"""The configuration in use, for every room that looks an app up.
 
 `apps` is one object for the life of a broker and changes in place, between two steps of the event loop: whoever looks
 an app up gets the newest, and whoever holds one finishes with what it began with.
@@ -6,28 +6,11 @@ an app up gets the newest, and whoever holds one finishes with what it began wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-from oauthbroker.apps import Bundle, OAuthApp
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Bundle, OAuthApp
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether an operator is needed. `problems` are codes of docs/errors.md; tokens are served all the same."""
-
-    problems: tuple[str, ...] = ()
-
-    @property
-    def status(self) -> Literal["ok", "red"]:
-        return "red" if self.problems else "ok"
-
-    def to_json(self) -> dict[str, str | list[str]]:
-        return {"status": self.status, "problems": list(self.problems)} if self.problems else {"status": "ok"}
-
-
-class InUse:
+class CurrentConfig:
     """`trouble` is why the newest configuration is not the one in use; None while it is."""
 
     __slots__ = ("apps", "bundle", "trouble")

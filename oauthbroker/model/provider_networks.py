@@ -27,7 +27,7 @@ _ISATAP = {bytes.fromhex(f"{flags}5efe") for flags in ("0000", "0100", "0200", "
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ProviderNetworks:
     """`networks` are addresses or networks beside the public ones; `loopback` is for development on one machine."""
 
     networks: tuple[str, ...] = ()

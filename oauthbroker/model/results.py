@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.clock import from_iso, printed
-from oauthbroker.errors import BrokerError, Code, Locale, known_code
-from oauthbroker.secret import Secret
+from oauthbroker.core.clock import from_iso, printed
+from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.words import SENTENCES
 
 Reason = Literal["noGrant", "revoked", "expired", "scopes", "scopesDeclined", "refreshUncertain"]
 
@@ -203,65 +204,12 @@ def _seconds(data: Mapping[str, Any], name: str) -> int:
     return value
 
 
-MESSAGES: dict[Locale, dict[Reason, str]] = {
-    "en": {
-        "noGrant": "A connection to {app} is needed. Open the link below and agree; the work then goes on by itself.",
-        "revoked": "The connection to {app} was ended. Open the link below to connect again; the work then goes on.",
-        "expired": "The connection to {app} has expired. Open the link below to connect again; the work then goes on.",
-        "scopes": "{app} must allow a little more for this. Open the link below and agree; the work then goes on.",
-        "scopesDeclined": "{app} was asked for {scopes} and did not grant it. Ask the person whether to allow it: then "
-        "open the link below and agree. Otherwise go on without it.",
-        "refreshUncertain": "The connection to {app} was interrupted. Open the link below to connect again.",
-    },
-    "ko": {
-        "noGrant": "외부 서비스({app}) 연결이 필요합니다. 아래 링크에서 승인을 완료하면 작업을 이어갈 수 있습니다.",
-        "revoked": "{app} 연결이 해제되었습니다. 아래 링크에서 다시 연결하면 작업을 이어갈 수 있습니다.",
-        "expired": "{app} 연결이 만료되었습니다. 아래 링크에서 다시 연결하면 작업을 이어갈 수 있습니다.",
-        "scopes": "이 작업에는 {app} 의 추가 권한이 필요합니다. 아래 링크에서 승인하면 작업을 이어갈 수 있습니다.",
-        "scopesDeclined": "{app} 에 요청한 권한({scopes})이 승인되지 않았습니다. 허용하려면 아래 링크에서 승인하고, "
-        "그렇지 않으면 이 권한 없이 진행하십시오.",
-        "refreshUncertain": "{app} 연결이 중단되었습니다. 아래 링크에서 다시 연결하면 작업을 이어갈 수 있습니다.",
-    },
-}
-
-
-MESSAGES_APART: dict[Locale, dict[Reason, str]] = {
-    "en": {
-        "noGrant": "A connection to {app} is needed. The link was sent to the person privately; once they have agreed, "
-        "the work goes on by itself.",
-        "revoked": "The connection to {app} was ended. A link to connect again was sent to the person privately; the "
-        "work then goes on.",
-        "expired": "The connection to {app} has expired. A link to connect again was sent to the person privately; the "
-        "work then goes on.",
-        "scopes": "{app} must allow a little more for this. The link was sent to the person privately; once they have "
-        "agreed, the work goes on.",
-        "scopesDeclined": "{app} was asked for {scopes} and did not grant it. A link to allow it was sent to the "
-        "person privately. If they do not want to, go on without it.",
-        "refreshUncertain": "The connection to {app} was interrupted. A link to connect again was sent to the person "
-        "privately.",
-    },
-    "ko": {
-        "noGrant": "외부 서비스({app}) 연결이 필요합니다. 링크는 본인에게 따로 보냈으며, "
-        "승인을 완료하면 작업을 이어갈 수 있습니다.",
-        "revoked": "{app} 연결이 해제되었습니다. 다시 연결할 링크는 본인에게 따로 보냈으며, "
-        "연결하면 작업을 이어갈 수 있습니다.",
-        "expired": "{app} 연결이 만료되었습니다. 다시 연결할 링크는 본인에게 따로 보냈으며, "
-        "연결하면 작업을 이어갈 수 있습니다.",
-        "scopes": "이 작업에는 {app} 의 추가 권한이 필요합니다. 링크는 본인에게 따로 보냈으며, "
-        "승인하면 작업을 이어갈 수 있습니다.",
-        "scopesDeclined": "{app} 에 요청한 권한({scopes})이 승인되지 않았습니다. 허용할 수 있는 링크는 본인에게 따로 "
-        "보냈습니다. 원하지 않으면 이 권한 없이 진행하십시오.",
-        "refreshUncertain": "{app} 연결이 중단되었습니다. 다시 연결할 링크는 본인에게 따로 보냈습니다.",
-    },
-}
-
-
 def invitation(reason: Reason, app: str, locale: Locale, declined: Sequence[str] = ()) -> str:
-    """The sentence that goes with a link. `app` is the app's display name from our own configuration, and so are the
-    scopes that were `declined`."""
-    return MESSAGES[locale][reason].format(app=app, scopes=", ".join(declined))
+    """Return the sentence that goes with a link. `app` is the app's display name from our own configuration, and so are
+    the scopes that were `declined`."""
+    return SENTENCES[locale]["invitations"][reason].format(app=app, scopes=", ".join(declined))
 
 
 def invitation_apart(reason: Reason, app: str, locale: Locale, declined: Sequence[str] = ()) -> str:
-    """The sentence where the link is delivered to the person privately, and stands nowhere near it."""
-    return MESSAGES_APART[locale][reason].format(app=app, scopes=", ".join(declined))
+    """Return the sentence that stands alone, where the link is delivered to the person privately."""
+    return SENTENCES[locale]["privateInvitations"][reason].format(app=app, scopes=", ".join(declined))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import OAuthApp
 
 NO_RIGHTS = frozenset({"offline_access"})
 """Scopes that ask for a refresh token and give no right (OpenID Connect Core 1.0 section 11). Many providers grant them

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from oauthbroker.core.words import Locale
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -95,7 +97,7 @@ class Settings:
     store_root: str = "store"
     key_file: str = ""
     bundle_root: str = field(default="", compare=False)
-    locale: Literal["en", "ko"] = "en"
+    locale: Locale = "en"
     limits: Limits = Limits()
     weaken: frozenset[str] = frozenset()
     expired_events: bool = False

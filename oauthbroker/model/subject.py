@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.turn import Turn
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.turn import Turn
 
 MAX_BYTES = 1024
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping
 
-from oauthbroker.turn import Json, ResumeTarget, SubjectMode
+from oauthbroker.core.strict_json import Json
+from oauthbroker.model.turn import ResumeTarget, SubjectMode
 
 LONGEST = 80
 _JOINERS = "\u200c\u200d"  # Persian words and joined emoji need them

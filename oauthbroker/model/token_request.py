@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 
 REQUEST_FIELDS = frozenset({"oauthAppRef", "scopes", "minTtlSeconds"})
 REF_FIELDS = frozenset({"kind", "name", "apiVersion"})

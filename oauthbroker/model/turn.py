@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from oauthbroker.errors import BrokerError, Code, Locale, known_locale
+from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
+from oauthbroker.core.strict_json import Json
 
 SubjectMode = Literal["global", "user"]
 MAX_TARGET_BYTES = 64 * 1024
-Json = Any  # what json.loads gives; checked where it is read
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.secret import Secret
-from oauthbroker.token_request import app_name
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.token_request import app_name
 
 PREFIX = "oabt"
 START = b"oabt1."

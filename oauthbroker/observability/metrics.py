@@ -1,7 +1,7 @@
 """A closed set of counters and timings. Labels are our own words (an app's name, a code, a route's template), never
 data of a person, and there is a bound on how many of them there can be.
 
-Here they are only kept: `web/metrics_page.py` prints them, `metrics_folder.py` adds up those of several processes.
+Here they are only kept: `web/metrics_page.py` prints them, `shared_metrics.py` adds up those of several processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Name(StrEnum):
-    """A figure's name, what it says in one sentence, and the names of its labels."""
+    """A figure's name, its help sentence, and the names of its labels."""
 
     about: str
     labels: tuple[str, ...]
@@ -46,15 +46,15 @@ class Metric(Name):
         "Client secrets that were refused while another one of the list works.",
         "app",
     )
-    RENEWALS = "oauthbroker_renewals_total", "New tokens that are stored, renewed or fetched.", "app"
-    RENEWAL_FAILURES = "oauthbroker_renewal_failures_total", "Attempts to renew that came to nothing.", "code"
+    RENEWALS = "oauthbroker_renewals_total", "New tokens that are stored, refreshed or fetched.", "app"
+    RENEWAL_FAILURES = "oauthbroker_renewal_failures_total", "Failed attempts to refresh or fetch a token.", "code"
     RENEWALS_UNSTORED = "oauthbroker_renewals_unstored_total", "Tries to store a new token that failed.", "app"
     AUDIT_ENTRIES_MISSING = "oauthbroker_audit_entries_missing_total", "Entries that the audit log did not take."
     EVENTS_QUEUED = "oauthbroker_events_queued_total", "Events that reached an agent's queue.", "type"
     EVENTS_DEAD = "oauthbroker_events_dead_total", "Events that were set aside."
     PROVIDER_REQUESTS = (
         "oauthbroker_provider_requests_total",
-        "Requests to providers, by what they were for and how they were answered.",
+        "Requests to providers, by kind and status.",
         "app",
         "kind",
         "status",
@@ -70,7 +70,7 @@ class Timing(Name):
 
 
 class Gauge(Name):
-    """What is now. Those of the process are added up over all processes; of the store there is one."""
+    """Current values. Those of the process are added up over all processes; of the store there is one."""
 
     CIRCUITS_OPEN = "oauthbroker_circuits_open", "Circuits that keep an app's provider from being asked.", "app"
     SESSIONS_WAITING = "oauthbroker_sessions_waiting", "Authorizations that wait for a person.", "app"
@@ -83,7 +83,7 @@ class Gauge(Name):
 
 Labels = tuple[str, ...]
 Now = dict[tuple[Gauge, Labels], float]
-"""What is now, by gauge and labels."""
+"""The current values, by gauge and labels."""
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Metrics:
         self.changes = 0
 
     def add(self, metric: Metric, *labels: str) -> None:
-        """One more. `labels` are as many as the metric has, in its order; what is left out is empty."""
+        """One more. `labels` are as many as the metric has, in its order; omitted ones are empty."""
         key = (metric, labels)
         if key not in self.counts and self._is_full():
             key = (metric, (OTHER,) * len(labels))
@@ -148,7 +148,7 @@ class Metrics:
 
     def absorb(self, found: Mapping[str, Any]) -> None:
         """Adds what `to_json` of another process gave. Figures that this version does not know are left out. Raises
-        ValueError, KeyError or TypeError for what is not such JSON, and has added nothing then."""
+        ValueError, KeyError or TypeError for other JSON, and adds nothing then."""
         counts = [
             (_COUNTERS[name], _labels(labels), int(n)) for name, labels, n in found["counts"] if name in _COUNTERS
         ]

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.secret import Secret
 
 STARS = "***"
 MOST_TOKENS = 10_000
-_TAIL = 12  # characters; what is shorter turns up by chance and is not remembered
+_TAIL = 12  # characters; shorter text occurs by chance and is not remembered
 _LONG = 32  # characters that tell a long token from others, at each of its ends
 _SHORT = 0  # in place of the end of a token that is shorter
 _MOST_LENGTHS = 4  # that are tried one by one at one place of a text
@@ -75,15 +76,14 @@ class _Alike:
 class Scrubber:
     """Remembers the last `most` tokens, by hashes alone, which are keyed anew in each process.
 
-    The end of a token finds it: tokens of one issuer begin alike (a JWT's header), and end in what is random. Where
+    The end of a token finds it: tokens of one issuer begin alike (a JWT's header), and end in random text. Where
     many end alike all the same and differ in length, everything goes from the first place on where a token may begin.
     A text without spaces in which tokens seem to end more often than there is room for them is made to be slow: the
     rest of it goes, up to the last place where a token may end.
     """
 
     def __init__(self, most: int = MOST_TOKENS) -> None:
-        self._most = most
-        self._known: OrderedDict[int, tuple[_Mark, ...]] = OrderedDict()
+        self._known = Bounded[int, tuple[_Mark, ...]](most)
         self._ends: dict[int, dict[int, _Alike]] = {}  # the last 12 characters -> the last 32 -> who ends so
         self._heads: Counter[int] = Counter()
         self._longest = 0  # of all spellings that were ever known
@@ -101,16 +101,16 @@ class Scrubber:
             return
         name = hash(text)  # a text keeps it, and a token call is short
         if name in self._known:
-            self._known.move_to_end(name)
+            self._known.touch(name)
             return
-        self._known[name] = marks = tuple(_mark(each) for each in _spellings(text))
+        marks = tuple(_mark(each) for each in _spellings(text))
         for mark in marks:
             alike = self._ends.setdefault(mark.tail, {}).setdefault(mark.end, _Alike())
             alike.add(mark)
             self._heads[mark.head] += 1
             self._longest = max(self._longest, mark.length)
-        if len(self._known) > self._most:
-            self._forget(self._known.popitem(last=False)[1])
+        for _, evicted in self._known.keep(name, marks):
+            self._forget(evicted)
 
     def text(self, text: str) -> str:
         """The same with `***` for every token."""
@@ -131,7 +131,7 @@ class Scrubber:
         """The same for a piece of text without spaces and quotes."""
         known, found = self._ends, list[tuple[int, int]]()
         heads: _Heads | None = None
-        looks = _FREE_LOOKS + len(text) // _TAIL  # tokens that do not overlap end no more often
+        looks = _FREE_LOOKS + len(text) // _TAIL  # tokens that do not overlap cannot end more often
         for end in range(_TAIL, len(text) + 1):
             alike_ends = known.get(hash(text[end - _TAIL : end]))
             if alike_ends is None:
@@ -144,7 +144,7 @@ class Scrubber:
                 continue
             while found and start < found[-1][1]:  # they overlap, and neither leaves a piece of itself
                 start = min(start, found.pop()[0])
-            if looks < 0:  # made to be slow: what is left goes, as far as a token may end in it
+            if looks < 0:  # made to be slow: replace the rest, as far as a token may end in it
                 found.append((start, self._last_end(text, end)))
                 break
             found.append((start, end))

@@ -1,4 +1,4 @@
-"""The figures of several processes as one: each leaves its own in a common folder, and whoever is asked adds them up.
+"""The figures of several processes as one: each leaves its own in a common folder, and any of them adds them up.
 
 A process that has ended stays in the sum, so that no counter goes down; its figures are moved into one file, so that
 the folder does not grow with every restart. Whether a process lives is told by the lock that it holds until it ends,
@@ -11,24 +11,26 @@ import asyncio
 import fcntl
 import json
 import os
+import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.metrics import Gauge, Metrics, Now
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.observability.metrics import Gauge, Metrics, Now
 
 GONE = "gone"  # the sum of those that have ended
 WRITE_SECONDS = 1.0
 AFTER_FAILURE_SECONDS = 30.0
+_PAUSES = (0.01,) * 100  # seconds between tries for the lock, on a thread
 _GAUGES = {gauge.value: gauge for gauge in Gauge}
 
 
 @dataclass(slots=True)
-class Figures:
-    """What has been counted and timed, and what is now."""
+class MetricFigures:
+    """Counters, times and current values."""
 
     metrics: Metrics = field(default_factory=Metrics)
     now: Now = field(default_factory=dict)
@@ -49,12 +51,14 @@ class MetricsFolder:
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> MetricsFolder:
-        """A place of our own, and the folder (0700) where it is missing."""
+        """A place of our own, and the folder (0700) where it is missing. Waits for no other process: the file gets its
+        name once it is locked."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = random_text(clock, 128)
-        with _locked(folder):
-            held = os.open(folder / f"{name}.live", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            fcntl.flock(held, fcntl.LOCK_EX)
+        fresh = folder / f"{name}.fresh"
+        held = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        fresh.rename(folder / f"{name}.live")
         return cls(folder, name, held)
 
     def write(self, metrics: dict[str, Any], now: Now, circuits: Sequence[Any] = ()) -> None:
@@ -62,9 +66,9 @@ class MetricsFolder:
         gauges = [[gauge.value, list(labels), value] for (gauge, labels), value in now.items() if value]
         _replace(self._folder / f"{self._name}.json", {**metrics, "now": gauges, "circuits": list(circuits)})
 
-    def others(self) -> Figures:
-        """What all other processes counted, living or not, and what is now in the living ones."""
-        figures = Figures()
+    def others(self) -> MetricFigures:
+        """Return the counts of all other processes, living or not, and the current values of the living ones."""
+        figures = MetricFigures()
         with _locked(self._folder):
             figures.metrics.absorb(self._bury().to_json())
             for name in self._names(".json"):
@@ -92,8 +96,8 @@ class MetricsFolder:
             os.close(held)
 
     def _bury(self) -> Metrics:
-        """The sum of those that have ended. It names whom it holds, so that nobody is counted twice if we end before
-        their files are removed."""
+        """Return the sum of ended processes. It names them, so that none is counted twice if we end before their files
+        are removed."""
         total, counted = self._sum()
         ended = sorted({name for name in (*self._names(".json"), *self._names(".live")) if not self._lives(name)})
         fresh = [name for name in ended if name not in counted]
@@ -108,7 +112,7 @@ class MetricsFolder:
         return total
 
     def _sum(self) -> tuple[Metrics, frozenset[str]]:
-        """What is kept of those that have ended, and who they are. One that cannot be read begins anew."""
+        """Return the sum of ended processes, with their names. An unreadable file begins anew."""
         total = Metrics()
         try:
             found = _read(self._folder / f"{GONE}.json")
@@ -173,27 +177,38 @@ def _is_held(lock: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(tried, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _took(tried)
     finally:
         os.close(tried)
-    return False
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Nobody else adds up, or comes in, meanwhile."""
+    """No other process adds up meanwhile. Raises OSError where one holds the lock for longer than a second: it was
+    stopped, and each scrape that waited on would keep a thread."""
     held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        for pause in _PAUSES:
+            if _took(held):
+                break
+            select.select((), (), (), pause)
+        else:
+            raise TimeoutError("the folder of the metrics is locked")
         yield
     finally:
         os.close(held)
 
 
+def _took(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _read(path: Path) -> dict[str, Any]:
-    """What lies there; nothing for a file that is missing. Raises ValueError for what is not such JSON."""
+    """Return the content, or nothing for a missing file. Raises ValueError for other JSON."""
     nothing: dict[str, Any] = {"counts": [], "times": [], "now": []}
     try:
         found = json.loads(path.read_bytes())
@@ -203,7 +218,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _replace(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all for whoever reads. Not synced: figures need not survive the machine."""
+    """Write so that readers see all or nothing. Not synced: figures need not survive the machine."""
     fresh = path.with_suffix(".new")
     opened = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(opened, "wb") as file:

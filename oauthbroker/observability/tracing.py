@@ -1,7 +1,7 @@
 """Spans for OpenTelemetry, where the host program has set it up: a closed set of names and attributes, never a secret,
 a subject, or an id that tells people apart.
 
-OpenTelemetry is looked for, not imported: without its API somebody else has imported, nobody can have set it up, and a
+OpenTelemetry is looked up, not imported: as long as the host program has not imported its API, it is not set up, and a
 span then costs one look into a dict.
 """
 
@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
-from oauthbroker.errors import BrokerError
+from oauthbroker.core.errors import BrokerError
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -28,7 +28,7 @@ class Span(StrEnum):
 
     HTTP = "oauthbroker.http"  # a request to this server
     TOKEN = "oauthbroker.token"  # a token call, or the report of a rejected token
-    REFRESH = "oauthbroker.refresh"  # renewing or fetching a grant's token
+    REFRESH = "oauthbroker.refresh"  # refreshing or fetching a grant's token
     PROVIDER = "oauthbroker.provider"  # one request to a provider
     CALLBACK = "oauthbroker.callback"  # the provider sent a browser back
     COMMIT = "oauthbroker.commit"  # a grant and its event are being stored
@@ -71,7 +71,7 @@ class Spanned(Protocol):
 
 
 class _Nothing:
-    """What there is while nobody collects spans."""
+    """The span while spans are not collected."""
 
     __slots__ = ()
 
@@ -92,10 +92,10 @@ def span(name: Span, /, *, traceparent: str = "", **attributes: Unpack[Attribute
     """A span around the block, below the one that is open. `traceparent` (W3C Trace Context) makes it a child of a
     caller's. Of an exception that leaves the block only its code is kept, or its class."""
     tracer = _tracer()
-    return _NOTHING if tracer is None else _Open(tracer, name, traceparent, attributes)
+    return _NOTHING if tracer is None else _OpenSpan(tracer, name, traceparent, attributes)
 
 
-class _Open:
+class _OpenSpan:
     __slots__ = ("_attributes", "_name", "_span", "_token", "_traceparent", "_tracer")
 
     def __init__(self, tracer: Tracer, name: Span, traceparent: str, attributes: Attributes) -> None:
@@ -140,12 +140,12 @@ def is_traced() -> bool:
 
 
 def _tracer() -> Tracer | None:
-    """The tracer of whatever the host program has set up; None while that is nothing."""
+    """Return the tracer that the host program has set up, or None."""
     trace: Any = sys.modules.get(_API)
     if trace is None or _CONTEXT not in sys.modules:
         return None
     look = getattr(trace, "get_tracer_provider", None)
-    if look is None or not hasattr(trace, "NoOpTracerProvider"):  # somebody is importing it at this moment
+    if look is None or not hasattr(trace, "NoOpTracerProvider"):  # its import is under way at this moment
         return None
     provider = look()
     if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):

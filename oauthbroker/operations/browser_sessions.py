@@ -7,16 +7,16 @@ on a cookie of this browser speaks for the visit. The store keeps hashes, so any
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.records.visit import Pages, Visit, hash_of, subjects_of
-from oauthbroker.secret import Secret
-from oauthbroker.shelf import Shelf
-from oauthbroker.subject import is_subject
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.subject import is_subject
+from oauthbroker.records.browser_session import BrowserSession, Pages, hash_of, subjects_of
+from oauthbroker.repository.record_store import RecordStore
 
 LINK_SECONDS = 10 * 60
 VISIT_SECONDS = 30 * 60
@@ -27,24 +27,24 @@ _MODES = {"global", "user"}
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class NewBrowserSession:
     """A visit that has begun, and the cookie to take along: `locator + 256 random bits`."""
 
-    visit: Visit
+    visit: BrowserSession
     cookie: Secret
 
 
 @dataclass(slots=True)
-class Visits:
+class BrowserSessions:
     """One per broker."""
 
-    shelf: Shelf[Visit]
+    shelf: RecordStore[BrowserSession]
     clock: Clock
     _counted: int = 0
     _swept: float | None = None
 
     async def invite(
-        self, subjects: Mapping[str, str], noted: Callable[[str], None] | None = None
+        self, subjects: Mapping[str, str], noted: Callable[[str], Awaitable[None]] | None = None
     ) -> tuple[Secret, datetime]:
         """A ticket for the connections of these subjects, and until when it can be used. `noted` hears the visit's id
         before it is kept. Raises `requestInvalid`, `rateLimited`."""
@@ -55,7 +55,7 @@ class Visits:
         if self._counted >= MOST:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
         now, secret = self.clock.now(), random_text(self.clock, 256)
-        visit = Visit(
+        visit = BrowserSession(
             locator=random_text(self.clock, 128),
             pages="connections",
             created_at=now,
@@ -64,12 +64,12 @@ class Visits:
             ticket_hash=hash_of(secret),
         )
         if noted is not None:
-            noted(visit.id)
+            await noted(visit.id)
         await self.shelf.add(visit)
         self._counted += 1
         return Secret(visit.locator + secret), visit.expires_at
 
-    async def invited(self, ticket: str) -> Visit:
+    async def invited(self, ticket: str) -> BrowserSession:
         """Whom the ticket is for; changes nothing, because chat applications fetch links before people do.
 
         Raises `stateUnknown` for whatever is not a ticket that can be used: which of the reasons it is stays ours.
@@ -79,24 +79,24 @@ class Visits:
             raise BrokerError(Code.STATE_UNKNOWN)
         return visit
 
-    async def open(self, ticket: str) -> Arrival:
+    async def open(self, ticket: str) -> NewBrowserSession:
         """Uses the ticket up: of several who try, one comes in. Raises `stateUnknown`."""
         visit, secret = await self._find(ticket)
         cookie, now = random_text(self.clock, 256), self.clock.now()
         until = now + timedelta(seconds=VISIT_SECONDS)
 
-        def opened(there: Visit) -> Visit | None:
+        def opened(there: BrowserSession) -> BrowserSession | None:
             return there.opened(cookie, until) if there.is_invited_by(secret, now) else None
 
         changed = await self.shelf.change(visit.locator, opened) if visit is not None else None
         if changed is None:
             raise BrokerError(Code.STATE_UNKNOWN)
-        return Arrival(changed, Secret(changed.locator + cookie))
+        return NewBrowserSession(changed, Secret(changed.locator + cookie))
 
-    async def enter(self, operator: str, key: str) -> Arrival:
+    async def enter(self, operator: str, key: str) -> NewBrowserSession:
         """An operator who has proved to be one, by the API key of that id (empty: a loopback peer)."""
         now, cookie = self.clock.now(), random_text(self.clock, 256)
-        visit = Visit(
+        visit = BrowserSession(
             locator=random_text(self.clock, 128),
             pages="admin",
             created_at=now,
@@ -106,9 +106,9 @@ class Visits:
             cookie_hash=hash_of(cookie),
         )
         await self.shelf.add(visit)
-        return Arrival(visit, Secret(visit.locator + cookie))
+        return NewBrowserSession(visit, Secret(visit.locator + cookie))
 
-    async def admit(self, cookie: str | None, pages: Pages) -> Visit | None:
+    async def admit(self, cookie: str | None, pages: Pages) -> BrowserSession | None:
         """The visit a cookie speaks for; None for one that is over, was never, or is of other pages."""
         visit, secret = await self._find(cookie or "")
         if visit is None or visit.pages != pages or not visit.is_open_for(secret, self.clock.now()):
@@ -116,14 +116,14 @@ class Visits:
         return visit
 
     @staticmethod
-    def is_of(visit: Visit, ticket: str) -> bool:
+    def is_of(visit: BrowserSession, ticket: str) -> bool:
         """Whether the ticket was the one that began this visit, as far as what is public of it says."""
         found = _TEXT.fullmatch(ticket)
         return found is not None and found[1] == visit.locator
 
-    async def end(self, visit: Visit) -> None:
+    async def end(self, visit: BrowserSession) -> None:
         """From now on no cookie speaks for it, in any process."""
-        await self.shelf.end(visit.locator, self.clock.now())
+        await self.shelf.end(visit.locator)
 
     async def sweep(self) -> int:
         """Removes what is over, and counts what is left; how many went. Looks once in a while, however often it is
@@ -138,6 +138,6 @@ class Visits:
         await self.shelf.remove_each(visit.locator for visit in over)
         return len(over)
 
-    async def _find(self, text: str) -> tuple[Visit | None, str]:
+    async def _find(self, text: str) -> tuple[BrowserSession | None, str]:
         found = _TEXT.fullmatch(text)
         return (None, "") if found is None else (await self.shelf.get(found[1]), found[2])

@@ -5,58 +5,49 @@ Everything is looked up by the subjects of the visit, so that nothing of anybody
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, ConnectionsOpened, PageAction
-from oauthbroker.clock import Clock
-from oauthbroker.desk.uses import Uses
-from oauthbroker.desk.visits import Arrival, Visits
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.opening import Opening, Wish
-from oauthbroker.flows.revoke import Told
-from oauthbroker.grant_health import GrantHealth, health_of
-from oauthbroker.inventory import Grants
-from oauthbroker.manager import connect_link
+from oauthbroker.audit.gap import enter
+from oauthbroker.authorization.opening import Opening, Wish
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.links import connect_link
+from oauthbroker.model.results import Reason
+from oauthbroker.model.scope import union_in_app_order
+from oauthbroker.model.settings import Settings
+from oauthbroker.model.titles import agent_title
+from oauthbroker.model.turn import SubjectMode
+from oauthbroker.operations.browser_sessions import BrowserSessions, NewBrowserSession
+from oauthbroker.operations.grant_use import Uses
+from oauthbroker.operations.grants import Grants
 from oauthbroker.records import AuthSession, Grant
-from oauthbroker.records.use import Use
-from oauthbroker.records.visit import Visit
-from oauthbroker.repository import Repository
-from oauthbroker.results import Reason
-from oauthbroker.scope import union_in_app_order
-from oauthbroker.settings import Settings
-from oauthbroker.titles import agent_title
-from oauthbroker.turn import SubjectMode
+from oauthbroker.records.browser_session import BrowserSession
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.versioned import readable
+from oauthbroker.revocation.revoke import Told
 
 LINK_PATH = "/connections/open"
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """One grant, as its person may know it. `account` is the provider's own name for whose it is, where it told;
-    `agent` is who asked for it last, `agent_title` what its runtime calls it; it is empty for one that was
-    `imported`. No token."""
+class GrantConnection:
+    """One grant on its person's pages, with what that person may do with it."""
 
-    id: str
     app: OAuthApp
-    subject_mode: SubjectMode
-    subject: str
-    account: str | None
-    scopes: tuple[str, ...]
-    agent: str | None
-    since: datetime
-    used: Use | None
-    health: GrantHealth
+    grant: GrantView
+    used: GrantUse | None
     can_switch: bool
-    can_renew: bool
-    imported: bool
-    agent_title: str | None = None
+    can_refresh: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WaitingRequest:
     """One authorization that waits for this person, and its link."""
 
     app: OAuthApp
@@ -73,8 +64,8 @@ class Service:
     """One app, with what is connected and what waits for the subjects of one visit. One of the two is there."""
 
     app: OAuthApp
-    connection: Connection | None
-    requests: tuple[Request, ...]
+    connection: GrantConnection | None
+    requests: tuple[WaitingRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +74,7 @@ class Connections:
 
     apps: Mapping[str, OAuthApp]
     repository: Repository
-    visits: Visits
+    visits: BrowserSessions
     uses: Uses
     grants: Grants
     opening: Opening
@@ -92,7 +83,7 @@ class Connections:
     audit: AuditWriter
 
     async def link(
-        self, subjects: Mapping[str, str], *, noted: Callable[[str], None] | None = None
+        self, subjects: Mapping[str, str], *, noted: Callable[[str], Awaitable[None]] | None = None
     ) -> tuple[str, datetime]:
         """A link that opens, once and within ten minutes, the page of what is connected for these subjects (`global`,
         `user` or both), and when it expires. Whoever opens it can end those connections: send it to that person alone.
@@ -103,49 +94,52 @@ class Connections:
         ticket, expires_at = await self.visits.invite(subjects, noted)
         return f"{self.settings.public_base_url.rstrip('/')}{LINK_PATH}/{ticket.reveal()}", expires_at
 
-    async def open(self, ticket: str) -> Arrival:
+    async def open(self, ticket: str) -> NewBrowserSession:
         """Somebody pressed the button of a link's page: the link is used up. Raises `stateUnknown`."""
         arrival = await self.visits.open(ticket)
-        self.audit.write(ConnectionsOpened(arrival.visit.id), self.clock.now())
+        await enter(self.audit, ConnectionsOpened(arrival.visit.id), self.clock.now())
         return arrival
 
-    async def overview(self, visit: Visit) -> list[Service]:
-        """What is connected and what waits, app by app: first those that wait, then by their titles."""
+    async def overview(self, visit: BrowserSession) -> list[Service]:
+        """What is connected and what waits, app by app: first those that wait, then by their titles. An app whose
+        records cannot be read is left out."""
         services = list[Service]()
         for app in sorted(self.apps.values(), key=lambda app: (app.display_name.casefold(), app.name)):
             subject = visit.subject(app.subject_mode)
-            if subject is None:
-                continue
-            held = await self.repository.grant(app.name, subject)
-            connected = held is not None and not held.record.revoked
-            connection = await self._connection(app, held.record) if held is not None and connected else None
-            requests = tuple(
-                self._request(app, each.record)
-                for each in await self.repository.waiting(app.name, subject)
-                if each.record.claim is None and not each.record.is_past(self.clock.now())
-            )
-            if connection is not None or requests:
-                services.append(Service(app, connection, requests))
+            service = await readable(self._service(app, subject)) if subject is not None else None
+            services += [service] if service is not None else []
         return sorted(services, key=lambda service: not service.requests)
 
-    async def find(self, visit: Visit, grant_id: str) -> Connection:
+    async def _service(self, app: OAuthApp, subject: str) -> Service | None:
+        """None where nothing is connected and nothing waits."""
+        held = await self.repository.grant(app.name, subject)
+        connected = held is not None and not held.record.revoked
+        connection = await self._connection(app, held.record) if held is not None and connected else None
+        requests = tuple(
+            self._request(app, each.record)
+            for each in await self.repository.waiting(app.name, subject)
+            if each.record.claim is None and not each.record.is_past(self.clock.now())
+        )
+        return Service(app, connection, requests) if connection is not None or requests else None
+
+    async def find(self, visit: BrowserSession, grant_id: str) -> GrantConnection:
         """One of this visit's own. Raises `grantNotFound`, for everybody else's too."""
         grant = await self._own(visit, grant_id)
         return await self._connection(self.apps[grant.app], grant)
 
-    async def disconnect(self, visit: Visit, grant_id: str) -> Told | None:
+    async def disconnect(self, visit: BrowserSession, grant_id: str) -> Told | None:
         """Ends one of this visit's own, here at once. Raises `grantNotFound`."""
         grant = await self._own(visit, grant_id)
         told = await self.grants.revoke(grant.app, grant.subject)
-        self.audit.write(PageAction(grant.app, visit.id, "disconnect", grant.id), self.clock.now())
+        await enter(self.audit, PageAction(grant.app, visit.id, "disconnect", grant.id), self.clock.now())
         return told
 
-    async def reconnect(self, visit: Visit, grant_id: str, *, switch: bool) -> str:
+    async def reconnect(self, visit: BrowserSession, grant_id: str, *, switch: bool) -> str:
         """The link to agree again, for the same account or (`switch`) for another one, on behalf of whoever asked
         last. Raises `grantNotFound`, `requestInvalid` for what no person can agree to, `rateLimited`."""
         grant = await self._own(visit, grant_id)
         app = self.apps[grant.app]
-        if grant.resume is None or not (_can_switch(app, grant) if switch else _can_renew(app, grant)):
+        if grant.resume is None or not (_can_switch(app, grant) if switch else _can_refresh(app, grant)):
             raise BrokerError(Code.REQUEST_INVALID, note="nobody can agree to this one")
         reason: Reason = "noGrant" if switch else "expired"
         wish = Wish(grant.subject, _asked_scopes(app, grant), grant.resume, reason, switch)
@@ -153,42 +147,35 @@ class Connections:
         if session is None:
             raise BrokerError(Code.STORE_LOCKED)
         action = "switchAccount" if switch else "agreeAgain"
-        self.audit.write(PageAction(app.name, visit.id, action, grant.id), self.clock.now())
-        return connect_link(self.settings.public_base_url, session)
+        await enter(self.audit, PageAction(app.name, visit.id, action, grant.id), self.clock.now())
+        return connect_link(self.settings.public_base_url, session.ticket)
 
-    async def _own(self, visit: Visit, grant_id: str) -> Grant:
+    async def _own(self, visit: BrowserSession, grant_id: str) -> Grant:
         for app in list(self.apps.values()):
             subject = visit.subject(app.subject_mode)
-            held = await self.repository.grant(app.name, subject) if subject is not None else None
-            if held is not None and held.record.id == grant_id and not held.record.revoked:
-                return held.record
+            held = await readable(self.repository.grant(app.name, subject)) if subject is not None else None
+            if held is not None and held.record.id == grant_id:
+                if not held.record.revoked:
+                    return held.record
+                await self.repository.sync("grants")  # whoever ended it a moment ago is told that it is gone
         raise BrokerError(Code.GRANT_NOT_FOUND)
 
-    async def _connection(self, app: OAuthApp, grant: Grant) -> Connection:
-        return Connection(
-            id=grant.id,
-            app=app,
-            subject_mode=app.subject_mode,
-            subject=grant.subject,
-            account=grant.authorized_by or (grant.account[1] if grant.account is not None else None),
-            scopes=grant.scopes,
-            agent=grant.resume.agent_name if grant.resume is not None else None,
-            since=grant.created_at,
-            used=await self.uses.last(grant.id),
-            health=health_of(grant, app, self.clock.now()),
+    async def _connection(self, app: OAuthApp, grant: Grant) -> GrantConnection:
+        return GrantConnection(
+            app,
+            GrantView.of(grant, app, self.clock.now()),
+            await self.uses.last(grant.id),
             can_switch=_can_switch(app, grant),
-            can_renew=_can_renew(app, grant),
-            imported=bool(grant.imported),
-            agent_title=agent_title(grant.resume) if grant.resume is not None else None,
+            can_refresh=_can_refresh(app, grant),
         )
 
-    def _request(self, app: OAuthApp, session: AuthSession) -> Request:
-        link = connect_link(self.settings.public_base_url, session)
+    def _request(self, app: OAuthApp, session: AuthSession) -> WaitingRequest:
+        link = connect_link(self.settings.public_base_url, session.ticket)
         agent, title = session.resume.agent_name, agent_title(session.resume)
-        return Request(app, app.subject_mode, agent, session.scopes, link, session.expires_at, title)
+        return WaitingRequest(app, app.subject_mode, agent, session.scopes, link, session.expires_at, title)
 
 
-def _can_renew(app: OAuthApp, grant: Grant) -> bool:
+def _can_refresh(app: OAuthApp, grant: Grant) -> bool:
     """Whether there is a person to agree, and somebody who asked."""
     return grant.resume is not None and app.flow != "clientCredentials"
 
@@ -196,7 +183,7 @@ def _can_renew(app: OAuthApp, grant: Grant) -> bool:
 def _can_switch(app: OAuthApp, grant: Grant) -> bool:
     """Where the subject is the account, another account would be refused at the callback: nothing to offer."""
     is_the_account = app.subject_mode == "user" and app.owner.user_identity is not None
-    return _can_renew(app, grant) and not is_the_account
+    return _can_refresh(app, grant) and not is_the_account
 
 
 def _asked_scopes(app: OAuthApp, grant: Grant) -> tuple[str, ...]:

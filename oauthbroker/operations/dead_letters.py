@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from oauthbroker.audit import AuditWriter, DeadLetterChanged
-from oauthbroker.clock import Clock, printed
-from oauthbroker.errors import BrokerError
-from oauthbroker.queue_index import Index, Item
-from oauthbroker.queues import Queues
-from oauthbroker.repository import Repository
+from oauthbroker.audit.gap import enter
+from oauthbroker.core.clock import Clock, printed
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.events.queue import Queues
+from oauthbroker.events.queue_index import Index, Item
+from oauthbroker.repository.repository import Repository
 
 MOST_SHOWN = 200
+
+Noted = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class QueueState:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """One event that nobody could settle, without its payload. `type` and `made` are unknown where it is damaged."""
 
     id: str
@@ -79,7 +82,7 @@ def agent_of(queue: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Letters:
+class DeadLetters:
     """Reads every index at each look: for people, not for machines."""
 
     repository: Repository
@@ -92,7 +95,7 @@ class Letters:
         found = [await self._state(index) for index in await self._indexes()]
         return sorted((state for state in found if state.agent), key=lambda state: state.agent)
 
-    async def dead(self, agent: str | None = None, most: int | None = None) -> list[Letter]:
+    async def dead(self, agent: str | None = None, most: int | None = None) -> list[DeadLetter]:
         """Dead letters of an agent or of all, at most `most` of each, the newest dead first."""
         return [
             await self._letter(item)
@@ -101,7 +104,7 @@ class Letters:
             for item in index.dead[::-1][:most]
         ]
 
-    async def retry(self, agent: str, event_id: str, noted: Callable[[], None] = lambda: None) -> bool:
+    async def retry(self, agent: str, event_id: str, noted: Noted | None = None) -> bool:
         """Give a dead letter all its attempts anew, at the end of its queue. False where none has that id.
 
         `noted` writes down who does it, before anything is changed: what it raises keeps everything as it is."""
@@ -109,17 +112,19 @@ class Letters:
             return False
         return await self.queues.revive(agent, event_id)
 
-    async def drop(self, agent: str, event_id: str, noted: Callable[[], None] = lambda: None) -> bool:
+    async def drop(self, agent: str, event_id: str, noted: Noted | None = None) -> bool:
         """Remove a dead letter for good. False where none has that id. `noted` as for `retry`."""
         if not await self._write(agent, event_id, "dropped", noted):
             return False
         return await self.queues.drop(agent, event_id)
 
-    async def _write(self, agent: str, event_id: str, action: str, noted: Callable[[], None]) -> bool:
+    async def _write(self, agent: str, event_id: str, action: str, noted: Noted | None) -> bool:
         if not await self.queues.is_dead(agent, event_id):
+            await self.repository.sync("queues")
             return False
-        noted()
-        self.audit.write(DeadLetterChanged(agent, event_id, action), self.clock.now())
+        if noted is not None:
+            await noted()
+        await enter(self.audit, DeadLetterChanged(agent, event_id, action), self.clock.now())
         return True
 
     async def _indexes(self) -> list[Index]:
@@ -140,17 +145,17 @@ class Letters:
         agent = _agent(items[0].address)[1] if items else ""
         return QueueState(agent, len(index.waiting) - leased, leased, len(index.dead), head.made if head else None)
 
-    async def _letter(self, item: Item) -> Letter:
+    async def _letter(self, item: Item) -> DeadLetter:
         swarm, agent, instance = _agent(item.address)
         try:
             event = await self.repository.event(item.id)
         except BrokerError:
             event = None
         if event is None:
-            return Letter(item.id, agent, swarm, instance, item.attempts)
+            return DeadLetter(item.id, agent, swarm, instance, item.attempts)
         ref = event.payload.get("oauthAppRef", {})
         app = str(ref.get("name", "")) if isinstance(ref, dict) else ""
-        return Letter(item.id, agent, swarm, instance, item.attempts, event.type, app, event.created_at)
+        return DeadLetter(item.id, agent, swarm, instance, item.attempts, event.type, app, event.created_at)
 
 
 def _agent(address: str) -> tuple[str, str, str]:

@@ -11,18 +11,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from oauthbroker.access.turns import Turns
 from oauthbroker.audit import AuditWriter, GrantErased
-from oauthbroker.clock import Clock
-from oauthbroker.desk.people import People
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.connect import Connect
-from oauthbroker.flows.sweep import Sweep
-from oauthbroker.queues import Queues
+from oauthbroker.audit.gap import enter
+from oauthbroker.authorization.connect import Connect
+from oauthbroker.authorization.sweep import Sweep
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.queue import Queues
+from oauthbroker.model.subject import is_subject
+from oauthbroker.operations.browser_sessions import BrowserSessions
+from oauthbroker.operations.grant_use import Uses
 from oauthbroker.records import AgentEvent, AuthSession, Grant
-from oauthbroker.repository import KINDS, Held, Repository
-from oauthbroker.revocations import Pair, Revocations
-from oauthbroker.subject import is_subject
-from oauthbroker.turns import Turns
+from oauthbroker.repository.repository import KINDS, Repository, Versioned
+from oauthbroker.revocation.bulk import BulkRevocation, Pair
 
 FLIGHT_SECONDS = 20.0
 
@@ -37,7 +39,7 @@ class Traces:
     subject: str
     grants: list[Grant] = field(default_factory=list)
     named_in: list[str] = field(default_factory=list)
-    sessions: list[Held[AuthSession]] = field(default_factory=list)
+    sessions: list[Versioned[AuthSession]] = field(default_factory=list)
     events: list[AgentEvent] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)
     visits: list[str] = field(default_factory=list)
@@ -94,12 +96,13 @@ class Erasure:
     """One per broker."""
 
     repository: Repository
-    revocations: Revocations
+    revocations: BulkRevocation
     connect: Connect
     sweep: Sweep
     queues: Queues
     turns: Turns
-    people: People
+    visits: BrowserSessions
+    uses: Uses
     clock: Clock
     audit: AuditWriter
 
@@ -121,11 +124,9 @@ class Erasure:
             if event.payload.get("subject") == subject or event.target.is_of(subject):
                 found.events.append(event)
         found.turns = [record.id async for record in self.turns.shelf.all() if record.turn.resume_target.is_of(subject)]
-        found.visits = [
-            it.locator async for it in self.people.visits.shelf.all() if subject in dict(it.subjects).values()
-        ]
+        found.visits = [it.locator async for it in self.visits.shelf.all() if subject in dict(it.subjects).values()]
         own = {grant.id for grant in found.grants}
-        found.uses = [use.grant async for use in self.people.uses.all() if use.grant in own or use.grant not in known]
+        found.uses = [use.grant async for use in self.uses.all() if use.grant in own or use.grant not in known]
         return found
 
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
@@ -134,7 +135,7 @@ class Erasure:
         A busy provider is waited for up to `patience` seconds. Idempotent: what one run leaves, the next one removes.
         Raises the store code of a grant that could not be revoked here.
         """
-        await self.sweep.once()  # what a dead process left claimed is settled
+        await self._settle_claims()
         seen = await self.look(subject)
         await self._stop(seen)
         figures = await self.revocations.end([(it.app, it.subject) for it in seen.grants], patience=patience)
@@ -148,6 +149,15 @@ class Erasure:
         await self.repository.sync(*KINDS)  # what is gone already, too
         return Erased(done, found)
 
+    async def _settle_claims(self) -> None:
+        """Settle what a dead process left claimed. A record that another process holds, maybe another subject's, is no
+        reason to erase nothing: `connecting` counts a claim that stays."""
+        try:
+            await self.sweep.once()
+        except BrokerError as error:
+            if error.code is not Code.STORE_LOCKED:
+                raise
+
     async def _stop(self, found: Traces) -> None:
         """Keep new grants from coming: end the subject's turns, and withdraw its open authorizations."""
         for turn_id in found.turns:
@@ -158,10 +168,10 @@ class Erasure:
 
     async def _remove(self, found: Traces) -> bool:
         for visit in found.visits:
-            await self.people.visits.shelf.end(visit, self.clock.now())
+            await self.visits.shelf.end(visit)
         own = {grant.id for grant in found.grants}
         for use in set(found.uses) - own:
-            await self.people.uses.forget(use)
+            await self.uses.forget(use)
         for held in found.sessions:
             await self._remove_session(held)
         done = [await self._remove_grant(grant) for grant in found.grants]
@@ -169,7 +179,7 @@ class Erasure:
         await self._remove_events([*found.events, *unsent, *(event for it in found.grants for event in it.outbox)])
         return all(done)
 
-    async def _remove_session(self, held: Held[AuthSession]) -> None:
+    async def _remove_session(self, held: Versioned[AuthSession]) -> None:
         session = held.record
         async with self.repository.pair(session.app, session.subject):
             newest = await self.repository.session(session.locator)
@@ -185,9 +195,9 @@ class Erasure:
             held = await self.repository.grant(*pair)
             if held is not None and (not held.record.revoked or held.record.to_be_told):
                 return False
-            await self.people.uses.forget(grant.id)
+            await self.uses.forget(grant.id)
             if held is not None:
-                self.audit.write(GrantErased(grant.app, grant.id), self.clock.now())
+                await enter(self.audit, GrantErased(grant.app, grant.id), self.clock.now())
                 await self._forget_waiting(*pair)
                 await self.repository.erase_grant(held)
         return True

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.circuit import Circuits
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError
-from oauthbroker.in_use import Health
-from oauthbroker.metrics import Gauge, Now
-from oauthbroker.queues import Queues
-from oauthbroker.quota import OpenSessions
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.events.queue import Queues
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.observability.metrics import Gauge, Now
+from oauthbroker.operations.health import HealthCheck
+from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.repository.session_limits import OpenSessions
 
-ROW = "device code "  # flows/device.py keeps a circuit of this name for an app's codes
+ROW = "device code "  # authorization/device.py keeps a circuit of this name for an app's codes
 LOOK_SECONDS = 30.0  # how old the figures of the queues may be: looking reads every agent's index
 
 
@@ -26,14 +26,14 @@ class Gauges:
         self,
         apps: Mapping[str, OAuthApp],
         circuits: Sequence[Circuits],
-        quota: OpenSessions,
-        health: Callable[[], Health],
+        open_sessions: OpenSessions,
+        health: HealthCheck,
         queues: Queues,
         clock: Clock,
     ) -> None:
         self._apps = apps
         self._circuits = circuits
-        self._quota = quota
+        self._open_sessions = open_sessions
         self._health = health
         self._queues = queues
         self._clock = clock
@@ -42,12 +42,12 @@ class Gauges:
     def of_process(self) -> Now:
         """What this process knows; to be added to what others know. Of the apps that are configured, each."""
         closed = Counter(app.removeprefix(ROW) for circuits in self._circuits for app in circuits.open_for())
-        waiting = self._quota.waiting(self._clock.now())
+        waiting = self._open_sessions.waiting(self._clock.now())
         now: Now = {(Gauge.WORKERS, ()): 1.0}
         for app in self._apps:
             now[Gauge.CIRCUITS_OPEN, (app,)] = float(closed[app])
             now[Gauge.SESSIONS_WAITING, (app,)] = float(waiting[app])
-        for code in self._health().problems:
+        for code in self._health.now().problems:
             now[Gauge.HEALTH_PROBLEMS, (code,)] = 1.0
         return now
 

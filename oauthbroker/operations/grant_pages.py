@@ -9,38 +9,74 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from oauthbroker.clock import Clock
-from oauthbroker.grant_summary import GrantSummary
-from oauthbroker.snapshot import Snapshot
+from oauthbroker.core.clock import Clock
+from oauthbroker.operations.snapshot import Snapshot
+from oauthbroker.records.grant_view import GrantView
 
+PAGE = 50
 BREATH = 64  # records that are opened before others may run
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which grants, and from where on: `after` is the id that the page before ended with. None stands for all."""
+class GrantFilter:
+    """Which grants to list; an empty member stands for all. `text` is part of a subject, or the start of a grantId.
+
+    `after` is the id that the page before ended with, for pages in the order of ids; `page` is the number of a page.
+    """
 
     app: str | None = None
     subject: str | None = None
     state: str | None = None
     after: str | None = None
+    health: str = ""
+    text: str = ""
+    page: int = 1
 
-    def fits(self, grant: GrantSummary) -> bool:
+    def fits(self, grant: GrantView) -> bool:
+        text = self.text.strip().casefold()
         return (
-            self.app in {None, grant.app}
-            and self.subject in {None, grant.subject}
-            and self.state in {None, grant.state}
+            (not self.app or self.app == grant.app)
+            and (not self.subject or self.subject == grant.subject)
+            and (not self.state or self.state == ("revoked" if grant.revoked else "live"))
+            and (not self.health or self.health == grant.health)
+            and (not text or text in grant.subject.casefold() or grant.id.startswith(text))
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One numbered page of grants, the latest changed first."""
+
+    rows: tuple[GrantView, ...]
+    count: int
+    page: int
+    pages: int
 
 
 class GrantPages:
     """`read` gives every grant in no order."""
 
-    def __init__(self, read: Callable[[], AsyncIterator[GrantSummary]], clock: Clock) -> None:
+    def __init__(self, read: Callable[[], AsyncIterator[GrantView]], clock: Clock) -> None:
         self._read = read
-        self._all: Snapshot[list[GrantSummary]] = Snapshot(self._read_all, clock)
+        self._all: Snapshot[list[GrantView]] = Snapshot(self._read_all, clock)
 
-    async def page(self, wanted: Wanted, limit: int) -> tuple[list[GrantSummary], bool]:
+    def forget(self) -> None:
+        """Read anew at the next look, because something was changed here."""
+        self._all.forget()
+
+    async def recent(self) -> list[GrantView]:
+        """Return every grant by id, as of a few seconds ago; read once, however many look at once."""
+        return await self._all.recent()
+
+    async def numbered(self, wanted: GrantFilter) -> Found:
+        """Return the page of that number, or the last one, as of a few seconds ago."""
+        fitting = [grant for grant in await self.recent() if wanted.fits(grant)]
+        fitting.sort(key=lambda grant: (grant.updated_at, grant.id), reverse=True)
+        pages = max(1, -(-len(fitting) // PAGE))
+        page = min(max(1, wanted.page), pages)
+        return Found(tuple(fitting[(page - 1) * PAGE : page * PAGE]), len(fitting), page, pages)
+
+    async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantView], bool]:
         """In the order of ids, and whether there are more. The first page is as of now, one that follows is as of
         some seconds ago at the most."""
         grants = await (self._all.fresh() if wanted.after is None else self._all.recent())
@@ -49,26 +85,26 @@ class GrantPages:
         found = list(islice(fitting, limit + 1))
         return found[:limit], len(found) > limit
 
-    async def find(self, grant_id: str) -> GrantSummary | None:
+    async def find(self, grant_id: str) -> GrantView | None:
         """As of some seconds ago where it was there then, else as of now; an id of no grant is waited for, so that
         many of them are looked for together."""
         found = _found(await self._all.recent(), grant_id)
         return found if found is not None else _found(await self._all.fresh_unhurried(), grant_id)
 
-    async def _read_all(self) -> list[GrantSummary]:
+    async def _read_all(self) -> list[GrantView]:
         """Sorted by id. Token calls go on meanwhile."""
-        found: list[GrantSummary] = []
-        async for summary in self._read():
-            found.append(summary)
+        found: list[GrantView] = []
+        async for view in self._read():
+            found.append(view)
             if len(found) % BREATH == 0:
                 await asyncio.sleep(0)
         return sorted(found, key=_id_of)
 
 
-def _id_of(grant: GrantSummary) -> str:
-    return grant.grantId
+def _id_of(grant: GrantView) -> str:
+    return grant.id
 
 
-def _found(grants: list[GrantSummary], grant_id: str) -> GrantSummary | None:
+def _found(grants: list[GrantView], grant_id: str) -> GrantView | None:
     place = bisect_left(grants, grant_id, key=_id_of)
-    return grants[place] if place < len(grants) and grants[place].grantId == grant_id else None
+    return grants[place] if place < len(grants) and grants[place].id == grant_id else None

@@ -7,13 +7,14 @@ that thousands of calls a second cost a few writes; a killed process loses minut
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.records.use import Use
-from oauthbroker.repository import Conflict
-from oauthbroker.shelf import Shelf
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.record_store import RecordStore
+from oauthbroker.repository.repository import Conflict
+from oauthbroker.repository.versioned import UNREADABLE
 
 WRITE_SECONDS = 300
 MOST_NOTED = 10_000
@@ -22,38 +23,38 @@ MOST_NOTED = 10_000
 class Uses:
     """The notes of one process, and what all processes of the store have written."""
 
-    def __init__(self, shelf: Shelf[Use], clock: Clock) -> None:
+    def __init__(self, shelf: RecordStore[GrantUse], clock: Clock) -> None:
         self._shelf = shelf
         self._clock = clock
         self._noted: dict[str, tuple[str, str | None, datetime]] = {}
-        self._written: dict[str, datetime] = {}
+        self._written: dict[str, float] = {}
 
     def note(self, grant: str, agent: str, tool: str | None, at: datetime) -> None:
         """A token of this grant was handed out. Costs one entry in a dictionary."""
         if len(self._noted) < MOST_NOTED or grant in self._noted:
             self._noted[grant] = (agent, tool, at)
 
-    async def last(self, grant: str) -> Use | None:
+    async def last(self, grant: str) -> GrantUse | None:
         """As far as any process has told by now."""
         kept, noted = await self._shelf.get(grant), self._noted_of(grant)
         if kept is None or noted is None:
             return kept or noted
         return kept.and_then(noted)
 
-    def all(self) -> AsyncIterator[Use]:
+    def all(self) -> AsyncIterator[GrantUse]:
         """Every use that was written, in no order."""
         return self._shelf.all()
 
     async def forget(self, grant: str) -> None:
         """Remove what is noted and what was written."""
         self._noted.pop(grant, None)
-        await self._shelf.remove(grant)
+        await self._shelf.discard(grant)
 
     async def write(self, *, everything: bool = False) -> int:
         """Writes the notes whose turn it is, or all of them before a process ends; how many. One that cannot be written
         keeps no other one; then the store code is raised last."""
-        now = self._clock.now()
-        recent = now - timedelta(seconds=WRITE_SECONDS)
+        now = self._clock.monotonic()
+        recent = now - WRITE_SECONDS
         self._written = {grant: at for grant, at in self._written.items() if at > recent}
         chosen = [grant for grant in self._noted if everything or grant not in self._written]
         failed: BrokerError | None = None
@@ -82,17 +83,17 @@ class Uses:
                 self._noted.setdefault(grant, (use.agent, use.tool, use.at))
             raise
 
-    async def _keep(self, use: Use) -> None:
+    async def _keep(self, use: GrantUse) -> None:
         try:
             if await self._shelf.change(use.grant, lambda there: there.and_then(use)) is None:
                 await self._shelf.add(use)
         except BrokerError as error:
-            if error.code is not Code.RECORD_CORRUPT:
+            if error.code not in UNREADABLE:
                 raise
         else:
             return
         await self._shelf.replace(use)
 
-    def _noted_of(self, grant: str) -> Use | None:
+    def _noted_of(self, grant: str) -> GrantUse | None:
         noted = self._noted.get(grant)
-        return None if noted is None else Use.first(grant, *noted)
+        return None if noted is None else GrantUse.first(grant, *noted)

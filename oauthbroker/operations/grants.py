@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from oauthbroker.api_keys import ApiKeys
-from oauthbroker.apps import OAuthApp
+from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.audit import AuditWriter, SecretChanged
+from oauthbroker.audit.gap import enter
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.clock import Clock
-from oauthbroker.desk.letters import Letters
-from oauthbroker.flows.revoke import Revoke, Told
-from oauthbroker.grant_pages import GrantPages, Wanted
-from oauthbroker.grant_summary import GrantSummary
-from oauthbroker.importing import Importing
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.token_request import AppRef, app_name
+from oauthbroker.operations.dead_letters import DeadLetters
+from oauthbroker.operations.grant_pages import GrantFilter, GrantPages
+from oauthbroker.operations.importing import Importing
 from oauthbroker.records import AuthSession, Grant
-from oauthbroker.repository import Repository
-from oauthbroker.resume import locator_of
-from oauthbroker.revocations import Figures, Pair, Revocations
-from oauthbroker.secret import Secret
-from oauthbroker.token_request import AppRef, app_name
+from oauthbroker.records.grant_summary import GrantSummary
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.repository.repository import Repository
+from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
+from oauthbroker.revocation.revoke import Revoke, Told
 
 __all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "SessionList", "Vault"]
 
@@ -37,10 +39,14 @@ class GrantList:
     async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Every readable grant, revoked ones included, in no order. `app` in any form of a reference."""
         app = None if app is None else app_name(app)
+        async for view in self.views():
+            if app in {None, view.app} and subject in {None, view.subject}:
+                yield GrantSummary.of(view)
+
+    async def views(self) -> AsyncIterator[GrantView]:
+        """Yield every readable grant, revoked ones included, in no order."""
         async for held in self._repository.grants():
-            grant = held.record
-            if app in {None, grant.app} and subject in {None, grant.subject}:
-                yield GrantSummary.of(grant, self._apps.get(grant.app), self._clock.now())
+            yield GrantView.of(held.record, self._apps.get(held.record.app), self._clock.now())
 
     async def find(self, grant_id: str) -> GrantSummary | None:
         """By grantId; a scan."""
@@ -90,22 +96,24 @@ class Grants(GrantList):
         repository: Repository,
         clock: Clock,
         revoke: Revoke,
-        revocations: Revocations,
+        revocations: BulkRevocation,
         importing: Importing,
     ) -> None:
         super().__init__(repository, clock, apps)
         self._revoke = revoke
         self._revocations = revocations
         self.importing = importing
-        self._pages = GrantPages(self.list, clock)
+        self.pages = GrantPages(self.views, clock)
 
-    async def page(self, wanted: Wanted, limit: int) -> tuple[list[GrantSummary], bool]:
+    async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantSummary], bool]:
         """In the order of ids, and whether there are more; pages that follow the first may be some seconds old."""
-        return await self._pages.page(wanted, limit)
+        page, goes_on = await self.pages.page(wanted, limit)
+        return [GrantSummary.of(view) for view in page], goes_on
 
     async def find(self, grant_id: str) -> GrantSummary | None:
         """By grantId, for whoever will read the grant itself; an id of no grant takes up to a second."""
-        return await self._pages.find(grant_id)
+        view = await self.pages.find(grant_id)
+        return None if view is None else GrantSummary.of(view)
 
     async def revoke(self, app: AppRef, subject: str) -> Told | None:
         """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
@@ -117,20 +125,21 @@ class Grants(GrantList):
 
     async def revoke_all(
         self, *, app: AppRef | None = None, subject: str | None = None, patience: float = 0
-    ) -> Figures:
+    ) -> RevocationFigures:
         """Ends every grant of an app, of a subject, or all there are, and goes on telling providers of those that
         were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
         chosen = [(it.app, it.subject) async for it in self.list(app=app, subject=subject) if it.unended]
+        await self._repository.sync("grants")  # those that ended before are left out
         return await self.revoke_each(chosen, patience=patience)
 
     async def revoke_each(
         self,
         pairs: Iterable[Pair],
-        figures: Figures | None = None,
+        figures: RevocationFigures | None = None,
         *,
         patience: float = 0,
-        on_change: Callable[[Figures], None] = lambda _: None,
-    ) -> Figures:
+        on_change: Callable[[RevocationFigures], None] = lambda _: None,
+    ) -> RevocationFigures:
         """The same for these (app, subject); `figures` is kept up to date, and `on_change` called, while it runs."""
         return await self._revocations.end(pairs, figures, patience=patience, on_change=on_change)
 
@@ -142,7 +151,7 @@ class Vault:
     secrets: Secrets
     grants: GrantList
     sessions: SessionList
-    dead_letters: Letters
+    dead_letters: DeadLetters
     api_keys: ApiKeys
     audit: FileTrail
 
@@ -156,7 +165,7 @@ class Secrets:
         self._audit = audit
 
     async def put(self, name: str, key: str, value: Secret) -> None:
-        self._audit.write(SecretChanged(name, "set"), self._clock.now())
+        await enter(self._audit, SecretChanged(name, "set"), self._clock.now())
         await self._repository.change_secret(name, lambda data: {**data, key: value.reveal()})
 
     async def remove(self, name: str, key: str | None = None) -> bool:
@@ -164,7 +173,7 @@ class Secrets:
         if not any(name == there and key in {None, found} for there, found in await self._repository.secrets()):
             await self._repository.sync("secrets")
             return False
-        self._audit.write(SecretChanged(name, "removed"), self._clock.now())
+        await enter(self._audit, SecretChanged(name, "removed"), self._clock.now())
         await self._repository.change_secret(
             name, lambda data: {there: value for there, value in data.items() if key not in {None, there}}
         )

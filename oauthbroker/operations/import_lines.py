@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO
 
-from oauthbroker.apps import IdentityRule, OAuthApp
-from oauthbroker.binding import knows_by_sub
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.secret import Secret
-from oauthbroker.strict_json import decode_object
-from oauthbroker.subject import is_subject
-from oauthbroker.token_request import app_name
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import decode_object
+from oauthbroker.model.apps import IdentityRule, OAuthApp
+from oauthbroker.model.owner_check import knows_by_sub
+from oauthbroker.model.subject import is_subject
+from oauthbroker.model.token_request import app_name
 
 MOST_BYTES = 64 * 1024  # of one line
 MOST_LINES = 200_000
@@ -34,7 +34,7 @@ _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class LineFlaw:
     """One thing to mend in the file."""
 
     line: int
@@ -65,7 +65,7 @@ class Judged:
     """A whole file: what may be written, and what has to be mended first."""
 
     incoming: list[Incoming] = field(default_factory=list)
-    flaws: list[Flaw] = field(default_factory=list)
+    flaws: list[LineFlaw] = field(default_factory=list)
 
 
 def judge(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, app: str | None = None) -> Judged:
@@ -78,7 +78,7 @@ def judge(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, app:
     judged, seen = Judged(), dict[tuple[str, str], int]()
     for number, data in _lines(stream):
         if len(judged.flaws) >= MOST_FLAWS:
-            judged.flaws.append(Flaw(number, f"more than {MOST_FLAWS} flaws: mend these first"))
+            judged.flaws.append(LineFlaw(number, f"more than {MOST_FLAWS} flaws: mend these first"))
             break
         found = _read(number, data, apps, now, app)
         if isinstance(found, Incoming):
@@ -87,7 +87,7 @@ def judge(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, app:
                 judged.incoming.append(found)
                 continue
             found = [f"the same app and subject as line {first}: keep one"]
-        judged.flaws += [Flaw(number, what) for what in found]
+        judged.flaws += [LineFlaw(number, what) for what in found]
     return judged
 
 
@@ -250,7 +250,3 @@ def _mark(members: Mapping[str, Any]) -> str:
             digest.update(len(data).to_bytes(8, "big") + data)
         digest.update(b"\xff")
     return digest.hexdigest()
-
-
-def flaws_in_words(flaws: Iterable[Flaw]) -> Iterator[str]:
-    yield from (f"line {flaw.line}: {flaw.what}" for flaw in flaws)

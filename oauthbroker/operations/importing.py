@@ -6,22 +6,23 @@ Idempotent by design: a grant remembers the line it came from. So a run that was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, GrantImported
-from oauthbroker.binding import pin_of
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.refresh import Refresh
-from oauthbroker.import_lines import Incoming
-from oauthbroker.records import Grant, Retired, Token
+from oauthbroker.audit.gap import enter
+from oauthbroker.core.clock import LONG_AGO, Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.owner_check import pin_of
+from oauthbroker.operations.import_lines import Incoming
+from oauthbroker.records import Grant, Token
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
-from oauthbroker.records.grant import LONG_AGO
-from oauthbroker.repository import Repository
-from oauthbroker.secret import Secret
+from oauthbroker.refresh.transaction import RefreshTransaction
+from oauthbroker.repository.repository import Repository
+from oauthbroker.revocation.shared_grants import SharedGrants
 
 Fate = Literal["imported", "replaced", "there", "kept", "revoked"]
 """What became of a line: written; written over another grant; this very line had been taken before; a living grant was
@@ -30,15 +31,15 @@ left alone; one that was revoked here was left alone."""
 
 @dataclass(frozen=True, slots=True)
 class Importing:
-    """Writes as a login does: under the pair's lock, the audit entry first. `learn` hears of each grant before it is
-    stored, so that no revocation overlooks it."""
+    """Writes as a login does: under the pair's lock, the audit entry first. `shared_grants` learns of each grant
+    before it is stored, so that no revocation overlooks it."""
 
     apps: Mapping[str, OAuthApp]
     repository: Repository
-    refresh: Refresh
+    refresh: RefreshTransaction
     clock: Clock
     audit: AuditWriter
-    learn: Callable[[Grant], None]
+    shared_grants: SharedGrants
 
     async def take(self, incoming: Incoming, *, replace: bool = False) -> Fate:
         """Stores it, unless there is a grant that should stay. Raises store codes and `oauthAppNotFound`."""
@@ -52,8 +53,9 @@ class Importing:
             if old is not None and not replace:
                 return "revoked" if old.revoked else "kept"
             grant = self._grant(app, incoming, old)
-            self.audit.write(GrantImported(app.name, grant.id, old is not None), self.clock.now())  # no entry, no grant
-            self.learn(grant)
+            entry = GrantImported(app.name, grant.id, old is not None)
+            await enter(self.audit, entry, self.clock.now())  # no entry, no grant
+            self.shared_grants.learn(grant)
             await self.repository.save_grant(grant, expect=held.generation if held is not None else 0)
         return "imported" if old is None else "replaced"
 
@@ -65,13 +67,13 @@ class Importing:
         grant = held.record if held is not None else None
         if grant is None or grant.revoked or grant.imported != incoming.mark:
             return None
-        if grant.renewal.ended:
-            return Code.SUBJECT_MISMATCH if grant.renewal.ended == "quarantined" else Code.REAUTH_REQUIRED
+        if grant.refresh_state.ended:
+            return Code.SUBJECT_MISMATCH if grant.refresh_state.ended == "quarantined" else Code.REAUTH_REQUIRED
         token = grant.token
         if token is None or token.access_token != (incoming.access_token or Secret("")):
             return None
         early = token.lives(0, self.clock.now())
-        trouble = (await self.refresh.renew(app, incoming.subject, held, early=early)).trouble
+        trouble = (await self.refresh.refresh(app, incoming.subject, held, early=early)).trouble
         return trouble.code if trouble is not None else None
 
     def _app(self, incoming: Incoming) -> OAuthApp:
@@ -100,12 +102,6 @@ class Importing:
             authorized_by=person,
             registration=app.registration,
             outbox=old.outbox if old is not None else (),
-            retired=_still_to_tell(app, old, (access, refresh)),
+            retired=old.passed_on(app, (access, refresh)) if old is not None else None,
             imported=incoming.mark,
         )
-
-
-def _still_to_tell(app: OAuthApp, old: Grant | None, kept: tuple[Secret, ...]) -> Retired | None:
-    """As at a login: what ended before and the provider has not heard of, where telling reaches no further."""
-    ended = old.ended if old is not None and app.revocation.reach == "token" else None
-    return ended.without(kept) if ended is not None else None

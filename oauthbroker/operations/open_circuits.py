@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from oauthbroker.circuit import Circuits, OpenCircuit
-from oauthbroker.clock import Clock, from_iso, to_iso
-from oauthbroker.errors import Code
+from oauthbroker.core.clock import Clock, from_iso, to_iso
+from oauthbroker.core.errors import Code
+from oauthbroker.refresh.circuit import Circuits, OpenCircuit
 
 Trouble = Literal["renewals", "revocations", "device codes"]
 TROUBLES: tuple[Trouble, ...] = ("revocations", "device codes", "renewals")

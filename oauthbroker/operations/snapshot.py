@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from oauthbroker.clock import Clock
+from oauthbroker.core.clock import Clock
 
 SNAPSHOT_SECONDS = 5.0
 PAUSE_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""What every endpoint's answer has in common: being too busy, being down, asking for patience."""
+"""Judge the parts that all endpoints' answers share: media type, 429, 5xx, Date and Retry-After."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import Answer
-from oauthbroker.turn import Json
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import Json
+from oauthbroker.protocol.messages import ProviderResponse
 
-_LONGEST_WAIT = 3600
+LONGEST_WAIT = 3600
 _INDEX = re.compile(r"0|[1-9][0-9]{0,3}")
 _JSON = re.compile(r"application/(?:[a-z0-9.!#$&^_-]+\+)?json")
 
 
-def is_json(answer: Answer) -> bool:
-    """Labelled as JSON: `application/json` or a structured suffix of it."""
+def is_json(answer: ProviderResponse) -> bool:
+    """Tell whether the answer is labelled as JSON: `application/json` or a structured suffix of it."""
     return _JSON.fullmatch(answer.media_type) is not None
 
 
-def refuse_if_busy(answer: Answer) -> None:
-    """429 raises `providerRateLimited`, 5xx `providerUnreachable`, each with what the provider asked us to wait."""
+def refuse_if_busy(answer: ProviderResponse) -> None:
+    """Raise `providerRateLimited` for 429 and `providerUnreachable` for 5xx, with the wait that the provider asked
+    for."""
     if answer.status == 429:
         raise BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=answer.retry_after)
     if answer.status >= 500:
@@ -31,7 +32,7 @@ def refuse_if_busy(answer: Answer) -> None:
 
 
 def lookup(facts: Json, path: str) -> Json:
-    """What lies at a dotted path: `team.id`, `accounts.0.id` (lists count from 0); None if nothing does."""
+    """Return the value at a dotted path: `team.id`, `accounts.0.id` (lists count from 0). None if there is no value."""
     found: Any = facts
     for step in path.split("."):
         if isinstance(found, list):
@@ -42,7 +43,7 @@ def lookup(facts: Json, path: str) -> Json:
 
 
 def date_of(header: str) -> datetime | None:
-    """A Date header (RFC 9110 section 6.6.1); None for absence, junk, and a date without a zone."""
+    """Parse a Date header (RFC 9110 section 6.6.1). None for an absent or malformed date and for one without a zone."""
     try:
         date = parsedate_to_datetime(header)
     except (ValueError, TypeError, OverflowError):
@@ -51,15 +52,15 @@ def date_of(header: str) -> datetime | None:
 
 
 def retry_after_seconds(value: str, date: str) -> int | None:
-    """Retry-After (RFC 9110 section 10.2.3) as seconds in 1..3600, or None for absence and junk.
+    """Parse Retry-After (RFC 9110 section 10.2.3) to seconds in 1..3600. None for an absent or malformed value.
 
-    A date counts from the answer's own `Date`, so that a provider whose clock is off still means what it says.
+    A date is measured from the answer's own `Date`, so the provider's clock may be off.
     """
     value = value.strip()
     if re.fullmatch(r"-?[0-9]{1,12}", value):
-        return min(max(int(value), 1), _LONGEST_WAIT)
+        return min(max(int(value), 1), LONGEST_WAIT)
     try:
         wait = (parsedate_to_datetime(value) - parsedate_to_datetime(date)).total_seconds()
     except (ValueError, TypeError, OverflowError):  # TypeError: one has a zone, the other none
         return None
-    return int(min(max(wait, 1), _LONGEST_WAIT))
+    return int(min(max(wait, 1), LONGEST_WAIT))

@@ -1,4 +1,4 @@
-"""Where a browser goes with an attempt: to a URL that says all, or to one that names what was pushed (RFC 9126)."""
+"""Build the URL for one browser: with all parameters, or with the `request_uri` of a pushed request (RFC 9126)."""
 
 from __future__ import annotations
 
@@ -6,49 +6,51 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.asker import Asker
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.authorize import authorization_url
+from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.par import par_request, par_response, pushed_url
 from oauthbroker.records import Attempt
-from oauthbroker.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
-class WayOut:
-    """Builds authorization URLs. They carry the state, or what stands for it: Secrets."""
+class AuthorizationUrls:
+    """Builds authorization URLs. They carry the state or a `request_uri`, so they are Secrets."""
 
-    asker: Asker
+    asker: ClientRequests
     discovery: Discovery
     clock: Clock
 
     async def check(self, app: OAuthApp) -> None:
-        """Raise `appMisconfigured` where no browser could be sent off, as far as the provider's metadata tells; and
-        what asking for that raises."""
+        """Check that an authorization URL can be built, as far as the provider's metadata tells.
+
+        Raises `appMisconfigured`, and what `Discovery.endpoints` raises.
+        """
         endpoints = await self.discovery.endpoints(app)
         if not endpoints.authorization_url:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no authorization endpoint")
         await self._check_push(app, endpoints)
 
     async def pushes(self, app: OAuthApp) -> bool:
-        """Whether building one costs the provider a request. Raises as `Discovery.endpoints` does."""
+        """Tell whether building a URL sends a pushed request to the provider. Raises as `Discovery.endpoints` does."""
         return _pushes(app, await self.discovery.endpoints(app))
 
     async def lasting(self, app: OAuthApp, attempt: Attempt, scopes: Sequence[str]) -> Secret:
-        """A URL that may lie about until somebody follows it.
+        """Build a URL that stays valid until the user follows it.
 
-        Raises `appMisconfigured` where the provider takes only what was pushed: that would be dead before.
+        Raises `appMisconfigured` where the provider requires pushed requests: their `request_uri` expires too soon.
         """
         if await self.discovery.push_required(app):
             raise BrokerError(Code.APP_MISCONFIGURED, note="a direct link to a provider that requires pushed requests")
         return Secret(authorization_url(app, await self.discovery.endpoints(app), **_asked(attempt, scopes)))
 
     async def now(self, app: OAuthApp, attempt: Attempt, scopes: Sequence[str]) -> Secret:
-        """Where the browser goes right now: with all that is asked in the URL, or with the number of a request that
-        was pushed (RFC 9126) where the provider takes those and the app does not say `never`.
+        """Build a URL for immediate use. The request is pushed (RFC 9126) where the provider supports it and the app
+        does not say `never`; else the URL carries all parameters.
 
         Raises `providerUnreachable`, `providerRateLimited`, `appMisconfigured`.
         """
@@ -65,11 +67,13 @@ class WayOut:
         if app.pushed_authorization == "never" or _pushes(app, endpoints):
             return
         if await self.discovery.push_required(app):
-            raise BrokerError(Code.APP_MISCONFIGURED, note="requests must be pushed, and there is nowhere to")
+            raise BrokerError(
+                Code.APP_MISCONFIGURED, note="requests must be pushed, and the app has no endpoint for them"
+            )
 
 
 class _Asked(TypedDict):
-    """What an authorization request is built from, however it travels."""
+    """The arguments of an authorization request, pushed or not."""
 
     state: Secret
     code_challenge: str

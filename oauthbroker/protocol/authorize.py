@@ -1,4 +1,4 @@
-"""The authorization request (RFC 6749 section 4.1.1): the one message that travels through the person's browser."""
+"""Build the authorization request (RFC 6749 section 4.1.1), which travels through the user's browser."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from urllib.parse import parse_qsl, urlsplit
 from authlib.common.urls import add_params_to_uri
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.callback import cookie_hash
 from oauthbroker.protocol.messages import Value, pairs_of
 from oauthbroker.records import Attempt
-from oauthbroker.secret import Secret
 
-# Ours alone: neither an app's options nor a query that an endpoint already has may name them. The last
-# three would move the answer or the parameters out of our sight.
+# Reserved names: neither an app's options nor the query of an endpoint may set them. The last three would
+# send the answer or the parameters elsewhere.
 RESERVED = frozenset({
     "response_type", "client_id", "redirect_uri", "scope", "state", "nonce", "code_challenge",
     "code_challenge_method", "resource", "dpop_jkt", "response_mode", "request", "request_uri",
@@ -25,12 +25,13 @@ RESERVED = frozenset({
 
 
 def code_challenge(verifier: Secret) -> str:
-    """RFC 7636 section 4.2, S256 only."""
+    """Return the S256 code challenge (RFC 7636 section 4.2)."""
     return str(create_s256_code_challenge(verifier.reveal()))
 
 
 def new_attempt(clock: Clock, locator: str, *, cookie: Secret | None) -> Attempt:
-    """RFC 7636 section 4.1: 256 bits of verifier, S256; a state and a nonce of their own for every browser."""
+    """Create the values of one authorization attempt: a 256-bit code verifier (RFC 7636 section 4.1), state and
+    nonce."""
     verifier = Secret(random_text(clock, 256))
     return Attempt(
         state=Secret(locator + random_text(clock, 256)),
@@ -50,9 +51,9 @@ def authorization_url(
     nonce: Secret | str | None,
     scopes: Sequence[str],
 ) -> str:
-    """Where the browser goes. The URL carries `state`: it is for one browser, not for a log or a chat.
+    """Build the authorization URL for one browser. It carries `state`: keep it out of logs and chats.
 
-    A query that the endpoint has is kept. Raises `appMisconfigured` when that query, or the app itself, is unusable.
+    The endpoint's own query is kept. Raises `appMisconfigured` for an unusable query or app.
     """
     params = authorization_params(app, state=state, code_challenge=code_challenge, nonce=nonce, scopes=scopes)
     return with_params(app, endpoints, params)
@@ -61,9 +62,9 @@ def authorization_url(
 def authorization_params(
     app: OAuthApp, *, state: Secret, code_challenge: str, nonce: Secret | str | None, scopes: Sequence[str]
 ) -> dict[str, Value]:
-    """What is asked, wherever it is written: in the URL, or in a request that is pushed (`par`).
+    """Return the parameters of an authorization request, for the URL or for a pushed request (`par`).
 
-    Asks for `scopes` and the app's `alwaysScopes`. `nonce` is sent only when `openid` is among them.
+    The scopes are `scopes` and the app's `alwaysScopes`. `nonce` is sent only when `openid` is among them.
     """
     asked = requested_scopes(app, scopes)
     reserved = _reserved(app)
@@ -82,14 +83,14 @@ def authorization_params(
 
 
 def with_params(app: OAuthApp, endpoints: Endpoints, params: Mapping[str, Value]) -> str:
-    """The authorization endpoint with these parameters after whatever query it has. Raises `appMisconfigured`."""
+    """Append the parameters to the authorization endpoint and its own query. Raises `appMisconfigured`."""
     return str(add_params_to_uri(_endpoint(app, endpoints), pairs_of(params)))
 
 
 def requested_scopes(app: OAuthApp, scopes: Sequence[str]) -> tuple[str, ...]:
-    """Return what is asked for at the provider: `openid`, the preset's `alwaysScopes`, then `scopes`, each once.
+    """Return the scopes to request: `openid`, the preset's `alwaysScopes`, then `scopes`, each once.
 
-    The order means nothing (RFC 6749 section 3.3), but there are providers that look for `openid` in the first place.
+    The order has no meaning (RFC 6749 section 3.3), but some providers look for `openid` in the first place.
     """
     asked = dict.fromkeys((*app.habits.always_scopes, *scopes))
     return tuple(sorted(asked, key=lambda scope: scope != "openid"))

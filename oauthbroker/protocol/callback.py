@@ -1,4 +1,4 @@
-"""The authorization response (RFC 6749 section 4.1.2): read strictly, then judged against the session it names."""
+"""Parse the authorization response (RFC 6749 section 4.1.2) and validate it against its session."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from datetime import datetime
 from hashlib import sha256
 from urllib.parse import unquote_to_bytes
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Attempt, AuthSession
-from oauthbroker.secret import Secret
 
 LOCATOR_LENGTH = 22
 STATE = re.compile(r"[A-Za-z0-9_-]{65}")
-MAX_QUERY = 32 * 1024  # room for a chatty error_description, which is never read (case 8); what we read is far smaller
+MAX_QUERY = 32 * 1024  # room for a long error_description, which is never read (case 8)
 MAX_CODE = 4 * 1024
 MAX_ERROR = 128
 
 
 @dataclass(frozen=True, slots=True)
 class CallbackParams:
-    """What came in, single-valued and of sane size. Exactly one of `code` and `denied` is set."""
+    """The parsed parameters, single-valued and bounded in size. Exactly one of `code` and `denied` is set."""
 
     state: Secret
     code: Secret | None
@@ -36,17 +36,18 @@ class CallbackParams:
 
 @dataclass(frozen=True, slots=True)
 class ValidCallback:
-    """A code that belongs to this session, this app and this browser. Only `check_response` makes one, at the end
-    of every check of a callback, and `unparked` out of one that passed them."""
+    """A code that belongs to this session, app and browser. Only `check_response` (after all checks of a callback)
+    and `unparked` (for a code that passed them) create one."""
 
     code: Secret
 
 
 def parse_callback(query: bytes) -> CallbackParams:
-    """Reads the raw query string of a callback.
+    """Parse the raw query string of a callback.
 
-    One `state`, then one `code` or one `error`; `error` beats `code` (case 9); anything twice, missing, too long or
-    unprintable raises `callbackMalformed`, before any store is asked. The provider's `error_description` is not read.
+    It has one `state`, then one `code` or one `error`; `error` beats `code` (case 9). A duplicate, missing, too long or
+    unprintable value raises `callbackMalformed`, before any store access. The provider's `error_description` is not
+    read.
     """
     values = _single_values(query)
     state, code, error = values.get("state", ""), values.get("code"), values.get("error")
@@ -69,14 +70,14 @@ def validate_callback(
     issuer_promised: bool,
     now: datetime,
 ) -> ValidCallback:
-    """Judges in this order (cases 1 to 17):
+    """Validate the callback in this order (cases 1 to 17):
 
     (1) the session exists and its state is this one, compared in constant time
-    (2) it was opened for this very app
-    (3) it has not ended, (4) nobody has come back with it, (5) it has not expired
-    (6) the browser is the one that left for the provider
+    (2) the session was opened for this app
+    (3) it has not ended, (4) no callback has claimed it, (5) it has not expired
+    (6) the browser is the one that was sent to the provider
     (7) the response's issuer is the provider's (RFC 9207)
-    (8) the person agreed
+    (8) the user agreed
 
     Raises stateUnknown, appMismatch, stateUsed, stateExpired, ownerBindingFailed, issuerMismatch, providerDenied.
     """
@@ -88,7 +89,7 @@ def validate_callback(
         raise BrokerError(Code.STATE_EXPIRED)
     if not session.open or session.taken:  # (3) (4)
         raise BrokerError(Code.STATE_USED)
-    if now >= session.expires_at:  # (5)
+    if session.is_past(now):  # (5)
         raise BrokerError(Code.STATE_EXPIRED)
     if (needs_cookie(session) or app.owner.vouching is not None) and not cookie_fits(session, cookie):  # (6)
         raise BrokerError(Code.OWNER_BINDING_FAILED)
@@ -96,11 +97,11 @@ def validate_callback(
 
 
 def check_response(params: CallbackParams, issuer: str, *, promised: bool) -> ValidCallback:
-    """Judge what is left of a response whose session and browser are known: who it is from (RFC 9207 section 2.4),
-    and whether the person agreed. Raises issuerMismatch, providerDenied.
+    """Check the issuer of a response (RFC 9207 section 2.4) and that the user agreed. Raises issuerMismatch,
+    providerDenied.
 
-    A promised `iss` may be missing from an error: some providers leave it out there, and an error has no code that
-    could go to the wrong provider.
+    The session and the browser were checked before. A promised `iss` may be missing from an error: some providers leave
+    it out there, and an error has no code that could go to the wrong provider.
     """
     if params.issuer is not None and (not issuer or params.issuer != issuer):
         raise BrokerError(Code.ISSUER_MISMATCH)
@@ -112,25 +113,25 @@ def check_response(params: CallbackParams, issuer: str, *, promised: bool) -> Va
 
 
 def unparked(session: AuthSession, now: datetime) -> ValidCallback:
-    """The code that was parked when its callback was found valid. Raises `stateUnknown` when there is none, or when
-    its time is over."""
-    if not session.open or session.parked is None or now >= session.parked.until:
+    """Return the parked code of a session, whose callback was valid. Raises `stateUnknown` when there is none or it
+    has expired."""
+    if not session.open or session.parked is None or session.is_past(now):
         raise BrokerError(Code.STATE_UNKNOWN)
     return ValidCallback(session.parked.code)
 
 
 def needs_cookie(session: AuthSession) -> bool:
-    """All but a direct link that nobody has taken through the connect page."""
+    """Tell whether the callback needs a cookie: always, except for a direct link that skipped the connect page."""
     return session.link != "direct" or session.attempt.cookie is not None
 
 
 def cookie_fits(session: AuthSession, cookie: str | None) -> bool:
-    """Whether this browser is the one that pressed the button; only the cookie's hash is kept."""
+    """Tell whether this browser pressed the button. Only the hash of its cookie is stored."""
     return attempt_cookie_fits(session.attempt, cookie)
 
 
 def attempt_cookie_fits(attempt: Attempt, cookie: str | None) -> bool:
-    """Whether this browser is the one that took this attempt along."""
+    """Tell whether this browser started this attempt."""
     if cookie is None or attempt.cookie is None:
         return False
     return Secret(attempt.cookie).matches(cookie_hash(cookie))
@@ -141,7 +142,7 @@ def cookie_hash(cookie: str) -> str:
 
 
 def _single_values(query: bytes) -> dict[str, str]:
-    """Decodes name=value pairs; the parameters we read may come once only. Others are ignored (RFC 6749 4.1.2)."""
+    """Decode name=value pairs. The parameters we read may occur once; others are ignored (RFC 6749 section 4.1.2)."""
     if len(query) > MAX_QUERY:
         raise BrokerError(Code.REQUEST_TOO_LARGE)
     values: dict[str, str] = {}
@@ -166,5 +167,5 @@ def _text(raw: bytes) -> str | None:
 
 
 def _is_vschar(text: str) -> bool:
-    """RFC 6749 appendix A.11: visible ASCII and space."""
+    """Tell whether the text is visible ASCII and space (RFC 6749 appendix A.11)."""
     return all(" " <= char <= "~" for char in text)

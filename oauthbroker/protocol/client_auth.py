@@ -1,4 +1,4 @@
-"""How we prove at an endpoint which client we are (RFC 6749 section 2.3, RFC 7523). Authlib encodes and signs."""
+"""Authenticate our client at an endpoint (RFC 6749 section 2.3, RFC 7523). Authlib encodes and signs."""
 
 from __future__ import annotations
 
@@ -8,49 +8,51 @@ from urllib.parse import quote_plus
 from authlib.oauth2.auth import ClientAuth
 from authlib.oauth2.rfc7523 import private_key_jwt_sign
 
-from oauthbroker.apps import AssertionAudience, Endpoints, OAuthApp
-from oauthbroker.client_key import signing_key
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import Request, Value
-from oauthbroker.secret import Secret
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import AssertionAudience, Endpoints, OAuthApp
+from oauthbroker.model.client_key import signing_key
+from oauthbroker.protocol.messages import ProviderRequest, Value
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_SECONDS = 60
 CLIENT_PROOF = frozenset({"client_secret", "client_assertion", "client_assertion_type"})
-"""The parameters that prove who asks: no app's own parameter may have one of these names."""
+"""The parameters that authenticate the client. An app's own parameters may not use these names."""
 _ADVICE = "; the client's assertion names as its audience "
 AUDIENCES: Mapping[AssertionAudience, str] = {
     "issuer": "the issuer",
     "tokenEndpoint": "the token endpoint",
     "endpoint": "the endpoint that is asked",
 }
-"""In words: whom an assertion is for."""
+"""The audience of a client assertion, in words."""
 
 
 def authenticated_post(
     app: OAuthApp, endpoints: Endpoints, url: str, form: Mapping[str, Value], clock: Clock
-) -> Request:
-    """`form` as a POST to `url`, with the app's own proof of being this client.
+) -> ProviderRequest:
+    """Build a POST of `form` to `url` with the app's client authentication.
 
     client_secret_basic form-encodes id and secret first (RFC 6749 section 2.3.1). A client assertion has one audience
-    (RFC 7523 section 3): the issuer, so that a lying endpoint cannot use it elsewhere, unless the app names another
-    for its provider's sake. Raises `appMisconfigured`.
+    (RFC 7523 section 3): the issuer, so that a malicious endpoint cannot use it elsewhere, unless the app's
+    configuration names another. Raises `appMisconfigured`.
     """
     client = app.client
     if not url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no such endpoint")
     match client.auth_method:
         case "client_secret_basic":
-            return Request("POST", url, headers=_basic(app), form=dict(form))
+            return ProviderRequest("POST", url, headers=_basic(app), form=dict(form))
         case "client_secret_post":
-            return Request("POST", url, form={**form, "client_id": client.client_id, "client_secret": _secret(app)})
+            return ProviderRequest(
+                "POST", url, form={**form, "client_id": client.client_id, "client_secret": _secret(app)}
+            )
         case "private_key_jwt":
             proof = _assertion(app, _audience(app, endpoints, url), clock)
             members: dict[str, Value] = {"client_id": client.client_id, "client_assertion_type": ASSERTION_TYPE}
-            return Request("POST", url, form={**form, **members, "client_assertion": proof})
+            return ProviderRequest("POST", url, form={**form, **members, "client_assertion": proof})
         case "none":
-            return Request("POST", url, form={**form, "client_id": client.client_id})
+            return ProviderRequest("POST", url, form={**form, "client_id": client.client_id})
 
 
 def _basic(app: OAuthApp) -> dict[str, str | Secret]:
@@ -66,15 +68,15 @@ def _secret(app: OAuthApp) -> Secret:
 
 
 def refusal_note(app: OAuthApp, word: str) -> str:
-    """Say in an operator's note that the provider refused the client. Where the client signs an assertion, its
-    audience is the usual cause."""
+    """Return the operator's note that the provider refused the client. With a signed assertion it names the
+    audience, the usual cause."""
     if app.client.auth_method != "private_key_jwt":
         return word
     return f"{word}{_ADVICE}{AUDIENCES[app.client.assertion_audience]}; see client.assertionAudience"
 
 
 def refused_word(note: str) -> str:
-    """Return the provider's word out of a note that `refusal_note` may have made longer."""
+    """Return the provider's error word from a note that `refusal_note` may have extended."""
     return note.partition(_ADVICE)[0]
 
 

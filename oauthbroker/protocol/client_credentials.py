@@ -1,22 +1,26 @@
-"""Client credentials (RFC 6749 section 4.4): our client asks for itself, so there is no person, no code, no session."""
+"""Request tokens with client credentials (RFC 6749 section 4.4): the client asks for itself, without user or
+session."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import Answer, Request, Value
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
 from oauthbroker.protocol.token import TokenResponse, token_request, token_response
 
 
-def client_credentials_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock) -> Request:
-    """RFC 6749 section 4.4.2, with RFC 8707 and the app's `token` options. Without scopes none are named.
+def client_credentials_request(
+    app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock
+) -> ProviderRequest:
+    """Build the request (RFC 6749 section 4.4.2), with RFC 8707 and the app's `token` options. Empty `scopes` are not
+    sent.
 
-    Ask for all of the app's: one token serves every tool, and no tool takes another one's away. `clock` dates a
-    client assertion. Raises `appMisconfigured`, for a public client too (section 4.4).
+    Pass all scopes of the app: one token then serves every tool, and no tool replaces the token of another. `clock`
+    dates a client assertion. Raises `appMisconfigured`, also for a public client (section 4.4).
     """
     if app.client.auth_method == "none":
         raise BrokerError(Code.APP_MISCONFIGURED, note="a public client has no credentials")
@@ -26,11 +30,11 @@ def client_credentials_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequ
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
 
 
-def client_credentials_response(app: OAuthApp, answer: Answer) -> TokenResponse:
-    """As `token_response`, without what does not belong here: a refresh token, which section 4.4.3 advises against and
-    nobody needs, and an ID token, which would be about no person. Neither is kept.
+def client_credentials_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:
+    """Validate the answer as `token_response` does, and drop its refresh token (section 4.4.3 advises against one) and
+    ID token.
 
-    A refusal is `appMisconfigured` whatever its word: no person's answer could be the reason.
+    Every refusal is `appMisconfigured`: no user's answer could be the reason.
     """
     try:
         tokens = token_response(app, answer)
@@ -40,4 +44,4 @@ def client_credentials_response(app: OAuthApp, answer: Answer) -> TokenResponse:
         return replace(tokens, refresh_token=None, id_token=None)
     if refused.code is Code.EXCHANGE_FAILED:
         refused = BrokerError(Code.APP_MISCONFIGURED, note=refused.note)
-    raise refused.with_traceback(None)  # the frames in which the answer lay would come along
+    raise refused.with_traceback(None)  # its frames hold the answer

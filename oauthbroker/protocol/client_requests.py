@@ -1,31 +1,31 @@
-"""Asking an endpoint that wants to know which client we are: one answer, with whichever of our secrets it takes."""
+"""Send requests with client authentication, and try the app's next secret where the provider refuses the client."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from oauthbroker.apps import Client, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.protocol.messages import Answer, Kind, Request
+from oauthbroker.core.clock import Clock
+from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.settings import Limits
+from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse
 from oauthbroker.protocol.token_fields import refusal_word
 from oauthbroker.protocol.transport import Transport
-from oauthbroker.settings import Limits
 
-Build = Callable[[OAuthApp], Request]
+Build = Callable[[OAuthApp], ProviderRequest]
 Notice = Callable[[str, int, int], None]
 
-# RFC 6749 section 5.2, or what a profile says means the same. Nothing else: after this word, and only then, it is
-# sure that the grant in the request was not looked at.
+# RFC 6749 section 5.2, or the profile's equivalent. Only after this word it is certain that the provider has not used
+# the grant in the request.
 _CLIENT_REFUSED = "invalid_client"
 
 
 @dataclass(slots=True)
-class Asker:
-    """Sends requests that carry the client's proof. One per broker: it remembers which secret works, in memory only.
+class ClientRequests:
+    """Sends requests with client authentication. One per broker; it keeps in memory which secret works.
 
-    `on_changed(app, refused, works)` is told once whenever another secret turns out to be the one, as positions in
-    the app's list that count from 1. Never a secret.
+    `on_changed(app, refused, works)` is called once whenever another secret works, with the positions in the app's
+    list, counted from 1. It gets no secret.
     """
 
     transport: Transport
@@ -34,14 +34,15 @@ class Asker:
     on_changed: Notice
     _works: dict[str, tuple[Client, int]] = field(default_factory=dict)
 
-    async def ask(self, app: OAuthApp, build: Build, *, kind: Kind = "other", seconds: float | None = None) -> Answer:
-        """The endpoint's answer, whatever its status.
+    async def ask(
+        self, app: OAuthApp, build: Build, *, kind: Kind = "other", seconds: float | None = None
+    ) -> ProviderResponse:
+        """Send the request and return the endpoint's answer, with any status.
 
-        `build` gets the app with the one secret to use, and is called once per attempt: a client assertion is
-        signed anew. `kind` goes into counters and spans. An answer that says in so many words that it does not know
-        this client makes us try the app's next secret, each at most once and all within one deadline (`seconds`, by
-        default that of a provider call): the code or refresh token in it was not touched. No other answer is ever
-        asked for twice.
+        `build` gets the app with the one secret to use. It is called once per attempt, so each client assertion is
+        signed anew. `kind` goes into counters and spans. After an answer that refuses the client, the app's next secret
+        is tried, each at most once and all within one deadline (`seconds`, by default that of a provider call): the
+        provider has not used the code or refresh token. No other answer leads to another attempt.
 
         Raises what `build` raises and what `Transport.send` raises (`TransportFailed`, `appMisconfigured`).
         """
@@ -56,7 +57,7 @@ class Asker:
                 self._remember(app, first, at)
         return answer
 
-    async def _send(self, app: OAuthApp, build: Build, at: int, deadline: float, kind: Kind) -> Answer:
+    async def _send(self, app: OAuthApp, build: Build, at: int, deadline: float, kind: Kind) -> ProviderResponse:
         left = deadline - self.clock.monotonic()
         request = build(_with_secret(app, at)).for_app(app, kind)
         return await self.transport.send(request, seconds=left, max_bytes=self.limits.provider_bytes)
@@ -71,10 +72,10 @@ class Asker:
             self.on_changed(app.name, refused + 1, works + 1)
 
 
-def refuses_client(app: OAuthApp, answer: Answer) -> bool:
-    """Whether the answer is about our client, and so not about what the request asked for.
+def refuses_client(app: OAuthApp, answer: ProviderResponse) -> bool:
+    """Tell whether the answer refuses our client, not the grant in the request.
 
-    A 401 without an error word counts: RFC 6749 section 5.2 has that status for this alone.
+    A 401 without an error word counts: RFC 6749 section 5.2 uses that status for this case only.
     """
     if answer.status not in {200, 400, 401, 403}:
         return False
@@ -82,8 +83,8 @@ def refuses_client(app: OAuthApp, answer: Answer) -> bool:
     return word == _CLIENT_REFUSED if word else answer.status == 401
 
 
-def _knows_client(app: OAuthApp, answer: Answer) -> bool:
-    """A provider that is down or too busy has not said whether it knows us."""
+def _knows_client(app: OAuthApp, answer: ProviderResponse) -> bool:
+    """Tell whether the provider accepted the client. A 429 or 5xx leaves that open."""
     return answer.status < 500 and answer.status != 429 and not refuses_client(app, answer)
 
 

@@ -1,4 +1,4 @@
-"""Device authorization (RFC 8628): a code for a person with another screen, and asking whether they have agreed."""
+"""Device authorization (RFC 8628): request a code for another screen, then poll until the user has agreed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import Json
+from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.authorize import RESERVED, requested_scopes
 from oauthbroker.protocol.client_auth import refusal_note
 from oauthbroker.protocol.judging import judge
-from oauthbroker.protocol.messages import Answer, Request, Value
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
 from oauthbroker.protocol.token import TokenResponse, token_request, token_response
 from oauthbroker.protocol.token_fields import body_members, refusal_word, salvaged_members, token_members
-from oauthbroker.secret import Secret
-from oauthbroker.turn import Json
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
 DEFAULT_INTERVAL = 5  # section 3.2
@@ -31,9 +31,9 @@ MAX_LIFETIME = 365 * 24 * 3600
 
 _RESERVED = RESERVED | {"grant_type", "device_code", "client_secret", "client_assertion", "client_assertion_type"}
 _DEVICE_CODE = re.compile(rf"[\x21-\x7e]{{1,{MAX_DEVICE_CODE}}}")
-# ASCII letters, digits and single separators: what a person can read out, and nothing that looks like something else.
+# ASCII letters, digits and single separators, which a user can read out without confusion.
 _USER_CODE = re.compile(r"[A-Za-z0-9]+([ ._-][A-Za-z0-9]+)*")
-# What our page can show and lead to: a plain host, and nothing in the rest that would have to be quoted.
+# Addresses that our page can show and link to: a plain host, and no characters that would need quoting.
 _ADDRESS = re.compile(
     r"https?://([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?][A-Za-z0-9._~:/?@!$&()*+,;=%-]*)?"
 )
@@ -50,7 +50,7 @@ CheckUrl = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DeviceAuthorization:
-    """An answer of the device authorization endpoint that passed every check. Times in seconds."""
+    """A valid answer of the device authorization endpoint. Times in seconds."""
 
     device_code: Secret
     user_code: str
@@ -64,17 +64,17 @@ class DeviceAuthorization:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Nobody has agreed yet. `slower`: and we are to ask less often (section 3.5)."""
+class DevicePending:
+    """The user has not agreed yet. `slower`: poll less often (section 3.5)."""
 
     slower: bool
 
 
-def device_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock) -> Request:
-    """RFC 8628 section 3.1, with the client's proof as at the token endpoint and RFC 8707.
+def device_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock) -> ProviderRequest:
+    """Build the device authorization request (RFC 8628 section 3.1), with RFC 8707 and client authentication.
 
-    It stands in the authorization request's place: it asks for the same scopes and carries the app's `authorize`
-    options. Raises `appMisconfigured`.
+    It requests the same scopes as an authorization request and carries the app's `authorize` options. Raises
+    `appMisconfigured`.
     """
     habits, asked = app.habits, requested_scopes(app, scopes)
     reserved = _RESERVED | {habits.scope_param}
@@ -84,11 +84,11 @@ def device_request(app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *
 
 
 @judge(Code.TOKEN_RESPONSE_INVALID)
-def device_response(app: OAuthApp, answer: Answer, check_url: CheckUrl) -> DeviceAuthorization:
-    """Judges the answer: RFC 8628 section 3.2. `check_url` raises for an address that no person should be sent to.
+def device_response(app: OAuthApp, answer: ProviderResponse, check_url: CheckUrl) -> DeviceAuthorization:
+    """Validate the answer (RFC 8628 section 3.2). `check_url` raises for an address that a user must not be sent to.
 
-    (1) busy or down (2) status 200, format, no error (3) a device code (4) a user code that is one (5) addresses of
-    one origin (6) times that make sense.
+    (1) busy or down (2) status 200, format, no error (3) a device code (4) a well-formed user code (5) addresses of one
+    origin (6) plausible times.
 
     Raises `providerRateLimited`, `providerUnreachable`, `appMisconfigured` for a refusal, `tokenResponseInvalid`.
     """
@@ -107,25 +107,25 @@ def device_response(app: OAuthApp, answer: Answer, check_url: CheckUrl) -> Devic
     return DeviceAuthorization(_device_code(members), _user_code(members), uri, complete, lifetime, interval)
 
 
-def device_token_request(app: OAuthApp, endpoints: Endpoints, device_code: Secret, *, clock: Clock) -> Request:
-    """RFC 8628 section 3.4. Raises `appMisconfigured`."""
+def device_token_request(app: OAuthApp, endpoints: Endpoints, device_code: Secret, *, clock: Clock) -> ProviderRequest:
+    """Build the poll for tokens (RFC 8628 section 3.4). Raises `appMisconfigured`."""
     form: dict[str, Value] = {"grant_type": GRANT_TYPE, "device_code": device_code}
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
 
 
 @judge(Code.TOKEN_RESPONSE_INVALID)
-def device_token_response(app: OAuthApp, answer: Answer) -> TokenResponse | Waiting:
-    """RFC 8628 section 3.5: still waiting, over, or an answer that is judged like every token response.
+def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse | DevicePending:
+    """Validate the answer to a poll (RFC 8628 section 3.5): pending, ended, or a token response.
 
-    The four words of that section count with any 4xx, or in a 200 as some providers send them. What is neither
-    tokens nor an error says nothing about the code, and somebody may be typing it: `providerUnreachable`. Raises
-    `providerDenied`, `stateExpired`, and what else `token_response` raises.
+    The four error words of that section count with any 4xx, and with 200 as some providers send them. An answer with
+    neither tokens nor an error says nothing about the code, which the user may still enter: `providerUnreachable`.
+    Raises `providerDenied`, `stateExpired`, and what `token_response` raises.
     """
     match _error_word(app, answer):
         case "authorization_pending":
-            return Waiting(slower=False)
+            return DevicePending(slower=False)
         case "slow_down":
-            return Waiting(slower=True)
+            return DevicePending(slower=True)
         case "expired_token":
             raise BrokerError(Code.STATE_EXPIRED, note="the device code has expired")
         case word if word in _DENIED:
@@ -139,8 +139,8 @@ def device_token_response(app: OAuthApp, answer: Answer) -> TokenResponse | Wait
     raise refused
 
 
-def _brings_token(app: OAuthApp, answer: Answer) -> bool:
-    """Whether an answer that is refused holds an access token all the same, or what should be one: the code is used."""
+def _brings_token(app: OAuthApp, answer: ProviderResponse) -> bool:
+    """Tell whether a refused answer holds an access token, also a malformed one: then the code is used."""
     try:
         found = token_members(app, salvaged_members(app, answer))
     except Exception:  # noqa: BLE001 - an answer that breaks its reader brings none
@@ -148,15 +148,16 @@ def _brings_token(app: OAuthApp, answer: Answer) -> bool:
     return found.get("access_token") not in (None, "")
 
 
-def _error_word(app: OAuthApp, answer: Answer) -> str:
-    """The error's word, read leniently: whatever it says, nothing is accepted from it."""
+def _error_word(app: OAuthApp, answer: ProviderResponse) -> str:
+    """Return the error word, read leniently: an error answer never yields tokens."""
     if answer.status != 200 and not 400 <= answer.status < 500:
         return ""
     return refusal_word(app, answer)
 
 
 def _refused(app: OAuthApp, word: str, status: int) -> BrokerError:
-    """No person is waiting yet, so a refusal is about how we are registered or what we ask for."""
+    """Return the error for a refused device request. No user waits yet, so the cause is our registration or our
+    request."""
     if word in _PASSING:
         return BrokerError(Code.PROVIDER_UNREACHABLE, note=word)
     if not word and not 400 <= status < 500:
@@ -181,7 +182,7 @@ def _user_code(members: Mapping[str, Json]) -> str:  # (4)
 
 
 def _address(members: Mapping[str, Json], name: str, draft: str, check_url: CheckUrl) -> str | None:  # (5)
-    """An address that a person will be sent to; under its draft's name where the standard's is absent."""
+    """Return an address to send the user to, also under its name in the draft. None if absent."""
     value = members.get(name, members.get(draft))
     if value is None:
         return None
@@ -201,7 +202,8 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _times(members: Mapping[str, Json]) -> tuple[int, int]:  # (6)
-    """(lifetime, interval) in seconds. An interval of 0 still means one second; one that outlives the code is junk."""
+    """Return (lifetime, interval) in seconds. An interval of 0 means one second; one that exceeds the lifetime is
+    invalid."""
     lifetime, interval = _seconds(members, "expires_in"), _seconds(members, "interval")
     if lifetime is None or lifetime < 1:
         raise _invalid("expires_in is not a time to agree in")

@@ -1,6 +1,6 @@
-"""Connections to addresses that were looked at: a name is resolved once, judged, and what was judged is dialled.
+"""Connect to checked addresses: resolve a name once, check its addresses, and connect to one of these.
 
-Whoever resolves a second time, after having looked, may be told another address then (DNS rebinding).
+A second resolution after the check could return another address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.lookups import Lookups
-from oauthbroker.reach import Reach
 
 if TYPE_CHECKING:
     import httpcore2
@@ -22,14 +22,15 @@ class AddressRefused(Exception):
     """The host has no address that we may connect to."""
 
 
-# The app whose request a connection is for. Set where the request is known, read where only the host is.
+# The app whose request opens a connection. Set with the request, read where only the host is known.
 asking: ContextVar[str] = ContextVar("oauthbroker_asking", default="")
 
 
 class Dialer:
-    """A network backend of httpcore2 around another one. The address is ours; TLS still goes by the name."""
+    """A network backend of httpcore2 around another one. It connects to checked addresses; TLS still verifies the
+    name."""
 
-    def __init__(self, inner: httpcore2.AsyncNetworkBackend, reach: Reach, lookups: Lookups) -> None:
+    def __init__(self, inner: httpcore2.AsyncNetworkBackend, reach: ProviderNetworks, lookups: Lookups) -> None:
         self._inner = inner
         self._reach = reach
         self._lookups = lookups
@@ -42,7 +43,8 @@ class Dialer:
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Raises `NoAddress`, `AddressRefused`, or what the inner backend raises for the last address."""
+        """Connect to the first address that answers. Raises `NoAddress`, `AddressRefused`, or the inner backend's
+        error for the last address."""
         import httpcore2
 
         *others, last = await self._addresses(host)

@@ -1,4 +1,4 @@
-"""What a provider says about itself, fetched when needed and remembered: endpoints, promises, signing keys."""
+"""Fetch and cache what providers publish: endpoints, capabilities, signing keys."""
 
 from __future__ import annotations
 
@@ -6,38 +6,39 @@ import dataclasses
 
 from joserfc.jwk import Key
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import Answer, Kind, Request
-from oauthbroker.protocol.metadata import Metadata, WrongIssuer, metadata_addresses, metadata_response
-from oauthbroker.protocol.remembered import Remembered
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.settings import Limits
+from oauthbroker.protocol.cache import DocumentCache
+from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse
+from oauthbroker.protocol.metadata import ProviderMetadata, WrongIssuer, metadata_addresses, metadata_response
 from oauthbroker.protocol.signing_keys import keys_response
 from oauthbroker.protocol.transport import Transport
-from oauthbroker.settings import Limits
 
 Keys = tuple[Key, ...]
 
 
 class Discovery:
-    """Metadata by issuer and key sets by address, for all apps that trust the same certificates. One per event loop.
+    """Caches metadata by issuer and key sets by address, for all apps with the same trusted certificates. One per event
+    loop.
 
-    A document is good for a day, its failure for half a minute; an unknown key id refetches a key set at most
-    once a minute (case 33). Its size and its time are the limits of every provider call.
+    A document is kept for a day, a failure for half a minute. An unknown key id refetches a key set at most once a
+    minute (case 33). Size and time limits are those of every provider call.
     """
 
     def __init__(self, transport: Transport, clock: Clock, limits: Limits) -> None:
         self._transport = transport
         self._clock = clock
         self._limits = limits
-        self._metadata: dict[tuple[str, str, str], Remembered[Metadata]] = {}
-        self._keys: dict[tuple[str, str], Remembered[Keys]] = {}
+        self._metadata: dict[tuple[str, str, str], DocumentCache[ProviderMetadata]] = {}
+        self._keys: dict[tuple[str, str], DocumentCache[Keys]] = {}
 
     async def endpoints(self, app: OAuthApp) -> Endpoints:
-        """The app's own endpoints; what it left empty comes from the issuer's metadata, when something must.
+        """Return the app's endpoints. Empty ones are filled from the issuer's metadata.
 
-        Asks the network only for an app that has an issuer and lacks an endpoint it needs. Raises
-        `appMisconfigured`, `providerUnreachable`, `providerRateLimited`.
+        Sends a request only if the app has an issuer and lacks an endpoint it needs. Raises `appMisconfigured`,
+        `providerUnreachable`, `providerRateLimited`.
         """
         if not relies_on_discovery(app):
             return app.endpoints
@@ -46,21 +47,22 @@ class Discovery:
         return dataclasses.replace(app.endpoints, **empty)
 
     async def issuer_promised(self, app: OAuthApp) -> bool:
-        """Whether a callback without `iss` must be refused (RFC 9207 section 2.4): as the preset says, or the
+        """Tell whether a callback without `iss` must be refused (RFC 9207 section 2.4), by the preset, or by the
         metadata of an app that relies on it. Raises as `endpoints` does."""
         if app.habits.issuer_promised or not relies_on_discovery(app):
             return app.habits.issuer_promised
         return (await self._metadata_of(app)).issuer_promised
 
     async def push_required(self, app: OAuthApp) -> bool:
-        """Whether an authorization request that was not pushed would be refused (RFC 9126 section 5): as the app
-        says, or the metadata of an app that relies on it. Raises as `endpoints` does."""
+        """Tell whether authorization requests must be pushed (RFC 9126 section 5), by the app, or by the metadata of
+        an app that relies on it. Raises as `endpoints` does."""
         if app.pushed_authorization == "required" or not relies_on_discovery(app):
             return app.pushed_authorization == "required"
         return (await self._metadata_of(app)).push_required
 
     async def signing_keys(self, app: OAuthApp, kid: str | None) -> Keys:
-        """The provider's public keys, fetched anew when none of them is called `kid`. Raises as `endpoints` does."""
+        """Return the provider's public keys. They are refetched when none has the id `kid`. Raises as `endpoints`
+        does."""
         url = await self._keys_url(app)
         keys = await self._shelf(app, url).get(lambda: self._fetch_keys(app, url))
         if kid is not None and all(key.kid != kid for key in keys):
@@ -68,10 +70,13 @@ class Discovery:
         return keys
 
     async def newer_keys(self, app: OAuthApp, seen: Keys) -> Keys:
-        """The keys as they are now, for a token that fits none of `seen`: providers change keys without changing, or
-        ever giving, their names. `seen` itself when they were asked less than a minute ago."""
+        """Return the current keys, for a token that fits none of `seen`: some providers change keys without changing or
+        giving key ids.
+
+        Returns `seen` itself when the last refetch was less than a minute ago.
+        """
         url = await self._keys_url(app)
-        return await self._shelf(app, url).renew(seen, lambda: self._fetch_keys(app, url))
+        return await self._shelf(app, url).refresh(seen, lambda: self._fetch_keys(app, url))
 
     async def _keys_url(self, app: OAuthApp) -> str:
         url = (await self.endpoints(app)).jwks_url
@@ -79,23 +84,23 @@ class Discovery:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider's key set has no address")
         return url
 
-    def _shelf(self, app: OAuthApp, url: str) -> Remembered[Keys]:
-        return self._keys.setdefault((url, app.provider_ca), Remembered(self._clock))
+    def _shelf(self, app: OAuthApp, url: str) -> DocumentCache[Keys]:
+        return self._keys.setdefault((url, app.provider_ca), DocumentCache(self._clock))
 
     async def _fetch_keys(self, app: OAuthApp, url: str) -> Keys:
         return keys_response(await self._get(url, app, "keys"))
 
-    async def _metadata_of(self, app: OAuthApp) -> Metadata:
+    async def _metadata_of(self, app: OAuthApp) -> ProviderMetadata:
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
-        shelf = self._metadata.setdefault((issuer, template, app.provider_ca), Remembered(self._clock))
+        shelf = self._metadata.setdefault((issuer, template, app.provider_ca), DocumentCache(self._clock))
         metadata = await shelf.get(lambda: self._fetch_metadata(app))
         if app.has_callback and not metadata.s256:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not support PKCE with S256")
         return metadata
 
-    async def _fetch_metadata(self, app: OAuthApp) -> Metadata:
-        """Ask the OpenID Connect address first, then RFC 8414's. The first answer that holds wins; of two refusals a
-        wrong issuer says more than an address without a document."""
+    async def _fetch_metadata(self, app: OAuthApp) -> ProviderMetadata:
+        """Fetch the metadata from the OpenID Connect address, then from RFC 8414's. The first valid answer wins. Of
+        two failures a wrong issuer is reported rather than a missing document."""
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
         refused = BrokerError(Code.APP_MISCONFIGURED, note="no metadata at the issuer")
         for url in metadata_addresses(issuer):
@@ -111,25 +116,26 @@ class Discovery:
         raise refused
 
     def _check_addresses(self, endpoints: Endpoints) -> None:
-        """Addresses out of a document are data: one of them would be opened in a person's browser."""
+        """Check the addresses of a document: they are untrusted data, and one of them is opened in the user's
+        browser."""
         for slot in Endpoints.__slots__:
             if address := getattr(endpoints, slot):
                 self._transport.check_url(address)
 
-    async def _get(self, url: str, app: OAuthApp, kind: Kind) -> Answer:
-        request = Request("GET", url).for_app(app, kind)
+    async def _get(self, url: str, app: OAuthApp, kind: Kind) -> ProviderResponse:
+        request = ProviderRequest("GET", url).for_app(app, kind)
         return await self._transport.send(
             request, seconds=self._limits.provider_seconds, max_bytes=self._limits.provider_bytes
         )
 
 
 def relies_on_discovery(app: OAuthApp) -> bool:
-    """Whether the app names an issuer and left out an endpoint that it cannot do without."""
+    """Tell whether the app names an issuer and lacks an endpoint that it needs."""
     return bool(app.endpoints.issuer) and not all(getattr(app.endpoints, slot) for slot in _needed(app))
 
 
 def endpoints_used(app: OAuthApp) -> frozenset[str]:
-    """Return the slots of `Endpoints` that the app may ever ask, or send a browser to."""
+    """Return the slots of `Endpoints` that the app may call or send a browser to."""
     used = set(_needed(app))
     if app.revocation.kind != "none":
         used.add("revoke_url")
@@ -141,7 +147,7 @@ def endpoints_used(app: OAuthApp) -> frozenset[str]:
 
 
 def uses_issuer(app: OAuthApp) -> bool:
-    """Whether anything depends on the app's issuer: a person's flow, discovery, or whom an assertion is for."""
+    """Tell whether the app uses its issuer: in a user's flow, for discovery, or as the audience of an assertion."""
     client = app.client
     signs = client.auth_method == "private_key_jwt" and client.assertion_audience == "issuer"
     return bool(app.endpoints.issuer) and (app.flow != "clientCredentials" or relies_on_discovery(app) or signs)
@@ -150,7 +156,7 @@ def uses_issuer(app: OAuthApp) -> bool:
 def _needed(app: OAuthApp) -> set[str]:
     """Return the slots without which the app does not work."""
     sources = {rule.source for rule in (app.owner.global_identity, app.owner.user_identity) if rule is not None}
-    asks = app.flow != "clientCredentials"  # a client that asks for itself gets no ID token
+    asks = app.flow != "clientCredentials"  # client credentials bring no ID token
     wanted = {
         "token_url": True,
         "authorization_url": app.flow == "authorizationCode",

@@ -1,4 +1,5 @@
-"""Verifying an ID token (OpenID Connect Core 1.0 section 3.1.3.7): joserfc checks the signature, we check the rest."""
+"""Verify an ID token (OpenID Connect Core 1.0 section 3.1.3.7): joserfc checks the signature, this module the
+claims."""
 
 from __future__ import annotations
 
@@ -14,22 +15,21 @@ from joserfc import jws
 from joserfc.errors import UnsupportedAlgorithmError
 from joserfc.jwk import Key
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import Json, decode_object
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.judging import judge
-from oauthbroker.secret import Secret
-from oauthbroker.strict_json import decode_object
-from oauthbroker.turn import Json
 
 VerifiedClaims = NewType("VerifiedClaims", dict[str, Json])
-"""Claims whose token passed every check. Only `verify_id_token` makes one."""
+"""The claims of a verified ID token. Only `verify_id_token` creates them."""
 
 EXPIRY_LEEWAY_SECONDS = 60
 CLOCK_LEEWAY_SECONDS = 600  # a provider whose clock is ten minutes off still works
 MAX_LENGTH = 64 * 1024
 MAX_SUB = 255
-# Asymmetric only, whatever a configuration lists: with HS* everybody who knows the client secret, or takes a
-# public key for one, could sign; `none` signs nothing.
+# Asymmetric algorithms only, for any configuration. With HS* every holder of the client secret could sign, or a public
+# key could pass for a secret; `none` has no signature.
 _HASHES = {f"{family}{bits}": f"sha{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)}
 _HASHES |= {"EdDSA": "sha512", "Ed25519": "sha512"}
 _KEYS_OF_ITS_OWN = frozenset({"jwk", "jku", "x5u", "x5c"})
@@ -39,7 +39,7 @@ _ISSUER_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class _Registry(jws.JWSRegistry):
-    """Exactly the algorithms listed: no recommended set to fall back to, and no other."""
+    """Allows exactly the listed algorithms, without joserfc's recommended set."""
 
     max_header_length = 2048
 
@@ -51,7 +51,7 @@ class _Registry(jws.JWSRegistry):
 
 @judge(Code.ID_TOKEN_INVALID)
 def key_id_of(id_token: Secret) -> str | None:
-    """The unverified `kid`, for fetching keys only. Raises `idTokenInvalid`."""
+    """Return the unverified `kid`, for fetching keys only. Raises `idTokenInvalid`."""
     kid = _header(id_token).get("kid")
     if kid is not None and not isinstance(kid, str):
         raise _invalid("kid")
@@ -70,13 +70,15 @@ def verify_id_token(
     now: datetime,
     sent_at: datetime | None = None,
 ) -> VerifiedClaims:
-    """The claims, or `idTokenInvalid`; case 32. Its note names the check that failed, no value.
+    """Verify the ID token and return its claims (case 32). Raises `idTokenInvalid`, whose note names the failed check
+    and no value.
 
-    (1) size, header, and no key or critical extension of the token's own (2) an algorithm on the app's list
-    (3) one of the provider's keys (4) its signature (5) `iss` byte for byte, or the preset's template filled from
-    the claims (6) `aud` is us and nobody else (7) `azp`, if present, is us (8) `exp`, `nbf`, `iat` (9) `sub`
-    (10) `nonce`, if one was sent (11) `at_hash`, if present. `sent_at`: when the token request left; a token
-    issued long before is somebody's old one.
+    (1) size, header, and no key or critical extension in the token (2) an algorithm on the app's list
+    (3) one of the provider's keys (4) its signature (5) `iss` byte for byte, or the preset's template filled from the
+    claims (6) `aud` is our client alone (7) `azp`, if present, is our client (8) `exp`, `nbf`, `iat` (9) `sub`
+    (10) `nonce`, if one was sent (11) `at_hash`, if present.
+
+    `sent_at` is when the token request was sent. A token issued long before is refused as a replay.
     """
     header = _header(id_token)  # (1)
     if "crit" in header or "b64" in header or _KEYS_OF_ITS_OWN & header.keys():
@@ -113,7 +115,7 @@ def _header(id_token: Secret) -> dict[str, Json]:
 
 
 def _key_for(algorithm: str, kid: str | None, keys: Sequence[Key], registry: _Registry) -> Key:
-    """By `kid`; without one, only where a single key fits (section 10.1)."""
+    """Find the key by `kid`; without a `kid` only if exactly one key fits (section 10.1)."""
     fitting = [key for key in keys if (kid is None or key.kid == kid) and _fits(key, algorithm, registry)]
     if not fitting or (kid is None and len(fitting) > 1):
         raise _invalid("key")
@@ -145,7 +147,8 @@ def _check_issuer(claims: Mapping[str, Json], issuer: str, template: str) -> Non
 
 
 def _filled(template: str, claims: Mapping[str, Json]) -> str:
-    """`https://login.example/{tid}/v2.0` with the token's own tenant; a value that could be a path is refused."""
+    """Fill the template with the token's claims, such as `https://login.example/{tid}/v2.0`. A value that could be a
+    path is refused."""
     for name in _PLACEHOLDER.findall(template):
         value = claims.get(name)
         if not isinstance(value, str) or not _ISSUER_PART.fullmatch(value):
@@ -180,7 +183,7 @@ def _check_sub(sub: Json) -> None:
 
 
 def _half_hash(token: Secret, name: str) -> Secret:
-    """`at_hash` (section 3.1.3.6): the left half of the hash, base64url."""
+    """Return the `at_hash` (section 3.1.3.6): the left half of the hash, base64url."""
     digest = hashlib.new(name, token.reveal().encode("ascii")).digest()
     return Secret(base64.urlsafe_b64encode(digest[: len(digest) // 2]).rstrip(b"=").decode("ascii"))
 

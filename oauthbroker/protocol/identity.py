@@ -1,4 +1,4 @@
-"""Whose account came back: read out of what the provider answered, in the words of the app's identity rules."""
+"""Determine the account behind fresh tokens from the provider's answers, by the app's identity rules."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from oauthbroker.apps import ANYONE, IdentityRule, IdentitySource, OAuthApp
-from oauthbroker.binding import Account, OwnerFacts
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import Json
+from oauthbroker.model.apps import ANYONE, IdentityRule, IdentitySource, OAuthApp
+from oauthbroker.model.owner_check import Account, OwnerFacts
+from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.answers import lookup
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
-from oauthbroker.turn import Json
 
 __all__ = ["OwnerFacts", "OwnerReader", "render", "userinfo_request", "userinfo_response", "verify_id_token"]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _WITH_COLONS = re.compile(r"[^{}]*\{\*[^{}]+\}")  # one fact, and nothing after it
-_RUN_TOGETHER = re.compile(r"\}[^:{}]*\{")  # only a colon is in no fact: with a `-`, (a, b-c) would be (a-b, c)
+_RUN_TOGETHER = re.compile(r"\}[^:{}]*\{")  # only a colon is in no fact: with a `-`, (a, b-c) would equal (a-b, c)
 _MAX_PART = 512
 
 
 def render(template: str, facts: Json | Mapping[str, Json]) -> str:
-    """`slack:user:{team.id}:{authed_user.id}` out of the provider's facts.
+    """Render a template such as `slack:user:{team.id}:{authed_user.id}` from the provider's facts.
 
-    A value that is missing, null, empty, neither text nor whole number, or that contains `:` or anything
-    unprintable raises `subjectUnverifiable`: it could pass for another account. A number looks into a list,
-    `{accounts.0.id}`, which may have one element: of several the token opens all, and the first may be another one
-    next time. A claim whose own name is a URL is written as it is, `{https://slack.com/team_id}`.
-    Ids that do hold colons are `{*account_id}`, the template's only fact and its end: nothing to mix up then.
-    A template that names no fact would make everybody one account, and two facts without a `:` between them could be
-    divided in two ways: `appMisconfigured`, as is a `*` elsewhere.
+    Raises `subjectUnverifiable` for a value that is missing, null, empty, neither text nor whole number, or that
+    contains `:` or unprintable characters: it could pass for another account. A number indexes a list,
+    `{accounts.0.id}`, which must have one element: a token may open several accounts, and their order may change. A
+    claim whose own name is a URL is written as it is, `{https://slack.com/team_id}`. Ids that contain colons are
+    `{*account_id}`, allowed only as the template's one fact at its end.
+
+    Raises `appMisconfigured` for a template without facts (all users would be one account), for two facts without a `:`
+    between them (they could be divided in two ways), and for a `*` elsewhere.
     """
     names = _PLACEHOLDER.findall(template)
     if not names:
@@ -54,7 +55,7 @@ def render(template: str, facts: Json | Mapping[str, Json]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OwnerReader:
-    """Learns the owner of fresh tokens: verifies the ID token, asks userinfo only where a rule needs it."""
+    """Determines the owner of fresh tokens: verifies the ID token, and calls userinfo only where a rule needs it."""
 
     transport: Transport
     discovery: Discovery
@@ -64,10 +65,10 @@ class OwnerReader:
     async def read(
         self, app: OAuthApp, tokens: TokenResponse, nonce: Secret | None, sent_at: datetime | None = None
     ) -> OwnerFacts:
-        """Who agreed; `nonce` and `sent_at` are those of the requests that led here.
+        """Return the account that agreed. `nonce` and `sent_at` are those of the requests.
 
-        (1) an ID token that came along is verified wherever the issuer is known, needed or not (2) userinfo is
-        asked when a rule that decides reads it (3) both must speak of the same `sub` (4) the rules are rendered.
+        (1) verify an ID token wherever the issuer is known, also where no rule reads it (2) call userinfo if a deciding
+        rule reads it (3) require the same `sub` in both (4) render the rules.
 
         Raises `idTokenInvalid`, `subjectMismatch`, `subjectUnverifiable`, and what discovery and the transport raise.
         """
@@ -85,10 +86,11 @@ class OwnerReader:
         )
 
     async def read_again(self, app: OAuthApp, tokens: TokenResponse, sent_at: datetime) -> OwnerFacts:
-        """What a renewal's answer says of its owner; facts that it does not repeat are None. Nobody else is asked.
+        """Return the owner facts in the answer to a refresh. Facts that it does not repeat are None. Sends no further
+        request, except for signing keys.
 
-        Raises `subjectMismatch` for an ID token of another issuer or for another client (case 62), `idTokenInvalid`
-        for one that is not sound, and what fetching its keys raises.
+        Raises `subjectMismatch` for an ID token of another issuer or another client (case 62), `idTokenInvalid` for an
+        invalid one, and what fetching its keys raises.
         """
         try:
             claims = await self._verified(app, tokens, None, sent_at)
@@ -100,7 +102,7 @@ class OwnerReader:
                 known["idToken"] = claims
             person = app.owner.user_identity
             if app.subject_mode == "global" and person is not None and person.source != "idToken":
-                person = None  # who happened to agree for everybody is only told for certain by an ID token
+                person = None  # only an ID token names for certain the person who agreed on behalf of all users
             return OwnerFacts(
                 global_identity=_repeated(app.owner.global_identity, known),
                 user_identity=_repeated(person, known),
@@ -111,7 +113,7 @@ class OwnerReader:
         raise refused.with_traceback(None)
 
     async def claims(self, app: OAuthApp, tokens: TokenResponse, nonce: Secret, sent_at: datetime) -> VerifiedClaims:
-        """What a login's answer says in its ID token. Raises `idTokenInvalid`, `subjectUnverifiable` for an answer
+        """Return the claims of a login's ID token. Raises `idTokenInvalid`, `subjectUnverifiable` for an answer
         without one, and what fetching the keys raises."""
         claims = await self._verified(app, tokens, nonce, sent_at)
         if claims is None:
@@ -152,7 +154,7 @@ class OwnerReader:
 
 
 def _deciding(app: OAuthApp) -> tuple[IdentityRule, ...]:
-    """The rules whose outcome decides; another one is rendered only if its facts are at hand anyway."""
+    """Return the rules that decide. The others are rendered only if their facts are at hand."""
     rules = [app.owner.user_identity]
     if app.subject_mode == "global":
         rules = [app.owner.global_identity]
@@ -182,7 +184,7 @@ def _identity(
 
 
 def _repeated(rule: IdentityRule | None, known: Mapping[IdentitySource, Mapping[str, Json]]) -> str | None:
-    """The rule's outcome where the answer holds all that it reads, else None."""
+    """Render the rule if the answer holds all facts that it reads; else None."""
     if rule is None or rule.source not in known:
         return None
     try:
@@ -192,7 +194,7 @@ def _repeated(rule: IdentityRule | None, known: Mapping[IdentitySource, Mapping[
 
 
 def _read(rule: IdentityRule, facts: Json | Mapping[str, Json]) -> str:
-    """The account, if the rest is as the rule requires. Raises `subjectUnverifiable`."""
+    """Render the account if the rule's other requirements hold. Raises `subjectUnverifiable`."""
     for name, wanted in rule.requires:
         found = _lookup(facts, name)
         if type(found) is not type(wanted) or found != wanted:
@@ -201,9 +203,10 @@ def _read(rule: IdentityRule, facts: Json | Mapping[str, Json]) -> str:
 
 
 def _check_same_person(app: OAuthApp, claims: VerifiedClaims | None, userinfo: Json) -> None:
-    """OpenID Connect Core 1.0 section 5.3.2: otherwise the userinfo may be about somebody else's token.
+    """Check that ID token and userinfo have the same `sub`, else userinfo may belong to another token (OpenID Connect
+    Core 1.0 section 5.3.2).
 
-    A "who am I" call that is not OpenID's knows no `sub`; if it has one all the same, it is compared.
+    A "who am I" call outside OpenID has no `sub`. If it has one, it is compared.
     """
     if claims is None:
         return
@@ -226,7 +229,7 @@ def _lookup(facts: Json | Mapping[str, Json], name: str) -> Json:
     found: Any = facts
     for step in name.split("."):
         if isinstance(found, list) and len(found) > 1:
-            raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="a list of several accounts, and nothing says which")
+            raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="the answer lists several accounts")
         found = lookup(found, step)
     return found
 

@@ -1,25 +1,25 @@
-"""How long providers take and how they answer: every request is timed, counted and traced, and none of it is kept."""
+"""Time, count and trace every request to a provider. Requests and answers are not stored."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from oauthbroker.clock import Clock
-from oauthbroker.metrics import NO_ANSWER, Metric, Metrics, Timing, status_class
-from oauthbroker.protocol.messages import Answer, Request
-from oauthbroker.tracing import Span, span
+from oauthbroker.core.clock import Clock
+from oauthbroker.observability.metrics import NO_ANSWER, Metric, Metrics, Timing, status_class
+from oauthbroker.observability.tracing import Span, span
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Notes requests by app, kind and class of status. The URL is in none of it."""
+class Instrumentation:
+    """Records requests by app, kind and class of status, without the URL."""
 
     metrics: Metrics
     clock: Clock
 
-    async def over(self, request: Request, send: Callable[[], Awaitable[Answer]]) -> Answer:
-        """What `send` returns or raises."""
+    async def over(self, request: ProviderRequest, send: Callable[[], Awaitable[ProviderResponse]]) -> ProviderResponse:
+        """Call `send`, record its outcome, and return or raise the same."""
         began, status = self.clock.monotonic(), NO_ANSWER
         try:
             with span(Span.PROVIDER, app=request.app, kind=request.kind) as spanned:

@@ -1,4 +1,4 @@
-"""Judges of a provider's answers never crash: what they cannot cope with is an answer that they refuse."""
+"""Turn crashes while validating a provider's answer into refusals."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def crashed(error: Exception, code: Code = Code.TOKEN_RESPONSE_INVALID) -> BrokerError:
-    """Return the refusal that stands for a judge's crash. Raise it outside the `except` block.
+    """Return the refusal that replaces a crash of a validator. Raise it outside the `except` block.
 
-    Its note names the exception's type only: the exception's text may hold parts of the answer.
+    Its note has the exception's type only: the exception's text may hold parts of the answer.
     """
     return BrokerError(code, note=f"the answer could not be judged ({type(error).__name__})")
 
 
 def judge(code: Code) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Mark a function as the judge of an answer: any exception but a `BrokerError` becomes a refusal with `code`.
+    """Mark a function that validates an answer: any exception but a `BrokerError` becomes a refusal with `code`.
 
-    An answer is a stranger's data. A crash would leave the session that waits for it claimed, and a refresh token that
-    came along unknown.
+    Answers are untrusted data. A crash would leave the waiting session claimed and lose a refresh token of the answer.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:

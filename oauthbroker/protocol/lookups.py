@@ -1,8 +1,8 @@
-"""Name resolution in threads of its own, so that one name server that hangs stops nothing but its own names.
+"""Resolve names in threads of their own, so that a hanging name server delays only its own names.
 
-The system's resolver blocks a thread, and no timeout frees it. The threads of the event loop are few and do other work
-too, so they are not used. A host has one lookup at a time, which all callers share. An app has a few: a provider whose
-documents name host after host takes no thread from another app.
+The system's resolver blocks a thread, and no timeout frees it. The event loop's few threads do other work and are not
+used. A host has one lookup at a time, which all callers share. An app has a few: a provider whose documents name host
+after host takes no thread from another app.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from functools import partial
 
 MOST = 64  # lookups that run at once, abandoned ones included
 MOST_FOR_ONE = 4  # of one app
-LATE_SECONDS = 6.0  # a resolver goes to its second name server after five
+LATE_SECONDS = 6.0  # a resolver tries its second name server after five
 FAILURE_SECONDS = 3.0
 
 
 class NoAddress(Exception):
-    """The host has no address, or it is not known in time."""
+    """The host has no address, or its lookup timed out."""
 
 
 @dataclass(slots=True, eq=False)
 class _Lookup:
-    """`found` is empty for a failure. It may be done while the thread still waits: then the lookup is late."""
+    """One lookup. `found` is empty for a failure. A lookup may be done while its thread still waits: then it is
+    late."""
 
     host: str
     app: str
@@ -40,7 +41,7 @@ class _Lookup:
 
 
 class Lookups:
-    """The lookups of one event loop. A failure is repeated for a moment without asking again; a success is not kept."""
+    """The lookups of one event loop. A failure is cached for a moment; a success is not."""
 
     def __init__(self) -> None:
         self._by_host: dict[str, _Lookup] = {}
@@ -48,14 +49,17 @@ class Lookups:
         self._running: list[_Lookup] = []
 
     async def addresses(self, host: str, app: str = "") -> list[str]:
-        """The addresses of a host, in the order of the system's resolver. Raises `NoAddress`, at once where the host's
-        or the app's lookups hang. Without an app the host answers for itself."""
+        """Return the addresses of a host, in the order of the system's resolver.
+
+        Raises `NoAddress`, at once where the lookups of the host or the app hang. Without `app` the limit counts by
+        host.
+        """
         with suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
         host, app = host.lower(), app or host.lower()
         lookup = self._by_host.get(host) or self._ask(host, app)
         if lookup.app != app and lookup in self._waiting and self._has_room(app):
-            self._take_over(lookup, app)  # it waits for others of another app, which may hang
+            self._take_over(lookup, app)  # its app waits for other lookups, which may hang
         found = await asyncio.shield(lookup.found)
         if not found:
             raise NoAddress
@@ -101,7 +105,7 @@ class Lookups:
         self._start_waiting()
 
     def _give_up(self, lookup: _Lookup) -> None:
-        """Its thread goes on, and until that ends every caller is refused at once."""
+        """Mark the lookup as late. Its thread goes on; until it ends, every caller is refused at once."""
         lookup.found.set_result([])
         if lookup in self._waiting:
             self._waiting.remove(lookup)
@@ -112,7 +116,8 @@ class Lookups:
 
 
 def _in_a_thread(host: str, loop: asyncio.AbstractEventLoop, tell: partial[None]) -> None:
-    """A thread of its own, which does not keep the process from ending; where there can be none, the lookup fails."""
+    """Run the lookup on a daemon thread, which does not delay the end of the process. The lookup fails if no thread
+    can be started."""
     try:
         threading.Thread(target=_look_up, args=(host, loop, tell), daemon=True, name="lookup").start()
     except RuntimeError:
@@ -122,7 +127,7 @@ def _in_a_thread(host: str, loop: asyncio.AbstractEventLoop, tell: partial[None]
 def _look_up(host: str, loop: asyncio.AbstractEventLoop, tell: partial[None]) -> None:
     try:
         found = [str(address[0]) for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
-    except (OSError, UnicodeError):  # a label that is too long, or none, is not asked for
+    except (OSError, UnicodeError):  # a label that is empty or too long is not looked up
         found = []
     with suppress(RuntimeError):  # the loop has ended meanwhile
         loop.call_soon_threadsafe(tell, list(dict.fromkeys(found)))

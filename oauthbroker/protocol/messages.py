@@ -1,4 +1,4 @@
-"""What travels to a provider and what comes back: plain data that the builders make and the judges read."""
+"""The requests to a provider and its answers, as plain data."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from datetime import datetime
 from typing import Literal
 from urllib.parse import urlencode
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OUR_HEADERS, OAuthApp
 
 Method = Literal["GET", "POST", "DELETE"]
 Encoding = Literal["form", "json"]
 Kind = Literal["code", "refresh", "fetch", "device", "poll", "push", "revoke", "userinfo", "metadata", "keys", "other"]
-"""What a request is for: a code's exchange, a renewal, client credentials, a device code, whether it is used, a pushed
-request (RFC 9126), a revocation, and what is asked about the person and the provider."""
+"""The kind of a request: code exchange, refresh, client credentials, device code, device code poll, pushed request
+(RFC 9126), revocation, or a question about the user or the provider."""
 Value = str | Secret | tuple[str, ...]  # a tuple repeats the parameter (RFC 8707 `resource`)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Request:
-    """One request to a provider. Secrets stay `Secret` until the transport puts them on the wire.
+class ProviderRequest:
+    """One request to a provider. Secrets stay `Secret` until the transport sends them.
 
-    `form` are the members of its body, None for no body; `encoding` is how they are written there. `app` and `kind` go
-    into counters and spans, and nowhere else. `ca` is trusted (PEM) beside the system's certificates.
+    `form` has the members of its body, None for no body; `encoding` says how they are written. `app` and `kind` go into
+    counters and spans, and nowhere else. `ca` (PEM) is trusted beside the system's certificates.
     """
 
     method: Method
@@ -38,8 +38,8 @@ class Request:
     kind: Kind = "other"
     ca: str = ""
 
-    def for_app(self, app: OAuthApp, kind: Kind) -> Request:
-        """The same with whose provider it goes to."""
+    def for_app(self, app: OAuthApp, kind: Kind) -> ProviderRequest:
+        """Return a copy for this app's provider and this kind."""
         return replace(self, app=app.name, kind=kind, ca=app.provider_ca)
 
     def __repr__(self) -> str:
@@ -47,9 +47,9 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Answer:
-    """One complete answer. `content_type` is the raw header, `retry_after` seconds in 1..3600 or None, `date` what
-    the provider's clock said, None if it did not say."""
+class ProviderResponse:
+    """One complete answer. `content_type` is the raw header, `retry_after` seconds in 1..3600 or None, `date` the
+    provider's clock or None."""
 
     status: int
     content_type: str
@@ -59,7 +59,7 @@ class Answer:
 
     @property
     def media_type(self) -> str:
-        """`application/json` out of `Application/JSON; charset=utf-8`."""
+        """Return the media type: `application/json` for `Application/JSON; charset=utf-8`."""
         return self.content_type.partition(";")[0].strip().lower()
 
     def __repr__(self) -> str:
@@ -67,12 +67,12 @@ class Answer:
 
 
 def encode_form(form: Mapping[str, Value]) -> bytes:
-    """application/x-www-form-urlencoded, in the given order. Reveals: for the transport only."""
+    """Encode as application/x-www-form-urlencoded, in the given order. Reveals secrets: for the transport only."""
     return urlencode(pairs_of(form)).encode("ascii")
 
 
 def pairs_of(form: Mapping[str, Value]) -> list[tuple[str, str]]:
-    """(name, text) in the given order, a name once for each of its values. Reveals."""
+    """Return (name, text) in the given order, one pair for each value of a name. Reveals secrets."""
     pairs: list[tuple[str, str]] = []
     for name, value in form.items():
         if isinstance(value, tuple):
@@ -83,10 +83,23 @@ def pairs_of(form: Mapping[str, Value]) -> list[tuple[str, str]]:
 
 
 def encode_json(members: Mapping[str, Value]) -> bytes:
-    """The same members as one JSON object of texts. Reveals: for the transport only."""
+    """Encode the members as one JSON object of texts. Reveals secrets: for the transport only."""
     plain = {name: list(value) if isinstance(value, tuple) else reveal(value) for name, value in members.items()}
     return json.dumps(plain).encode("ascii")
 
 
 def reveal(value: str | Secret) -> str:
     return value.reveal() if isinstance(value, Secret) else value
+
+
+def with_headers(request: ProviderRequest, headers: Mapping[str, str], client_id: str) -> ProviderRequest:
+    """Add a provider's own `headers`, `{client_id}` in their values filled in. They never replace ours."""
+    taken = {name.lower() for name in request.headers} | OUR_HEADERS
+    added, accept = dict(request.headers), request.accept
+    for name, value in headers.items():
+        filled = value.replace("{client_id}", client_id)
+        if name.lower() == "accept":
+            accept = filled
+        elif name.lower() not in taken:
+            added[name] = filled
+    return replace(request, headers=added, accept=accept)

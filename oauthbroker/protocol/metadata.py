@@ -1,4 +1,4 @@
-"""A provider's metadata document (OpenID Connect Discovery 1.0 section 4, RFC 8414)."""
+"""Parse a provider's metadata document (OpenID Connect Discovery 1.0 section 4, RFC 8414)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
-from oauthbroker.apps import Endpoints
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import Json, decode_object
+from oauthbroker.model.apps import Endpoints
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.judging import judge
-from oauthbroker.protocol.messages import Answer
-from oauthbroker.strict_json import decode_object
-from oauthbroker.turn import Json
+from oauthbroker.protocol.messages import ProviderResponse
 
 _NAMES = {
     "authorization_url": "authorization_endpoint",
@@ -30,7 +29,7 @@ _ISSUER = re.compile(r"https?://[\x21-\x7e]{1,300}")
 
 
 class WrongIssuer(BrokerError):
-    """The document names another issuer. `found` is that one, for an operator; empty if it is no address."""
+    """The document names another issuer. `found` is that issuer, for the operator; empty if it is not an address."""
 
     def __init__(self, said: Json) -> None:
         super().__init__(Code.APP_MISCONFIGURED, note="the metadata names another issuer")
@@ -38,10 +37,10 @@ class WrongIssuer(BrokerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Metadata:
-    """What we use of it. `issuer_promised`: every authorization response carries `iss` (RFC 9207 section 3).
-    `push_required`: only pushed authorization requests are taken (RFC 9126 section 5). `s256`: PKCE with S256 is
-    among the methods it lists, or it lists none."""
+class ProviderMetadata:
+    """The parts of the document that we use. `issuer_promised`: every authorization response carries `iss` (RFC 9207
+    section 3). `push_required`: only pushed authorization requests are accepted (RFC 9126 section 5). `s256`: the
+    listed PKCE methods include S256, or none are listed."""
 
     endpoints: Endpoints
     issuer_promised: bool
@@ -50,7 +49,8 @@ class Metadata:
 
 
 def metadata_addresses(issuer: str) -> tuple[str, str]:
-    """Where the document may lie: OIDC appends to the issuer's path, RFC 8414 section 3.1 inserts before it."""
+    """Return the addresses of the document: OIDC appends to the issuer's path, RFC 8414 section 3.1 inserts before
+    it."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     oidc = f"{path}/.well-known/openid-configuration"
@@ -62,11 +62,11 @@ def metadata_addresses(issuer: str) -> tuple[str, str]:
 
 
 @judge(Code.APP_MISCONFIGURED)
-def metadata_response(issuer: str, issuer_template: str, answer: Answer) -> Metadata:
-    """Judges the document: (1) there is one (2) it names this very issuer (3) its endpoints are texts.
+def metadata_response(issuer: str, issuer_template: str, answer: ProviderResponse) -> ProviderMetadata:
+    """Validate the document: (1) it exists (2) it names this issuer (3) its endpoints are texts.
 
-    Raises `appMisconfigured`, for (2) as `WrongIssuer`; `providerUnreachable` or `providerRateLimited` when asking
-    again may help. Whether an address may be used is the transport's word.
+    Raises `appMisconfigured`, for (2) as `WrongIssuer`; `providerUnreachable` or `providerRateLimited` when a retry may
+    help. The transport decides whether an address may be used.
     """
     refuse_if_busy(answer)
     if answer.status != 200:  # (1)
@@ -79,11 +79,12 @@ def metadata_response(issuer: str, issuer_template: str, answer: Answer) -> Meta
     s256 = not isinstance(methods, list) or "S256" in methods
     promised = document.get("authorization_response_iss_parameter_supported") is True
     push_required = document.get("require_pushed_authorization_requests") is True
-    return Metadata(Endpoints(issuer=issuer, **found), promised, push_required, s256)
+    return ProviderMetadata(Endpoints(issuer=issuer, **found), promised, push_required, s256)
 
 
 def _is_issuer(said: Json, issuer: str, template: str) -> bool:
-    """Byte for byte. A provider of many tenants may say its template instead, with a placeholder of its own."""
+    """Tell whether the issuer matches byte for byte. A multi-tenant provider may give its template instead, with a
+    placeholder of its own."""
     if said == issuer:
         return True
     return bool(template) and isinstance(said, str) and _masked(said) == _masked(template)

@@ -1,4 +1,4 @@
-"""Pushed authorization requests (RFC 9126): we tell the provider what is asked, the browser takes only a number."""
+"""Pushed authorization requests (RFC 9126): we send the parameters to the provider, the browser carries a reference."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import Json, decode_object
+from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import is_json, refuse_if_busy
 from oauthbroker.protocol.authorize import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refusal_note
 from oauthbroker.protocol.judging import judge
-from oauthbroker.protocol.messages import Answer, Request
-from oauthbroker.secret import Secret
-from oauthbroker.strict_json import decode_object
-from oauthbroker.turn import Json
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 
 MAX_REQUEST_URI: Final = 1024
 _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]{{1,{MAX_REQUEST_URI}}}")
-# The error words we know; another one is simply a refusal. The provider's own text never goes further than here.
+# The known error words. Any other word is a plain refusal. The provider's own text is not passed on.
 _PASSING: Final = frozenset({"temporarily_unavailable", "server_error"})
 _KNOWN: Final = frozenset({
     "invalid_client", "invalid_request", "invalid_scope", "invalid_target", "invalid_redirect_uri",
@@ -31,7 +30,8 @@ _KNOWN: Final = frozenset({
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PushedRequest:
-    """A request that the provider keeps for us. Whoever has `request_uri` may use it, once, for so many seconds."""
+    """A request that the provider stores for us. Any holder of `request_uri` may use it, once, for this many
+    seconds."""
 
     request_uri: Secret
     lifetime_seconds: int
@@ -49,11 +49,11 @@ def par_request(
     nonce: Secret | str | None,
     scopes: Sequence[str],
     clock: Clock,
-) -> Request:
-    """RFC 9126 section 2.1: the whole authorization request as a form, with the client's proof of the token endpoint.
+) -> ProviderRequest:
+    """Build the pushed request (RFC 9126 section 2.1): the authorization request as a form, with client authentication.
 
-    An app's own parameter never stands in for that proof. `clock` dates a client assertion. Raises
-    `appMisconfigured`, for an app without such an endpoint too.
+    An app's own parameters never replace that authentication. `clock` dates a client assertion. Raises
+    `appMisconfigured`, also for an app without this endpoint.
     """
     params = authorization_params(app, state=state, code_challenge=code_challenge, nonce=nonce, scopes=scopes)
     form = {name: value for name, value in params.items() if name not in CLIENT_PROOF}
@@ -61,12 +61,12 @@ def par_request(
 
 
 @judge(Code.APP_MISCONFIGURED)
-def par_response(app: OAuthApp, answer: Answer) -> PushedRequest:
-    """Judges the answer: (1) busy or down (2) 201, or 200 as some say (3) JSON without an error (4) an absolute URI of
-    visible ASCII (5) seconds, at least 1.
+def par_response(app: OAuthApp, answer: ProviderResponse) -> PushedRequest:
+    """Validate the answer: (1) busy or down (2) 201, or 200 as some providers send (3) JSON without an error (4) an
+    absolute URI of visible ASCII (5) a lifetime of at least 1 second.
 
-    Raises `providerRateLimited`, `providerUnreachable`, else `appMisconfigured`: nobody but the operator can mend
-    a refusal, or an answer that is none. Its note is the RFC's error word, if it was one.
+    Raises `providerRateLimited`, `providerUnreachable`, else `appMisconfigured`: only the operator can fix a refusal or
+    an invalid answer. Its note is the RFC's error word, if there was one.
     """
     refuse_if_busy(answer)  # (1)
     if answer.status not in {200, 201}:  # (2)
@@ -86,14 +86,15 @@ def par_response(app: OAuthApp, answer: Answer) -> PushedRequest:
 
 
 def pushed_url(app: OAuthApp, endpoints: Endpoints, pushed: PushedRequest) -> str:
-    """RFC 9126 section 4: where the browser goes, with nothing but who asks and the number. Raises `appMisconfigured`.
+    """Build the authorization URL with `client_id` and `request_uri` only (RFC 9126 section 4). Raises
+    `appMisconfigured`.
 
-    The number stands for `state` and all: for one browser, not for a log or a chat.
+    The `request_uri` stands for `state` too: keep it out of logs and chats.
     """
     return with_params(app, endpoints, {"client_id": app.client.client_id, "request_uri": pushed.request_uri})
 
 
-def _error_word(answer: Answer) -> Json:
+def _error_word(answer: ProviderResponse) -> Json:
     try:
         return decode_object(answer.body, Code.APP_MISCONFIGURED).get("error")
     except BrokerError:

@@ -1,4 +1,4 @@
-"""A grant's refresh tokens for a new access token: asked, believed only after a strict look, and put into words."""
+"""Redeem a grant's refresh token for a new access token, and validate the answer."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.binding import check_same_owner
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.asker import Asker
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.owner_check import check_same_owner
+from oauthbroker.model.scope import granted_scopes
+from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.judging import crashed
-from oauthbroker.protocol.messages import Request
-from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
+from oauthbroker.protocol.messages import ProviderRequest
+from oauthbroker.protocol.refresh import RefreshRefused, refresh_request, refresh_response
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.provider_data import kept_facts
-from oauthbroker.scope import granted_scopes
-from oauthbroker.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
 class Redeemed:
-    """What one good answer changes in a grant. `refresh_token` is the one that it brought, None where it brought none:
-    to be revoked with the access token if nobody wants them."""
+    """The changes of one valid answer to a grant. `refresh_token` is the one in the answer, or None; if the result
+    is not used, revoke it with the access token."""
 
     token: Token
     scopes: tuple[str, ...]
@@ -37,50 +37,50 @@ class Redeemed:
 
 @dataclass(frozen=True, slots=True)
 class Redeemer:
-    """Changes nothing here: what it finds out is for its caller to write down."""
+    """Redeems refresh tokens. It stores nothing; the caller writes the result down."""
 
-    asker: Asker
+    asker: ClientRequests
     owners: OwnerReader
     clock: Clock
 
     async def redeem(self, app: OAuthApp, endpoints: Endpoints, grant: Grant) -> Redeemed:
-        """Sends the newest refresh token that the provider takes. Its lifetime counts from when it was sent.
+        """Send the newest refresh token that the provider accepts. The new token's lifetime counts from the sending.
 
-        Raises `RenewalRefused` and nothing else: what `refresh_response` raises; `providerUnreachable` without an
+        Raises `RefreshRefused` and nothing else: what `refresh_response` raises; `providerUnreachable` without an
         answer; `subjectMismatch`, `idTokenInvalid`, `scopeExceeded`, `tokenResponseInvalid` for what `_judge` refuses.
         """
         sent_at = self.clock.now()
-        refused = RenewalRefused(Code.REAUTH_REQUIRED, spent=False)
+        refused = RefreshRefused(Code.REAUTH_REQUIRED, spent=False)
         for secret in grant.refresh_tokens:
             try:
                 tokens = await self._ask(app, endpoints, grant, secret)
                 return await self._judge(app, grant, tokens, secret, sent_at)
-            except RenewalRefused as error:
+            except RefreshRefused as error:
                 refused = error
             if refused.code is not Code.REAUTH_REQUIRED:
                 break
-        raise refused.with_traceback(None)  # the frames in which the answer lay would come along
+        raise refused.with_traceback(None)  # its frames hold the answer
 
     async def _ask(self, app: OAuthApp, endpoints: Endpoints, grant: Grant, secret: Secret) -> TokenResponse:
-        def build(known: OAuthApp) -> Request:
+        def build(known: OAuthApp) -> ProviderRequest:
             return refresh_request(known, endpoints, secret, clock=self.clock, scopes=grant.scopes)
 
         try:
             answer = await self.asker.ask(app, build, kind="refresh")
         except TransportFailed as failed:
-            refused = RenewalRefused(Code.PROVIDER_UNREACHABLE, spent=failed.sent, note=failed.note)
+            refused = RefreshRefused(Code.PROVIDER_UNREACHABLE, spent=failed.sent, note=failed.note)
         except BrokerError as error:
-            refused = RenewalRefused(error.code, spent=False, note=error.note)
+            refused = RefreshRefused(error.code, spent=False, note=error.note)
         else:
-            return refresh_response(app, answer, worked=grant.renewal.worked)
+            return refresh_response(app, answer, worked=grant.refresh_state.worked)
         raise refused
 
     async def _judge(
         self, app: OAuthApp, grant: Grant, tokens: TokenResponse, sent: Secret, sent_at: datetime
     ) -> Redeemed:
-        """(1) still the same owner (2) no scope beyond the app's (3) a token that is not the one which has ended.
+        """Validate the answer: (1) the same owner (2) no scope beyond the app's (3) another token than the ended one.
 
-        What the answer does not say again stays as it was: refresh token (RFC 6749 section 6), lifetime, scopes.
+        Values that the answer does not repeat are kept: refresh token (RFC 6749 section 6), lifetime, scopes.
         """
         old = grant.token
         try:
@@ -103,9 +103,9 @@ class Redeemer:
         raise refused
 
 
-def _refused(tokens: TokenResponse, error: BrokerError) -> RenewalRefused:
+def _refused(tokens: TokenResponse, error: BrokerError) -> RefreshRefused:
     spare, access = tokens.refresh_token, tokens.access_token
-    return RenewalRefused(error.code, spent=True, note=error.note, spare=spare, access=access)
+    return RefreshRefused(error.code, spent=True, note=error.note, spare=spare, access=access)
 
 
 def _check_not_ended(old: Token | None, came: Secret, now: datetime) -> None:

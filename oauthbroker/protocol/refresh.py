@@ -1,16 +1,18 @@
-"""Renewing an access token (RFC 6749 section 6): the request, and what its answer says of the refresh token sent."""
+"""Refresh an access token (RFC 6749 section 6): build the request, and judge from the answer if the refresh token
+lives."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import is_json
 from oauthbroker.protocol.authorize import requested_scopes
 from oauthbroker.protocol.client_auth import refused_word
-from oauthbroker.protocol.messages import Answer, Request, Value
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
 from oauthbroker.protocol.token import (
     CLIENT_REFUSED,
     CLIENT_UNKNOWN,
@@ -21,13 +23,12 @@ from oauthbroker.protocol.token import (
     token_response,
 )
 from oauthbroker.protocol.token_fields import optional_token, salvaged_members, token_members
-from oauthbroker.secret import Secret
 
 
-class RenewalRefused(BrokerError):
-    """No token that we take. `spent`: the refresh token may have been used up by the request (RFC 9700 section
-    4.14.2). `spare` is the refresh token of an answer that we refuse: it may be the only one that still lives.
-    `access` is the access token that came with it, which nobody wants."""
+class RefreshRefused(BrokerError):
+    """The provider answered without tokens that we accept. `spent`: the request may have used up the refresh token
+    (RFC 9700 section 4.14.2). `spare` is the refresh token of a refused answer; it may be the only valid one.
+    `access` is the access token of that answer, to be revoked."""
 
     def __init__(
         self,
@@ -46,17 +47,17 @@ class RenewalRefused(BrokerError):
 
     @property
     def of_client(self) -> bool:
-        """Whether the refusal is about our client and not about the token that was sent."""
+        """Tell whether the provider refused our client, not the refresh token."""
         return refused_word(self.note) in {CLIENT_REFUSED, CLIENT_UNKNOWN}
 
 
 def refresh_request(
     app: OAuthApp, endpoints: Endpoints, refresh_token: Secret, *, clock: Clock, scopes: Sequence[str] = ()
-) -> Request:
-    """RFC 6749 section 6, at the profile's `refreshUrl` where it has one.
+) -> ProviderRequest:
+    """Build the refresh request (RFC 6749 section 6), to the profile's `refreshUrl` where it has one.
 
-    No `scope`: what was granted stays granted, and several providers refuse to hear it again. `scopes` (what was
-    granted) are sent only where the profile says `refreshScope: send`. Raises `appMisconfigured`.
+    Sends no `scope`: the granted scopes stay, and several providers refuse a repeated list. `scopes` (the granted ones)
+    are sent only where the profile says `refreshScope: send`. Raises `appMisconfigured`.
     """
     habits = app.habits
     form: dict[str, Value] = {"grant_type": "refresh_token", "refresh_token": refresh_token}
@@ -66,23 +67,23 @@ def refresh_request(
     return token_request(app, endpoints, url, form, habits.refresh_params, clock)
 
 
-def refresh_response(app: OAuthApp, answer: Answer, *, worked: bool = False) -> TokenResponse:
-    """Judges an answer to a refresh: `token_response`, in the words of somebody who has a refresh token to lose.
+def refresh_response(app: OAuthApp, answer: ProviderResponse, *, worked: bool = False) -> TokenResponse:
+    """Validate an answer to a refresh: as `token_response`, with codes that tell whether the refresh token is lost.
 
-    `worked`: this grant was refreshed before, by the very same request. Then `invalid_request` and `invalid_scope` can
-    not be about the request's form; several providers say them of a refresh token that is dead.
+    `worked`: the same request has refreshed this grant before. Then `invalid_request` and `invalid_scope` cannot be
+    about the request's form; several providers send them for a dead refresh token.
 
-    Raises `RenewalRefused` and nothing else. Its codes:
-    - `reauthRequired`: the refresh token is dead, the provider says so in words of its own or of RFC 6749
-    - `exchangeFailed`: refused in words that may mean anything, or in none; perhaps dead
-    - `appMisconfigured`: it is about our client or our request, not about this grant
-    - `providerRateLimited`, `providerUnreachable`: 429 and 503 have surely not touched the refresh token
-    - `tokenResponseInvalid`: no answer that we understand, or tokens that we do not take
+    Raises `RefreshRefused` and nothing else. Its codes:
+    - `reauthRequired`: the refresh token is dead, by RFC 6749's or the provider's own error word
+    - `exchangeFailed`: refused with an ambiguous error word, or none; the token may be dead
+    - `appMisconfigured`: the refusal is about our client or our request, not about this grant
+    - `providerRateLimited`, `providerUnreachable`: 429 and 503 have not touched the refresh token
+    - `tokenResponseInvalid`: an answer that we do not understand, or tokens that we do not accept
     """
     try:
         return token_response(app, answer, refreshed=True)
     except RefusedTokens as refused:
-        failed = RenewalRefused(
+        failed = RefreshRefused(
             refused.code, spent=True, note=refused.note, spare=_spare(app, answer), access=refused.tokens[-1]
         )
     except BrokerError as refused:
@@ -92,16 +93,16 @@ def refresh_response(app: OAuthApp, answer: Answer, *, worked: bool = False) -> 
     raise failed
 
 
-def _spare(app: OAuthApp, answer: Answer) -> Secret | None:
-    """The refresh token in an answer that is wrong in some other way. A provider that rotates has spent the old one, so
-    it is read leniently; the old one is tried after it."""
+def _spare(app: OAuthApp, answer: ProviderResponse) -> Secret | None:
+    """Return the refresh token in an otherwise invalid answer. A rotating provider has spent the old one, so the
+    answer is read leniently. The old token is tried after it."""
     try:
         return optional_token(token_members(app, salvaged_members(app, answer), refreshed=True), "refresh_token")
     except Exception:  # noqa: BLE001 - an answer that breaks its reader holds none
         return None
 
 
-def _judged(answer: Answer, refused: BrokerError, *, worked: bool) -> RenewalRefused:
+def _judged(answer: ProviderResponse, refused: BrokerError, *, worked: bool) -> RefreshRefused:
     code, spent, status = refused.code, False, answer.status
     match code:
         case Code.EXCHANGE_FAILED if refused.note in GONE:
@@ -110,10 +111,10 @@ def _judged(answer: Answer, refused: BrokerError, *, worked: bool) -> RenewalRef
             code = Code.APP_MISCONFIGURED
         case Code.TOKEN_RESPONSE_INVALID if status == 400 and (is_json(answer) or not answer.body):
             code = Code.EXCHANGE_FAILED
-        case Code.TOKEN_RESPONSE_INVALID if 400 <= status < 500:  # a wall in front of the provider, not the provider
+        case Code.TOKEN_RESPONSE_INVALID if 400 <= status < 500:  # sent by a proxy in front of the provider
             code, spent = Code.PROVIDER_UNREACHABLE, True
         case Code.TOKEN_RESPONSE_INVALID:
             spent = True
         case Code.PROVIDER_UNREACHABLE:
             spent = (status >= 500 and status != 503) or refused.note == "server_error"
-    return RenewalRefused(code, spent=spent, note=refused.note, retry_after_seconds=refused.retry_after_seconds)
+    return RefreshRefused(code, spent=spent, note=refused.note, retry_after_seconds=refused.retry_after_seconds)

@@ -1,4 +1,4 @@
-"""Telling the provider that a token has had its day: RFC 7009, or a way of its own, which the preset says as data."""
+"""Revoke a token at the provider: by RFC 7009, or by the provider's own request, which the preset describes as data."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import replace
 from typing import Literal
 from urllib.parse import quote
 
-from oauthbroker.apps import Endpoints, OAuthApp, Revocation
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import Json, decode_object
+from oauthbroker.model.apps import Endpoints, OAuthApp, Revocation
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
 from oauthbroker.protocol.judging import judge
-from oauthbroker.protocol.messages import Answer, Request, Value, reveal
-from oauthbroker.secret import Secret
-from oauthbroker.strict_json import decode_object
-from oauthbroker.turn import Json
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, reveal
 
 Hint = Literal["refresh_token", "access_token"]
 
 _PLACEHOLDER = re.compile(r"\{(client_id|client_secret|token)\}")
-# Not all of RFC 7009, but what providers say of a token that is gone.
+# RFC 7009 allows others too; these are the words that providers use for an unknown token.
 _DEAD = frozenset({"invalid_token", "invalid_grant"})
 
 
 def takes(revocation: Revocation, hint: Hint) -> bool:
-    """Whether the provider wants to be told of tokens of this kind."""
+    """Tell whether the provider can revoke tokens of this kind."""
     return revocation.kind != "none" and revocation.tokens in {"both", hint.removesuffix("_token")}
 
 
-def revoke_request(app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint, *, clock: Clock) -> Request:
-    """RFC 7009 section 2.1, or the app's own way. Revoke the refresh token before the access token: it lives on.
+def revoke_request(app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint, *, clock: Clock) -> ProviderRequest:
+    """Build the revocation request (RFC 7009 section 2.1, or the app's own). Revoke the refresh token before the access
+    token: it lives longer.
 
-    `clock` dates a client assertion. Raises `appMisconfigured`, for an app without a revocation endpoint too.
+    `clock` dates a client assertion. Raises `appMisconfigured`, also for an app without a revocation endpoint.
     """
     if app.revocation.kind == "own":
         return _own_request(app, endpoints, token, clock)
@@ -43,11 +43,11 @@ def revoke_request(app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hin
 
 
 @judge(Code.APP_MISCONFIGURED)
-def revoke_response(app: OAuthApp, answer: Answer) -> bool:
-    """True: the token is dead. False: this provider does not revoke tokens of that kind.
+def revoke_response(app: OAuthApp, answer: ProviderResponse) -> bool:
+    """Validate the answer. True: the token is dead. False: this provider does not revoke tokens of that kind.
 
-    A token that the provider does not know is as dead as one can be (RFC 7009 section 2.2). Raises
-    `providerUnreachable` or `providerRateLimited` (try again later: section 2.2.1), `appMisconfigured`.
+    A token unknown to the provider counts as dead (RFC 7009 section 2.2). Raises `providerUnreachable` or
+    `providerRateLimited` (retry later: section 2.2.1), `appMisconfigured`.
     """
     refuse_if_busy(answer)
     way = app.revocation
@@ -70,7 +70,7 @@ def revoke_response(app: OAuthApp, answer: Answer) -> bool:
     raise BrokerError(Code.APP_MISCONFIGURED, note=f"the provider refused the revocation{said}")
 
 
-def _own_request(app: OAuthApp, endpoints: Endpoints, token: Secret, clock: Clock) -> Request:
+def _own_request(app: OAuthApp, endpoints: Endpoints, token: Secret, clock: Clock) -> ProviderRequest:
     way, url = app.revocation, _address(app, endpoints.revoke_url)
     members: dict[str, Value] = {name: _filled(app, text, token) for name, text in way.params.items()}
     if way.token_field:
@@ -88,8 +88,8 @@ def _own_request(app: OAuthApp, endpoints: Endpoints, token: Secret, clock: Cloc
 
 def _proved(
     app: OAuthApp, endpoints: Endpoints, url: str, members: Mapping[str, Value], token: Secret, clock: Clock
-) -> Request:
-    """The request with what it proves itself by: our client, the token itself, or nothing."""
+) -> ProviderRequest:
+    """Build the request with its authentication: the client's, the token itself, or none."""
     match app.revocation.authenticate:
         case "client":
             return authenticated_post(app, endpoints, url, members, clock)
@@ -97,20 +97,23 @@ def _proved(
             basic = replace(app, client=replace(app.client, auth_method="client_secret_basic"))
             return authenticated_post(basic, endpoints, url, members, clock)
         case "bearer":
-            return Request("POST", url, headers={"Authorization": Secret(f"Bearer {token.reveal()}")}, form=members)
+            return ProviderRequest(
+                "POST", url, headers={"Authorization": Secret(f"Bearer {token.reveal()}")}, form=members
+            )
         case "none":
-            return Request("POST", url, form=members)
+            return ProviderRequest("POST", url, form=members)
 
 
 def _address(app: OAuthApp, url: str) -> str:
-    """No secret ever stands in an address: those are logged everywhere."""
+    """Fill in the address. It never contains a secret, because addresses are logged."""
     if not url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no such endpoint")
     return url.replace("{client_id}", quote(app.client.client_id, safe=""))
 
 
 def _filled(app: OAuthApp, text: str, token: Secret) -> str | Secret:
-    """The text as it is, or a Secret once something was filled in. Raises `appMisconfigured` without a secret."""
+    """Fill in the text. The result is a Secret once it contains a secret or token. Raises `appMisconfigured` where
+    the secret is missing."""
     wanted = set(_PLACEHOLDER.findall(text))
     if "client_secret" in wanted and app.client.client_secret is None:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the client secret is missing")
@@ -120,8 +123,8 @@ def _filled(app: OAuthApp, text: str, token: Secret) -> str | Secret:
     return Secret(filled) if wanted - {"client_id"} else filled
 
 
-def _members(answer: Answer) -> Mapping[str, Json]:
-    """What the body says, whatever its label; nothing if it is not a JSON object."""
+def _members(answer: ProviderResponse) -> Mapping[str, Json]:
+    """Return the members of a JSON body with any label; empty if the body is not a JSON object."""
     try:
         return decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID)
     except BrokerError:

@@ -1,18 +1,17 @@
-"""A provider's signing keys (RFC 7517): what is usable is taken, what is broken or strange is passed over."""
+"""Parse a provider's signing keys (RFC 7517): use the valid ones, skip the broken and unknown ones."""
 
 from __future__ import annotations
 
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.judging import judge
-from oauthbroker.protocol.messages import Answer
-from oauthbroker.strict_json import decode_object
-from oauthbroker.turn import Json
+from oauthbroker.protocol.messages import ProviderResponse
 
 MAX_KEYS = 100
-_PUBLIC = {  # the members we read; a private part that somebody published is not even looked at
+_PUBLIC = {  # the members we read; a published private part is ignored
     "RSA": ("kty", "n", "e", "kid", "alg", "use"),
     "EC": ("kty", "crv", "x", "y", "kid", "alg", "use"),
     "OKP": ("kty", "crv", "x", "kid", "alg", "use"),
@@ -20,11 +19,11 @@ _PUBLIC = {  # the members we read; a private part that somebody published is no
 
 
 @judge(Code.APP_MISCONFIGURED)
-def keys_response(answer: Answer) -> tuple[Key, ...]:
-    """The public signing keys of a JWK Set, in its order; an entry that cannot be read is ignored.
+def keys_response(answer: ProviderResponse) -> tuple[Key, ...]:
+    """Return the public signing keys of a JWK Set, in its order. An entry that cannot be read is skipped.
 
-    Raises `appMisconfigured` when there is no key set, `providerUnreachable` or `providerRateLimited` when
-    asking again may help. The label of the answer is not judged: nothing is believed for it.
+    Raises `appMisconfigured` when there is no key set, `providerUnreachable` or `providerRateLimited` when a retry may
+    help. The media type is not checked, because nothing depends on it.
     """
     refuse_if_busy(answer)
     entries = decode_object(answer.body, Code.APP_MISCONFIGURED).get("keys") if answer.status == 200 else None
@@ -39,11 +38,11 @@ def _usable(entry: Json) -> Key | None:
         return None
     kty = entry.get("kty")
     members = _PUBLIC.get(kty) if isinstance(kty, str) else None
-    if members is None:  # symmetric keys too: no provider shares one with the world
+    if members is None:  # symmetric keys too: they are not public
         return None
     try:
         key = import_key({name: entry[name] for name in members if name in entry})
         fits = isinstance(key, ECKey | OKPKey) or (isinstance(key, RSAKey) and key.raw_value.key_size >= 2048)
-    except Exception:  # noqa: BLE001 - one broken entry, in whatever way, must not hide the others
+    except Exception:  # noqa: BLE001 - one broken entry must not hide the others
         return None
     return key if fits else None

@@ -1,8 +1,8 @@
-"""Why a TLS connection was not made, in words of ours that an operator can act on. Nothing here is a switch."""
+"""Explain a failed TLS connection in fixed words for the operator. This module configures nothing."""
 
 from __future__ import annotations
 
-# OpenSSL's verification results (x509_vfy.h). Its own sentences may name hosts.
+# OpenSSL's verification results (x509_vfy.h). Its own messages may name hosts.
 _CERTIFICATE = {
     9: "it is not valid yet",
     10: "it has expired",
@@ -17,11 +17,12 @@ _CERTIFICATE = {
 
 
 def tls_trouble(error: BaseException) -> str:
-    """`TLS: the provider's certificate is refused, it has expired`; empty when TLS is not what went wrong.
+    """Return a note such as `TLS: the provider's certificate is refused, it has expired`; empty if TLS was not the
+    cause.
 
-    Looks through causes and contexts, because HTTP libraries wrap what the socket raised.
+    Walks through causes and contexts, because HTTP libraries wrap the socket's errors.
     """
-    import ssl  # a broker that never calls a provider does not pay for it
+    import ssl  # imported here: a broker without provider calls does not need it
 
     seen: BaseException | None = error
     for _ in range(10):

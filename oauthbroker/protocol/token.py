@@ -1,4 +1,4 @@
-"""The token endpoint (RFC 6749 sections 4.1.3 and 5): asked by us, believed only after a strict look."""
+"""The token endpoint (RFC 6749 sections 4.1.3 and 5): build requests, validate answers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import Json
+from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
 from oauthbroker.protocol.judging import crashed, judge
-from oauthbroker.protocol.messages import Answer, Request, Value
-from oauthbroker.protocol.own_headers import with_headers
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
 from oauthbroker.protocol.token_fields import (
     FORM,
     body_members,
@@ -27,16 +28,14 @@ from oauthbroker.protocol.token_fields import (
     text_of,
     token_members,
 )
-from oauthbroker.secret import Secret
-from oauthbroker.turn import Json
 
 _RESERVED = frozenset({
     "grant_type", "code", "redirect_uri", "code_verifier", "client_id", "client_secret", "client_assertion",
     "client_assertion_type", "refresh_token", "scope", "resource",
 })  # fmt: skip
 
-# The error words we know, and a profile may translate into; another one is simply a refusal. The provider's own text
-# never goes further than here.
+# The known error words, which a profile may map to. Any other word is a plain refusal. The provider's own text is not
+# passed on.
 _OPERATOR = frozenset({"unauthorized_client", "unsupported_grant_type", "invalid_target"})
 _PASSING = frozenset({"temporarily_unavailable", "server_error"})
 GONE = "invalid_grant"
@@ -47,11 +46,11 @@ _KNOWN = _OPERATOR | _PASSING | {GONE, CLIENT_REFUSED, "invalid_request", "inval
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TokenResponse:
-    """A token answer that passed every check.
+    """A valid token response.
 
-    `token_type` is always "bearer". `lifetime_seconds` counts from the moment the request was sent; 0 is
-    "expired now", None is "no one said". `scopes` is None when the provider did not say. `facts` is the rest of
-    the answer without anything that looks like a secret, for identity templates and `keeps`.
+    `token_type` is always "bearer". `lifetime_seconds` counts from the sending of the request; 0 is "expired now", None
+    is "unknown". `scopes` is None when the provider did not send any. `facts` is the rest of the answer without members
+    that look like secrets, for identity templates and `keeps`.
     """
 
     access_token: Secret
@@ -64,7 +63,7 @@ class TokenResponse:
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """What there is to revoke, in the order to revoke it (RFC 7009: the refresh token first)."""
+        """Return the tokens to revoke, the refresh token first (RFC 7009)."""
         return tuple(token for token in (self.refresh_token, self.access_token) if token is not None)
 
     def __repr__(self) -> str:
@@ -72,15 +71,18 @@ class TokenResponse:
 
 
 class RefusedTokens(BrokerError):
-    """A usable token came along with an answer that we refuse. `tokens` is what the caller may revoke, in order."""
+    """A refused answer contained a usable token. `tokens` are the tokens to revoke, in order."""
 
     def __init__(self, code: Code, tokens: tuple[Secret, ...], *, note: str = "") -> None:
         super().__init__(code, note=note)
         self.tokens = tokens
 
 
-def code_request(app: OAuthApp, endpoints: Endpoints, code: Secret, verifier: Secret, *, clock: Clock) -> Request:
-    """RFC 6749 section 4.1.3 with RFC 7636 section 4.5 and RFC 8707. `clock` dates a client assertion.
+def code_request(
+    app: OAuthApp, endpoints: Endpoints, code: Secret, verifier: Secret, *, clock: Clock
+) -> ProviderRequest:
+    """Build the code exchange (RFC 6749 section 4.1.3, RFC 7636 section 4.5, RFC 8707). `clock` dates a client
+    assertion.
 
     The app's own extra parameters never override ours. Raises `appMisconfigured`.
     """
@@ -95,9 +97,9 @@ def code_request(app: OAuthApp, endpoints: Endpoints, code: Secret, verifier: Se
 
 def token_request(
     app: OAuthApp, endpoints: Endpoints, url: str, form: Mapping[str, Value], extra: Mapping[str, str], clock: Clock
-) -> Request:
-    """What every grant type's request has in common: `extra` never overrides ours, RFC 8707 `resource`, the client's
-    proof, the formats of both bodies, and headers of the provider's own. Raises `appMisconfigured`."""
+) -> ProviderRequest:
+    """Complete a token request of any grant type: `extra` (never overrides ours), RFC 8707 `resource`, client
+    authentication, the formats of both bodies, and the provider's own headers. Raises `appMisconfigured`."""
     members: dict[str, Value] = {name: value for name, value in extra.items() if name not in _RESERVED}
     members |= form
     if app.resource:
@@ -109,14 +111,14 @@ def token_request(
 
 
 @judge(Code.TOKEN_RESPONSE_INVALID)
-def token_response(app: OAuthApp, answer: Answer, *, refreshed: bool = False) -> TokenResponse:
-    """Judges an answer of the token endpoint, perhaps to a refresh; cases 19-31.
+def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool = False) -> TokenResponse:
+    """Validate an answer of the token endpoint; `refreshed`: to a refresh (cases 19 to 31).
 
     (1) busy or down (2) status 200 (3) format and label (4) no error member (5) an access token (6) its type
     (7) its lifetime (8) its scopes.
 
-    Raises `providerRateLimited`, `providerUnreachable`, `appMisconfigured`, `exchangeFailed` (its note is the
-    RFC's error word, if it was one), `tokenResponseInvalid`; from (6) on as `RefusedTokens`. Nothing else.
+    Raises `providerRateLimited`, `providerUnreachable`, `appMisconfigured`, `exchangeFailed` (its note is the RFC's
+    error word, if there was one), `tokenResponseInvalid`; from (6) on as `RefusedTokens`. Nothing else.
     """
     refuse_if_busy(answer)  # (1)
     if answer.status != 200:  # (2)
@@ -148,7 +150,8 @@ def token_response(app: OAuthApp, answer: Answer, *, refreshed: bool = False) ->
 
 
 def _check_type(app: OAuthApp, token_type: str | None) -> None:
-    """RFC 6749 section 5.1: required, case-insensitive. Aliases of "bearer" only as the app's profile spells them."""
+    """Check the token type: required, case-insensitive (RFC 6749 section 5.1). Aliases of "bearer" must be in the
+    app's profile."""
     if token_type is None:
         if app.habits.token_type_optional:
             return
@@ -157,8 +160,8 @@ def _check_type(app: OAuthApp, token_type: str | None) -> None:
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="a token type that was not asked for")
 
 
-def _raise_error(app: OAuthApp, answer: Answer) -> NoReturn:
-    """RFC 6749 section 5.2. A 4xx is read leniently: whatever it says, nothing is accepted from it."""
+def _raise_error(app: OAuthApp, answer: ProviderResponse) -> NoReturn:
+    """Raise the error of an RFC 6749 section 5.2 answer. A 4xx is read leniently, because it never yields tokens."""
     word = refusal_word(app, answer) if 400 <= answer.status < 500 else ""
     _raise_error_word(app, word, answer.status)
 

@@ -1,4 +1,4 @@
-"""The members of a token answer, one rule each (RFC 6749 section 5.1 and what providers make of it)."""
+"""Parse the members of a token answer, one rule each (RFC 6749 section 5.1 and providers' deviations)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from oauthbroker.apps import OAuthApp, TokenMember
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret, is_named_like_a_secret
+from oauthbroker.core.strict_json import Json, decode_leniently, decode_object
+from oauthbroker.model.apps import OAuthApp, TokenMember
 from oauthbroker.protocol.answers import is_json, lookup
-from oauthbroker.protocol.messages import Answer
-from oauthbroker.secret import Secret, is_named_like_a_secret
-from oauthbroker.strict_json import decode_leniently, decode_object
-from oauthbroker.turn import Json
+from oauthbroker.protocol.messages import ProviderResponse
 
 YEAR_SECONDS = 365 * 24 * 3600
 MAX_SCOPES = 1000
@@ -25,24 +24,24 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token, RFC 6749 secti
 _DIGITS = re.compile(r"[0-9]{1,20}")
 _TOKENS: Final[tuple[TokenMember, ...]] = ("access_token", "refresh_token", "id_token")
 _NOTHING: Final[tuple[Json, ...]] = (None, False, 0, "", [], {})
-_FAR = 10**15  # of any form, both ways: the year 33658 in milliseconds. Beyond it, floats overflow
+_FAR = 10**15  # the year 33658 in milliseconds; larger numbers overflow floats
 FORM = "application/x-www-form-urlencoded"
 
 
-def body_members(app: OAuthApp, answer: Answer, *, any_label: bool = False) -> dict[str, Json]:
-    """The answer's members. JSON labelled as JSON, or a form where the app's profile says so; `any_label` lets
-    the label differ, for reading errors. Raises `tokenResponseInvalid`."""
+def body_members(app: OAuthApp, answer: ProviderResponse, *, any_label: bool = False) -> dict[str, Json]:
+    """Return the answer's members: JSON labelled as JSON, or a form where the app's profile says so. `any_label`
+    ignores the label, for reading errors. Raises `tokenResponseInvalid`."""
     form = app.habits.token_response_format == "form"
     if any_label:
         form = form and answer.media_type == FORM
     elif not (answer.media_type == FORM if form else is_json(answer)):
-        raise _invalid("the answer is not labelled as what was agreed")
+        raise _invalid("the answer has an unexpected media type")
     return _form_members(answer.body) if form else decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID)
 
 
-def salvaged_members(app: OAuthApp, answer: Answer) -> Mapping[str, Json]:
-    """Return the members of an answer that is refused, with any label and any numbers: only to save a token from
-    it. Any exception means that there are none."""
+def salvaged_members(app: OAuthApp, answer: ProviderResponse) -> Mapping[str, Json]:
+    """Return the members of a refused answer, with any label and any numbers, only to save a token from it. Any
+    exception means that there are none."""
     if app.habits.token_response_format == "form":
         with suppress(BrokerError):
             return _form_members(answer.body)
@@ -51,8 +50,8 @@ def salvaged_members(app: OAuthApp, answer: Answer) -> Mapping[str, Json]:
 
 
 def token_members(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool = False) -> Mapping[str, Json]:
-    """The object that holds the tokens, under RFC 6749's names: the answer itself, or what lies at the profile's
-    `tokenPath` (`refreshTokenPath` where the answer to a refresh differs)."""
+    """Return the object that holds the tokens, under RFC 6749's names: the answer itself, or the object at the
+    profile's `tokenPath` (`refreshTokenPath` where the answer to a refresh differs)."""
     habits = app.habits
     again = habits.refresh_token_path if refreshed else None
     found: Any = members
@@ -64,16 +63,16 @@ def token_members(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool
 
 
 def tells_error(app: OAuthApp, members: Mapping[str, Json]) -> bool:
-    """Whether an answer says "no", whatever its status: `error` is there, `ok` is not true, or one of the profile's
-    `errorMembers` says something."""
+    """Tell whether an answer with any status is an error: `error` is present, `ok` is not true, or one of the
+    profile's `errorMembers` has a value."""
     if "error" in members or members.get("ok", True) is not True:
         return True
     return any(lookup(dict(members), path) not in _NOTHING for path in app.habits.error_members)
 
 
 def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
-    """The error as RFC 6749 section 5.2 spells it where the profile knows that, else the provider's own word: for
-    comparing, never for showing. Empty if there is none. The profile's `errorMembers` are looked at first."""
+    """Return RFC 6749's error word (section 5.2) where the profile maps to one, else the provider's own word.
+    Compare it, never show it. Empty if there is none. The profile's `errorMembers` come first."""
     for path in (*app.habits.error_members, "error"):
         value = lookup(dict(members), path)
         if isinstance(value, int) and value not in _NOTHING:
@@ -83,9 +82,9 @@ def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
     return ""
 
 
-def refusal_word(app: OAuthApp, answer: Answer) -> str:
-    """The error's word of an answer that is no success, read leniently: nothing is accepted from it. Empty if there is
-    none, or no way to read it."""
+def refusal_word(app: OAuthApp, answer: ProviderResponse) -> str:
+    """Return the error word of an unsuccessful answer, read leniently. Empty if there is none or the body cannot be
+    read."""
     try:
         return error_word(app, body_members(app, answer, any_label=True))
     except Exception:  # noqa: BLE001 - an answer that breaks its reader says no word
@@ -93,7 +92,7 @@ def refusal_word(app: OAuthApp, answer: Answer) -> str:
 
 
 def optional_token(members: Mapping[str, Json], name: str) -> Secret | None:
-    """A token of visible ASCII. Absent, null and "" are all "none"."""
+    """Return a token of visible ASCII. None for an absent member, null and ""."""
     value = members.get(name)
     if value is None or value == "":
         return None
@@ -110,11 +109,11 @@ def text_of(members: Mapping[str, Json], name: str) -> str | None:
 
 
 def lifetime_of(app: OAuthApp, members: Mapping[str, Json], date: datetime | None = None) -> int | None:
-    """`expires_in` in whole seconds, 0..one year; the app's default when absent. Case 28.
+    """Return `expires_in` in whole seconds, 0..one year; the app's default when absent (case 28).
 
-    A number or a string of digits; no other member is looked at, unless the profile names one and its form. A time
-    of day is counted from the answer's own `date`, so that neither clock has to be right. The form `none` is that of
-    a provider whose figure means nothing, such as 0 for tokens that do not end.
+    Accepts a number or a string of digits. Other members are read only if the profile names one and its form. An expiry
+    time is measured from the answer's own `date`, so both clocks may be off. The form `none` ignores the provider's
+    figure, such as 0 for tokens that never expire.
     """
     value, form = members.get(app.habits.lifetime_field), app.habits.lifetime_form
     if value is None or form == "none":
@@ -138,7 +137,7 @@ def _number(value: Json) -> float:
 
 
 def _moment(value: Json) -> float:
-    """ISO 8601 with its zone: without one it could mean any of 27 hours."""
+    """Parse ISO 8601 with a zone. Without a zone the time is ambiguous by up to 27 hours."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -149,10 +148,10 @@ def _moment(value: Json) -> float:
 
 
 def scopes_of(app: OAuthApp, members: Mapping[str, Json]) -> tuple[str, ...] | None:
-    """`scope` in the provider's order, each once; None when absent. Case 31.
+    """Return `scope` in the provider's order, each once; None when absent (case 31).
 
-    Text is split by the app's separator for answers; a JSON array of texts is taken as it is. Everything else is junk:
-    characters outside RFC 6749 section 3.3 (quotes, look-alikes), or more than a thousand.
+    A text is split by the app's separator for answers; a JSON array of texts is taken as it is. Everything else is
+    invalid: characters outside RFC 6749 section 3.3 (quotes, look-alikes), or more than a thousand scopes.
     """
     value = members.get("scope")
     separator = app.habits.answer_scope_separator or app.habits.scope_separator
@@ -169,14 +168,14 @@ def scopes_of(app: OAuthApp, members: Mapping[str, Json]) -> tuple[str, ...] | N
 
 
 def facts_of(app: OAuthApp, members: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The answer without its tokens, also where the profile calls them otherwise."""
+    """Return the answer without its tokens, also under the profile's names for them."""
     names = app.habits.token_names
     hidden = frozenset(names[member] for member in _TOKENS if member in names)
     return {name: public_facts(item, hidden) for name, item in members.items() if not _is_secret(name, hidden)}
 
 
 def public_facts(value: Json, hidden: frozenset[str] = frozenset()) -> Json:
-    """The same tree without every member whose name is `hidden` or looks like a secret's, at any depth."""
+    """Return the tree without every member whose name is in `hidden` or looks like a secret's, at any depth."""
     if isinstance(value, dict):
         return {name: public_facts(item, hidden) for name, item in value.items() if not _is_secret(name, hidden)}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The only place that talks to the network: one client, one deadline, one size cap, no redirects, no mercy."""
+"""The only module that calls providers: one client, one deadline, one size limit, no redirects."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
 from oauthbroker.protocol.dialing import AddressRefused, Dialer, asking
+from oauthbroker.protocol.instrumentation import Instrumentation
 from oauthbroker.protocol.lookups import Lookups, NoAddress
-from oauthbroker.protocol.messages import Answer, Request, encode_form, encode_json, reveal
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, encode_form, encode_json, reveal
 from oauthbroker.protocol.tls import tls_trouble
-from oauthbroker.protocol.watch import Watch
-from oauthbroker.reach import Reach
 
 if TYPE_CHECKING:
     import ssl
 
     import httpx2
 
-__all__ = ["Answer", "Request", "Transport", "TransportFailed", "check_url"]
+__all__ = ["ProviderRequest", "ProviderResponse", "Transport", "TransportFailed", "check_url"]
 
-NOWHERE_INSIDE = Reach()
+NOWHERE_INSIDE = ProviderNetworks()
 _INSIDE = "the provider's address is in a network that is not listed in providerNetworks"
 _MAX_URL = 8 * 1024
-_MAX_PIECES = 8 * 1024  # a body in one-byte chunks would cost seconds of our time
-_PER_ORIGIN = 64  # a slow provider fills its own row of connections, never another provider's
+_MAX_PIECES = 8 * 1024  # a body in one-byte chunks would cost seconds of CPU time
+_PER_ORIGIN = 64  # a slow provider uses up its own connections, never another provider's
 _URL_TEXT = re.compile(r"[A-Za-z0-9._~:/?@!$&'()*+,;=%\[\]-]+")  # RFC 3986 without the fragment
 _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 _LOGGERS = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
 
 class TransportFailed(BrokerError):
-    """No complete answer. `sent` tells whether the provider may have seen the request: False for DNS, connection
+    """No complete answer. `sent` tells whether the provider may have received the request: False for DNS, connection
     and TLS failures, True for a lost, late or oversized answer."""
 
     def __init__(self, note: str, *, sent: bool) -> None:
@@ -48,25 +48,25 @@ class TransportFailed(BrokerError):
 
 
 class Transport:
-    """The HTTP clients for all providers. TLS is always verified; nothing switches that off.
+    """The HTTP clients for all providers. TLS is always verified and cannot be switched off.
 
-    `plain_http_loopback` is the loud weakening `plainHttpProvider`: http:// to a literal loopback address. A request
-    may name certificates (`ca`) that are trusted for it beside the system's. The environment (proxies, SSL_CERT_FILE,
-    SSLKEYLOGFILE) is not consulted. Belongs to one event loop; clients are built at the first request. `watch` is
-    told of every request. A provider whose address is not in `reach` is not connected to, whoever named it.
+    `plain_http_loopback` is the explicit weakening `plainHttpProvider`: http:// to a literal loopback address. A
+    request may name certificates (`ca`) to trust beside the system's. The environment (proxies, SSL_CERT_FILE,
+    SSLKEYLOGFILE) is not consulted. `watch` records every request. Connections to addresses outside `reach` are
+    refused. Belongs to one event loop; clients are built at the first request.
     """
 
     def __init__(
         self,
         *,
         plain_http_loopback: bool = False,
-        reach: Reach = NOWHERE_INSIDE,
-        watch: Watch | None = None,
+        reach: ProviderNetworks = NOWHERE_INSIDE,
+        watch: Instrumentation | None = None,
     ) -> None:
         self._watch = watch
         self._reach = replace(reach, loopback=True) if plain_http_loopback else reach
         self._plain_http = plain_http_loopback
-        self._clients: dict[str, httpx2.AsyncClient] = {}  # by the certificates that are trusted beside the system's
+        self._clients: dict[str, httpx2.AsyncClient] = {}  # by the certificates trusted beside the system's
         self._lookups = Lookups()
         self._rows: dict[str, asyncio.Semaphore] = {}
         self._closed = False
@@ -74,22 +74,22 @@ class Transport:
             logging.getLogger(name).addFilter(_quiet)
 
     def check_url(self, url: str) -> None:
-        """Raises `appMisconfigured` for an address that `send` would refuse."""
+        """Check the address of a request. Raises `appMisconfigured` where `send` would refuse it."""
         check_url(url, plain_http_loopback=self._plain_http)
 
-    async def send(self, request: Request, *, seconds: float, max_bytes: int) -> Answer:
-        """Sends once and returns the whole answer, whatever its status.
+    async def send(self, request: ProviderRequest, *, seconds: float, max_bytes: int) -> ProviderResponse:
+        """Send the request once and return the whole answer, with any status.
 
-        `seconds` bounds everything from the queue to the last byte; `max_bytes` bounds the decoded body.
-        Raises `TransportFailed`, or `appMisconfigured` for an address that is refused.
+        `seconds` bounds everything from the queue to the last byte; `max_bytes` bounds the decoded body. Raises
+        `TransportFailed`, or `appMisconfigured` for a refused address.
         """
         self.check_url(request.url)
         if self._watch is None:
             return await self._send(request, seconds, max_bytes)
         return await self._watch.over(request, lambda: self._send(request, seconds, max_bytes))
 
-    async def _send(self, request: Request, seconds: float, max_bytes: int) -> Answer:
-        flight = _Flight()
+    async def _send(self, request: ProviderRequest, seconds: float, max_bytes: int) -> ProviderResponse:
+        flight = _RequestProgress()
         ours, app = _ours.set(True), asking.set(request.app)
         try:
             async with asyncio.timeout(seconds), self._row(request.url):
@@ -102,7 +102,7 @@ class Transport:
             failed = _INSIDE
         except NoAddress:
             failed = "its name has no address, or no name server says so in time"
-        except Exception as exc:  # noqa: BLE001 - whatever it is, it may carry a URL, a header or a body
+        except Exception as exc:  # noqa: BLE001 - any exception may carry a URL, a header or a body
             failed = tls_trouble(exc) or f"the exchange broke off ({type(exc).__name__})"
         finally:
             _ours.reset(ours)
@@ -112,13 +112,13 @@ class Transport:
         raise TransportFailed(failed, sent=flight.sent)
 
     async def close(self) -> None:
-        """Closes every connection; later requests fail."""
+        """Close every connection. Later requests fail."""
         self._closed = True
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.aclose()
 
-    async def _exchange(self, request: Request, flight: _Flight, max_bytes: int) -> Answer:
+    async def _exchange(self, request: ProviderRequest, flight: _RequestProgress, max_bytes: int) -> ProviderResponse:
         client = self._client(request.ca)
         headers = {name: reveal(value) for name, value in request.headers.items()}
         headers |= {"Accept": request.accept, "Accept-Encoding": "identity"}
@@ -131,7 +131,7 @@ class Transport:
             request.method, request.url, headers=headers, content=content, extensions={"trace": flight.trace}
         ) as response:
             body = await _read(response, max_bytes)
-            return Answer(
+            return ProviderResponse(
                 response.status_code,
                 response.headers.get("content-type", ""),
                 retry_after_seconds(response.headers.get("retry-after", ""), response.headers.get("date", "")),
@@ -153,16 +153,16 @@ class Transport:
                 transport=_dialling(_tls(ca), self._reach, self._lookups),
                 trust_env=False,
                 follow_redirects=False,
-                timeout=None,  # theirs is per read; the one deadline for everything is in `send`
-                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # nothing of one person reaches the next
+                timeout=None,  # httpx2's timeouts are per read; the one deadline for everything is in `send`
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # no cookie of one user reaches the next
                 headers={"User-Agent": "oauthbroker"},
             )
         return self._clients[ca]
 
 
 def check_url(url: str, *, plain_http_loopback: bool) -> None:
-    """Lets through https with a host, in printable ASCII, without user-info or fragment; http only to a literal
-    loopback address, and only where that weakening is on. Raises `appMisconfigured`."""
+    """Check an address: https with a host, in printable ASCII, without user-info or fragment; http only to a literal
+    loopback address with that weakening on. Raises `appMisconfigured`."""
     if not _is_fit(url, plain_http_loopback=plain_http_loopback):
         raise BrokerError(Code.APP_MISCONFIGURED, note="the address of an endpoint is refused")
 
@@ -184,15 +184,15 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name, even "localhost", is what a resolver says it is
+        return False  # a name, even "localhost", resolves to any address
 
 
 class _TooLarge(Exception):
     pass
 
 
-class _Flight:
-    """Whether the first byte of a request has left."""
+class _RequestProgress:
+    """Records whether the first byte of a request was sent."""
 
     __slots__ = ("sent",)
 
@@ -204,9 +204,9 @@ class _Flight:
             self.sent = True
 
 
-def _dialling(context: ssl.SSLContext, reach: Reach, lookups: Lookups) -> httpx2.AsyncHTTPTransport:
-    """httpx2's own transport, over connections that we dial. A kept one may be closed by the far side just as a
-    one-time code enters it: none is used twice."""
+def _dialling(context: ssl.SSLContext, reach: ProviderNetworks, lookups: Lookups) -> httpx2.AsyncHTTPTransport:
+    """Build httpx2's transport over our own connections. None is reused: the provider may close a kept connection
+    just as a one-time code is sent on it."""
     import httpcore2
     import httpx2
 
@@ -219,7 +219,7 @@ def _dialling(context: ssl.SSLContext, reach: Reach, lookups: Lookups) -> httpx2
 
 
 async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
-    """The decoded body. We ask for identity; a server that compresses anyway is counted after decoding."""
+    """Read the decoded body. We request identity encoding; a compressed body is counted after decoding."""
     if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
         raise ValueError("an encoding that was not asked for")
     body, pieces = bytearray(), 0
@@ -247,7 +247,8 @@ _ours: ContextVar[bool] = ContextVar("oauthbroker_transport", default=False)
 
 
 class _Quiet(logging.Filter):
-    """The HTTP libraries log URLs, headers and cookies. Ours are dropped; a host program's own are not."""
+    """Drops the HTTP libraries' log records of our requests, which hold URLs, headers and cookies. An embedding
+    program's own records pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 - all of them
         return not _ours.get()

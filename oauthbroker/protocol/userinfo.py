@@ -1,37 +1,36 @@
-"""The userinfo request (OpenID Connect Core 1.0 section 5.3), and the "who am I" call of those who have no OIDC."""
+"""The userinfo request (OpenID Connect Core 1.0 section 5.3), and the "who am I" call of providers without OIDC."""
 
 from __future__ import annotations
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import Json, decode_json
+from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import is_json, refuse_if_busy
 from oauthbroker.protocol.judging import judge
-from oauthbroker.protocol.messages import Answer, Request
-from oauthbroker.protocol.own_headers import with_headers
-from oauthbroker.secret import Secret
-from oauthbroker.strict_json import decode_json
-from oauthbroker.turn import Json
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
 
 
-def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) -> Request:
-    """The request as the profile has it: a GET with `Authorization: Bearer` (RFC 6750 section 2.1) unless it says
-    otherwise. The token never travels in a URL or a body. Raises `appMisconfigured` without an endpoint.
-    """
+def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) -> ProviderRequest:
+    """Build the request: a GET with `Authorization: Bearer` (RFC 6750 section 2.1), unless the profile says
+    otherwise. The token never travels in a URL or a body. Raises `appMisconfigured` without an endpoint."""
     if not endpoints.user_info_url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no userinfo endpoint")
     habits, token = app.habits, access_token.reveal()
     bare = habits.user_info_token_header
     proof = {bare: access_token} if bare else {"Authorization": Secret(f"{habits.user_info_token_scheme} {token}")}
     form = dict(habits.user_info_body) if habits.user_info_body and habits.user_info_method == "POST" else None
-    request = Request(habits.user_info_method, endpoints.user_info_url, headers=proof, form=form, encoding="json")
+    request = ProviderRequest(
+        habits.user_info_method, endpoints.user_info_url, headers=proof, form=form, encoding="json"
+    )
     return with_headers(request, habits.user_info_headers, app.client.client_id)
 
 
 @judge(Code.SUBJECT_UNVERIFIABLE)
-def userinfo_response(answer: Answer, *, lists: bool = False) -> Json:
-    """The facts: JSON labelled so, an object without an error in it, or with `lists` an array. Case 34.
+def userinfo_response(answer: ProviderResponse, *, lists: bool = False) -> Json:
+    """Parse the facts: labelled JSON, an object without an error, or with `lists` an array (case 34).
 
-    Raises `subjectUnverifiable`; `providerUnreachable` or `providerRateLimited` when asking again may help.
+    Raises `subjectUnverifiable`; `providerUnreachable` or `providerRateLimited` when a retry may help.
     """
     refuse_if_busy(answer)
     if answer.status != 200 or not is_json(answer):

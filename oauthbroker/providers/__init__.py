@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from oauthbroker.apps import AssertionAudience, AuthMethod, Flow, Habits, IdentitySource, Revocation
+from oauthbroker.model.apps import AssertionAudience, AuthMethod, Flow, Habits, IdentitySource, Revocation
 from oauthbroker.providers.quirks import Quirks
 
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -23,7 +23,7 @@ HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 
 _READ: Final = r"documentation \(.*\b[a-z0-9-]+\.[a-z]{2,}\b.*\bread [0-9]{4}-[0-9]{2}-[0-9]{2}\b.*\)"
 Evidence = Annotated[str, Field(pattern=rf"^({_READ}|package \S+ \S+ \(.+\)|unverified \(.+\))$")]
-"""Where a fact was learnt. What was read says where that stands and when: no "the same page", no "as above"."""
+"""The source of a fact. A page that was read is named in full, with the date: no "the same page", no "as above"."""
 
 Parameters = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], str], Field(max_length=20)]
 _NO_FACTS: Final = {"name", "title", "documentation", "sampleScopes", "modes", "evidence"}
@@ -39,7 +39,7 @@ class _Data(BaseModel):
 
 
 class Param(_Data):
-    """One `{name}` of the endpoints: what it is, which values fit (a full match), and the one most people have."""
+    """One `{name}` of the endpoints: its meaning, the accepted values (a full match), and the usual one."""
 
     description: str
     pattern: str = HOST_WORD
@@ -98,8 +98,8 @@ class Modes(_Data):
 class Preset(Quirks):
     """Everything known of one provider. `evidence` says for every fact where it was learnt.
 
-    A refresh token ends after `refresh_token_idle_days` in which nobody used it, or `refresh_token_days` after the
-    person agreed, however often it was used. One that was used still works for `refresh_token_leeway_seconds`. An
+    A refresh token ends after `refresh_token_idle_days` without use, or `refresh_token_days` after the consent,
+    used or not. A used one still works for `refresh_token_leeway_seconds`. An
     access token without an end of its own ends after `access_token_idle_days` without use.
     `sample_scopes` are for an app to start from; they claim nothing.
     """
@@ -157,7 +157,7 @@ class Preset(Quirks):
         return next((self.evidence[prefix] for prefix in prefixes if prefix in self.evidence), "")
 
     def unverified(self) -> list[str]:
-        """The paths of the facts that nobody has seen written down."""
+        """Return the paths of the facts without a written source."""
         return [path for path in self.facts() if self.source(path).startswith("unverified")]
 
     def _facts_of_modes(self) -> list[str]:
@@ -190,7 +190,7 @@ def presets() -> dict[str, Preset]:
 
 
 def _paths(fields: Mapping[str, Any]) -> list[str]:
-    """The paths of what is set in a mapping of fields: nested fields and single parameters each have their own."""
+    """Return the paths of the set fields: nested fields and single parameters each have their own."""
     found: list[str] = []
     for name, value in fields.items():
         if name == "notes":

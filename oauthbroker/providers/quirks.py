@@ -1,6 +1,6 @@
 """What a provider, or an app without a preset, may say about doing things its own way. One schema for both.
 
-Every field has its standard as the default; what counts is only what was written.
+Every field has its standard as the default; only the written fields count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from oauthbroker.apps import (
+from oauthbroker.core.secret import is_named_like_a_secret
+from oauthbroker.model.apps import (
     OUR_HEADERS,
     ErrorWord,
     Habits,
@@ -22,7 +23,6 @@ from oauthbroker.apps import (
     Revocation,
     TokenMember,
 )
-from oauthbroker.secret import is_named_like_a_secret
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,510}[\x21-\x7e])?")

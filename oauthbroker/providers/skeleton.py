@@ -76,7 +76,7 @@ def _owner(preset: Preset, *, person: bool) -> list[str]:
     known = preset.identity.user if person else preset.identity.global_
     lines = _identity(preset, "user" if person else "global", known)
     if not person:
-        lines.append("    authorizers: anyone # or a list: who may connect it for everybody")
+        lines.append("    authorizers: anyone # or a list: who may connect it for the team")
     return ["  owner:", *lines] if lines else []
 
 

@@ -1,4 +1,4 @@
-"""A preset in words: what it says, and where each of it was learnt. Nothing unverified is told without saying so."""
+"""A preset in words: its facts, each with its source. Unverified facts are marked."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _REACH = {"token": "that token alone", "grant": "everything the person gave this
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that a preset says. `path` is its place in the file; `unverified` are the parts nobody has seen."""
+    """One thing that a preset says. `path` is its place in the file; `unverified` are the parts without a source."""
 
     path: str
     label: str
@@ -207,7 +207,7 @@ _WORDS: dict[str, Callable[[str, Any], tuple[str, str]]] = {
     "unlistedScopes": _said("granted unsaid", "{}"),
     "scopeAliases": _said("scopes spelt otherwise", "{}"),
     "scopePrefixes": _said("scopes spelt otherwise", "with and without {}"),
-    "extraScopes": _one_of("scopes nobody asked for", _EXTRAS),
+    "extraScopes": _one_of("unrequested scopes", _EXTRAS),
     "scopeless": _whether("scopes in answers", "say nothing that could be compared", "are compared"),
     "authorizeParams": _said("authorization request", "also has {}"),
     "tokenRequestFormat": _said("token requests", "have a body in {}"),

@@ -1,6 +1,6 @@
-"""What the broker remembers: grants, authorization sessions and events, as the specification prints them.
+"""The stored records: grants, authorization sessions and events, as the specification prints them.
 
-A record's plaintext form reveals its secrets; it exists only between the record and the store's seal.
+A record's plaintext form reveals its secrets. It exists only between the record and the store's seal.
 """
 
 from oauthbroker.records.attempt import Attempt
@@ -9,7 +9,7 @@ from oauthbroker.records.event import AgentEvent, EventType
 from oauthbroker.records.grant import Grant, RevocationState, Token, grant_id
 from oauthbroker.records.login import Login
 from oauthbroker.records.parked import Parked
-from oauthbroker.records.renewal import Intent, Renewal
+from oauthbroker.records.refresh_state import Intent, RefreshState
 from oauthbroker.records.retired import Retired
 from oauthbroker.records.session import AuthSession, Claim, ClaimedSession, SessionStatus
 
@@ -25,7 +25,7 @@ __all__ = [
     "Intent",
     "Login",
     "Parked",
-    "Renewal",
+    "RefreshState",
     "Retired",
     "RevocationState",
     "SessionStatus",

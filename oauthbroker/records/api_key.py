@@ -1,4 +1,4 @@
-"""ApiKeyRecord: who may call the API, and as what. The key itself is kept as its hash."""
+"""ApiKeyRecord: a caller of the API and its roles. The key itself is stored as its hash."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from oauthbroker.clock import from_iso, printed, to_iso
+from oauthbroker.core.clock import LONG_AGO, from_iso, has_passed, printed, to_iso
+from oauthbroker.model.settings import Role
 from oauthbroker.records import codec
-from oauthbroker.settings import Role
 
 
 def hash_of(secret: str) -> str:
-    """256 random bits need no slow hash: there is nothing to guess."""
+    """Return the hash of the secret. 256 random bits cannot be guessed, so a fast hash is enough."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One key. `name` is the caller's; several keys of one name are one caller whose key is being changed."""
+    """One key. `name` is the caller's; several keys of one name belong to one caller whose key is being rotated.
+    `ending_since` is when its early end was set."""
 
     locator: str
     name: str
@@ -29,6 +30,7 @@ class ApiKey:
     created_at: datetime
     expires_at: datetime | None = None
     secret_hash: str = field(default="", repr=False)
+    ending_since: datetime | None = None
 
     @property
     def id(self) -> str:
@@ -38,13 +40,25 @@ class ApiKey:
         return hmac.compare_digest(self.secret_hash, hash_of(secret))
 
     def alive_at(self, now: datetime) -> bool:
-        return self.expires_at is None or now < self.expires_at
+        end, set_at = self.expires_at, self.ending_since or self.created_at
+        at_once = end is not None and end <= set_at
+        return end is None or not (at_once or has_passed(end, set_at, now))
 
-    def ended(self, at: datetime) -> ApiKey:
-        return replace(self, expires_at=at if self.expires_at is None else min(at, self.expires_at))
+    def is_rotated_out(self, now: datetime) -> bool:
+        """Tell whether the overlap after a rotation has ended, but the key has not yet expired for good."""
+        since, end = self.ending_since, self.expires_at
+        return since is not None and end is not None and since < end and not self.alive_at(now)
+
+    def ended(self, at: datetime, since: datetime | None) -> ApiKey:
+        """Return the key with an earlier end. An end at or before `since` is final."""
+        if at == LONG_AGO and self.ending_since is not None:
+            return replace(self, ending_since=self.expires_at)
+        if self.expires_at is not None and self.expires_at < at:
+            return self
+        return replace(self, expires_at=at, ending_since=since)
 
     def to_json(self) -> dict[str, Any]:
-        """For lists; without the hash."""
+        """Return the key for lists, without the hash."""
         return {
             "id": self.id,
             "name": self.name,
@@ -55,6 +69,8 @@ class ApiKey:
 
     def to_plaintext(self) -> bytes:
         exact = {"createdAt": to_iso(self.created_at), "expiresAt": codec.iso(self.expires_at)}
+        if self.ending_since is not None:
+            exact["endingSince"] = to_iso(self.ending_since)
         listed = {key: value for key, value in self.to_json().items() if key != "id"}
         spec = listed | exact | {"secretHash": self.secret_hash}
         return codec.encode("ApiKeyRecord", {"metadata": {"name": self.id}, "spec": spec})
@@ -70,11 +86,12 @@ class ApiKey:
             created_at=from_iso(spec["createdAt"]),
             expires_at=codec.moment(spec["expiresAt"]),
             secret_hash=spec["secretHash"],
+            ending_since=codec.moment(spec.get("endingSince")),
         )
 
 
 def roles_of(words: Collection[str]) -> frozenset[Role]:
-    """Raises ValueError for a role that there is not, and for none."""
+    """Parse roles. Raises ValueError for an unknown role and for none."""
     known: dict[str, Role] = {"runtime": "runtime", "operator": "operator"}
     if not words or not known.keys() >= set(words):
         raise ValueError("roles are runtime and operator")

@@ -1,15 +1,15 @@
-"""What a browser takes along to a provider, or to the broker's own login, and has to bring back."""
+"""One browser's authorization attempt: the values it takes to a provider or to the broker's login, and brings back."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What one browser took to the provider. A later browser replaces it whole: the last one wins.
+    """The values of one browser's attempt. A later browser's attempt replaces it whole.
 
     `cookie` is the SHA-256 of the browser's cookie; None until a browser has pressed the button.
     """
@@ -22,9 +22,9 @@ class Attempt:
 
     @classmethod
     def none(cls) -> Attempt:
-        """Of a session that no browser takes to the provider: no state ever matches it."""
+        """Return the attempt of a session without a browser: no state matches it."""
         return cls(Secret(""), "", None, None)
 
     def spent(self) -> Attempt:
-        """After the end: enough to recognise a replay, nothing to use."""
+        """Return the attempt after its end: it recognises a replay and holds no usable secret."""
         return replace(self, verifier=None, nonce=None)

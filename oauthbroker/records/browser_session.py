@@ -1,4 +1,4 @@
-"""VisitRecord: a person who looks at pages of ours, from the link or the login to the end."""
+"""VisitRecord: a user or operator on the broker's pages, from the link or the login to the end."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.clock import from_iso, has_passed, to_iso
+from oauthbroker.core.clock import from_iso, has_passed, to_iso
 from oauthbroker.records import codec
 
 Pages = Literal["connections", "admin"]
 
 
 def hash_of(secret: str) -> str:
-    """256 random bits need no slow hash: there is nothing to guess."""
+    """Return the hash of the secret. 256 random bits cannot be guessed, so a fast hash is enough."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """One visit. `subjects` are those of a person on `connections`; `operator` is who is on `admin`, `key` the API key
-    that proved it, empty for a loopback peer. Until somebody has come there is the hash of a ticket, then that of a
-    cookie; never both, and never one of the two themselves."""
+class BrowserSession:
+    """One browser session. `subjects` are those of a user on `connections`; `operator` is the person on `admin`,
+    `key` the API key that proved it, empty for a loopback peer. It stores the hash of a ticket until the link is
+    opened, then the hash of a cookie; never both, and never the ticket or the cookie itself."""
 
     locator: str
     pages: Pages
@@ -44,7 +44,7 @@ class Visit:
         return f"Visit({self.id[:12]}..., {self.pages}, {'open' if self.cookie_hash else 'invited'})"
 
     def subject(self, mode: str) -> str | None:
-        """Whom it is for in that mode; None where it says nothing about it."""
+        """Return the subject in that mode; None if the session has none."""
         return dict(self.subjects).get(mode)
 
     def is_invited_by(self, ticket: str, now: datetime) -> bool:
@@ -56,11 +56,11 @@ class Visit:
     def is_past(self, now: datetime) -> bool:
         return has_passed(self.expires_at, self.created_at, now)
 
-    def ended(self, at: datetime) -> Visit:
+    def ended(self, at: datetime, since: datetime | None) -> BrowserSession:  # noqa: ARG002  (its own beginning bounds it)
         return replace(self, expires_at=min(at, self.expires_at))
 
-    def opened(self, cookie: str, until: datetime) -> Visit:
-        """Somebody has come: the ticket is used up."""
+    def opened(self, cookie: str, until: datetime) -> BrowserSession:
+        """Return the session opened by a browser: its ticket is used up."""
         return replace(self, ticket_hash=None, cookie_hash=hash_of(cookie), expires_at=until)
 
     def to_plaintext(self) -> bytes:
@@ -77,7 +77,7 @@ class Visit:
         return codec.encode("VisitRecord", {"metadata": {"name": self.id}, "spec": spec})
 
     @classmethod
-    def from_plaintext(cls, body: bytes) -> Visit:
+    def from_plaintext(cls, body: bytes) -> BrowserSession:
         data = codec.decode("VisitRecord", body)
         spec = data["spec"]
         return cls(
@@ -94,7 +94,7 @@ class Visit:
 
 
 def subjects_of(subjects: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """As a visit keeps them."""
+    """Return the subjects as the record stores them."""
     return tuple(sorted(subjects.items()))
 
 

@@ -1,4 +1,4 @@
-"""Canonical JSON for plaintexts: one schema number, sorted keys, no spaces; anything else is refused, never guessed."""
+"""Canonical JSON for plaintexts: one schema number, sorted keys, no spaces. Any other form is refused."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from oauthbroker.clock import from_iso, to_iso
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.secret import Secret
+from oauthbroker.core.clock import from_iso, to_iso
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 
 API_VERSION = "agents.example.io/v1alpha1"
 SCHEMA = 1
 
 
 def encode(kind: str, data: Mapping[str, Any]) -> bytes:
-    """The plaintext of a record, for the seal only."""
+    """Encode a record's plaintext, for the seal only."""
     body = {"apiVersion": API_VERSION, "kind": kind, "schema": SCHEMA, **data}
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode(kind: str, body: bytes) -> dict[str, Any]:
-    """The inverse. Raises `recordCorrupt` for what is not a record of this kind and schema."""
-    from pydantic_core import from_json  # here: a client has the records' nouns, and no plaintext to decode
+    """Decode a record's plaintext. Raises `recordCorrupt` for another kind, schema or shape."""
+    from pydantic_core import from_json  # imported here: a client uses the records and decodes no plaintext
 
     try:
         data = from_json(body)

@@ -1,4 +1,4 @@
-"""What a session of the device code flow keeps (RFC 8628 section 3.2): the sealed code, and what its person is told."""
+"""A session's device authorization (RFC 8628 section 3.2): the sealed code, and the prompt for its user."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.core.clock import from_iso, to_iso
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import DevicePrompt
 from oauthbroker.records import codec
-from oauthbroker.results import DevicePrompt
-from oauthbroker.secret import Secret
 
 FLOW = "device_code"
 
@@ -20,10 +20,10 @@ FLOW = "device_code"
 class Device:
     """A device authorization under way.
 
-    `code` is what we poll with; None once the session has ended. `interval` are the seconds between two polls, grown
-    by `slow_down`; `next_poll_at` is the earliest moment of the next one, for whoever did not hear the answer to the
-    latest. `unsure`: the latest poll may have redeemed the code without our hearing of it. `ticket_hash` recognises
-    the link of a session that has ended.
+    `code` is used to poll; None once the session has ended. `interval` is in seconds between two polls, extended by
+    `slow_down`; `next_poll_at` is the earliest time of the next poll, also for a process that did not see the last
+    answer. `unsure`: the latest poll may have redeemed the code, but its answer was lost. `ticket_hash` recognises the
+    link of an ended session.
     """
 
     code: Secret | None
@@ -40,31 +40,31 @@ class Device:
 
     @property
     def prompt(self) -> DevicePrompt:
-        """What the person is told."""
+        """Return the prompt for the user."""
         return DevicePrompt(self.verification_uri, self.verification_uri_complete, self.user_code, self.interval)
 
     def asking(self, next_poll_at: datetime) -> Device:
-        """A poll is about to leave: nobody else asks before `next_poll_at`, and its answer may get lost."""
+        """Return the state before a poll: no other process polls before `next_poll_at`, and the answer may get lost."""
         return replace(self, next_poll_at=next_poll_at, unsure=True)
 
     def answered(self, next_poll_at: datetime, interval: int) -> Device:
-        """The provider said that nobody has agreed yet."""
+        """Return the state after the answer "authorization pending"."""
         return replace(self, next_poll_at=next_poll_at, interval=interval, unsure=False)
 
     def postponed(self, next_poll_at: datetime) -> Device:
-        """The provider could not be asked, or did not answer."""
+        """Return the state after a poll that was not sent or not answered."""
         return replace(self, next_poll_at=next_poll_at)
 
     def spent(self, ticket: Secret | None) -> Device:
-        """After the end: enough to tell the person who holds the link how it ended, nothing to use."""
+        """Return the state after the end: enough to tell the holder of the link the outcome, and no usable secret."""
         return replace(self, code=None, ticket_hash=ticket_hash(ticket.reveal()) if ticket is not None else "")
 
     def was_shown_under(self, ticket: str) -> bool:
-        """Whether `ticket` was the link's of this session, which has ended."""
+        """Tell whether `ticket` belongs to the link of this ended session."""
         return bool(self.ticket_hash) and Secret(self.ticket_hash).matches(ticket_hash(ticket))
 
     def to_json(self) -> dict[str, Any]:
-        """`spec.flow` of the record. It holds the code in clear: for the seal only."""
+        """Return `spec.flow` of the record. It holds the code in clear: for the seal only."""
         return {
             "type": FLOW,
             "deviceCode": codec.reveal(self.code),

@@ -1,10 +1,10 @@
-"""Records as the specification prints them (12.5.4, 12.5.5), for an operator's eyes: secrets masked, whole seconds."""
+"""Records as the specification prints them (12.5.4, 12.5.5), for operators: secrets masked, whole seconds."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from oauthbroker.clock import printed
+from oauthbroker.core.clock import printed
 from oauthbroker.records.codec import API_VERSION
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.provider_data import told_to_tools
@@ -14,9 +14,9 @@ MASK: Final = "<secret>"
 
 
 def grant_record(grant: Grant) -> dict[str, Any]:
-    """An OAuthGrantRecord. What the broker remembers beside it is not the specification's and stays out.
+    """Return an OAuthGrantRecord, without the broker's own members.
 
-    Of `providerData` only what a tool would be told is shown: the rest may hold another token, such as a Slack user's.
+    `providerData` shows only what tools get: the rest may hold another token, such as a Slack user's.
     """
     token: dict[str, Any] = {}
     told = told_to_tools(None, grant)
@@ -41,7 +41,7 @@ def grant_record(grant: Grant) -> dict[str, Any]:
 
 
 def session_record(session: AuthSession) -> dict[str, Any]:
-    """An AuthSessionRecord. A verifier or state that is spent is left out, as it is from the store."""
+    """Return an AuthSessionRecord. A spent verifier or state is omitted, as in the store."""
     return _record("AuthSessionRecord", session.id, {
         "provider": session.provider,
         "oauthAppRef": {"kind": "OAuthApp", "name": session.app},

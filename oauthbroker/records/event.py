@@ -1,4 +1,4 @@
-"""AgentEvent: what wakes an agent up. It never holds a secret."""
+"""AgentEvent: wakes up an agent. It never holds a secret."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.clock import from_iso, printed, to_iso
+from oauthbroker.core.clock import from_iso, printed, to_iso
+from oauthbroker.model.turn import ResumeTarget, Turn
 from oauthbroker.records import codec
-from oauthbroker.turn import ResumeTarget, Turn
 
 EventType = Literal["auth.granted", "auth.denied", "auth.failed", "auth.revoked", "auth.expired"]
 
@@ -37,15 +37,15 @@ class AgentEvent:
 
     @property
     def turn(self) -> Turn:
-        """The turn that this event starts: the conversation, the origin and the auth of the one that asked."""
+        """Return the turn that this event starts: the conversation, origin and auth of the requesting turn."""
         return self.target.turn
 
     def to_json(self) -> dict[str, Any]:
-        """As consumers see it: the resume target's fields beside type and payload."""
+        """Return the event for consumers: the resume target's fields beside type and payload."""
         return {**self.to_record(), "createdAt": printed(self.created_at)}
 
     def to_record(self) -> dict[str, Any]:
-        """As it is kept: the same, and the exact time."""
+        """Return the event for the store: as `to_json`, with the exact time."""
         return {
             "eventId": self.id,
             "type": self.type,

@@ -1,32 +1,31 @@
-"""OAuthGrantRecord (specification 12.5.4): what one subject agreed to for one app."""
+"""OAuthGrantRecord (specification 12.5.4): the tokens of one subject for one app."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.core.clock import LONG_AGO, SET_BACK, from_iso, to_iso
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import codec
 from oauthbroker.records.event import AgentEvent
-from oauthbroker.records.renewal import Renewal
+from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired import Retired
-from oauthbroker.secret import Secret
-from oauthbroker.turn import ResumeTarget
 
 CLOCK_SLACK_SECONDS = 60
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # whatever a clock is set to, it has passed
 ENDLESS = float("inf")
 UNLISTED_AFTER = 2  # consents in a row
 RevocationState = Literal["none", "pending", "done", "refused", "shared", "untold"]
 
 
-@lru_cache(maxsize=16_384)
 def grant_id(app: str, subject: str) -> str:
-    """`sha256:<hex>` over the length-prefixed pair, so that (a:b, c) and (a, b:c) differ. Also `metadata.name`."""
+    """Return `sha256:<hex>` over the length-prefixed pair, so that (a:b, c) and (a, b:c) differ. Also
+    `metadata.name`."""
     digest = hashlib.sha256()
     for part in (app.encode(), subject.encode()):
         digest.update(len(part).to_bytes(8, "big") + part)
@@ -35,8 +34,8 @@ def grant_id(app: str, subject: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What the provider issued. `lifetime_seconds` is the lifetime it was issued with; None means it never ends.
-    `expires_at` LONG_AGO: nobody knows when it ends, so it counts as ended."""
+    """An issued access token. `lifetime_seconds` is its lifetime at issue; None means it never expires. `expires_at`
+    LONG_AGO means that its end is unknown, so it counts as expired."""
 
     access_token: Secret
     token_type: str
@@ -49,28 +48,30 @@ class Token:
         return self.expires_at == LONG_AGO
 
     def seconds_left(self, now: datetime) -> float:
-        """Until it ends; endless for one that never does."""
+        """Return the seconds until it expires; infinity for a token that never does."""
         return ENDLESS if self.expires_at is None else (self.expires_at - now).total_seconds()
 
     def lives(self, seconds: float, now: datetime) -> bool:
-        """Whether it lives longer than `seconds` from now."""
+        """Tell whether it lives longer than `seconds` from now."""
         return self.seconds_left(now) > seconds
 
-    def is_from_the_future(self, now: datetime) -> bool:
-        """It seems to live longer than it was issued for: the clock was set back since, and its end is unknown."""
-        if self.expires_at is None or self.lifetime_seconds is None:
+    def is_from_the_future(self, now: datetime, stored_at: datetime) -> bool:
+        """Tell whether it would live longer than it was issued for: the clock was set back since, and its end is
+        unknown. An imported token's lifetime at issue is unknown, so the time at which it was stored tells."""
+        if self.expires_at is None:
             return False
+        if self.lifetime_seconds is None:
+            return stored_at > now + SET_BACK
         return self.seconds_left(now) > self.lifetime_seconds + CLOCK_SLACK_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made with;
-    `outbox` are events not yet queued; `retired` are tokens of before that the provider has still to hear of, and a
-    provider that refused to hear is not asked before `tell_after`; `token_binding` is reserved for sender-constrained
-    tokens (RFC 9449). `imported` is the mark of the line that it came with from another system; such a grant may have
-    an empty access token until it is renewed. `declined` are scopes that were asked for and not granted, and at how
-    many consents in a row."""
+    """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made
+    with; `outbox` are events not yet queued; `retired` are earlier tokens still to be revoked at the provider, not
+    before `tell_after` if the provider refused; `token_binding` is reserved for sender-constrained tokens (RFC
+    9449). `imported` is the mark of the imported line; an imported grant may have an empty access token until its
+    first refresh. `declined` are scopes that were requested and not granted, with the number of consents in a row."""
 
     app: str
     provider: str
@@ -88,7 +89,7 @@ class Grant:
     registration: str = ""
     resume: ResumeTarget | None = None
     outbox: tuple[AgentEvent, ...] = ()
-    renewal: Renewal = field(default_factory=Renewal)
+    refresh_state: RefreshState = field(default_factory=RefreshState)
     retired: Retired | None = None
     tell_after: datetime | None = None
     token_binding: str = ""
@@ -102,57 +103,73 @@ class Grant:
 
     @property
     def refresh_tokens(self) -> tuple[Secret, ...]:
-        """What a renewal may send, in order: the newest first. Empty when none is left to try."""
-        if self.token is None or self.revoked or self.renewal.ended:
+        """Return the refresh tokens to try, the newest first. Empty if none is left."""
+        if self.token is None or self.revoked or self.refresh_state.ended:
             return ()
-        return tuple(secret for secret in (self.renewal.spare, self.token.refresh_token) if secret is not None)
+        return tuple(secret for secret in (self.refresh_state.spare, self.token.refresh_token) if secret is not None)
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """Scopes that consent after consent left out: the provider does not list them in its answers."""
+        """Return scopes that several consents in a row left out: the provider does not list them in its answers."""
         return tuple(scope for scope, times in self.declined.items() if times >= UNLISTED_AFTER)
 
     @property
     def unfinished(self) -> bool:
-        """Something is left to do even if nobody asks: an event to queue, a provider to tell, an intent to settle."""
-        return bool(self.outbox) or self.to_be_told or self.renewal.intent is not None
+        """Tell whether background work is left: an event to queue, a token to revoke at the provider, an intent to
+        settle."""
+        return bool(self.outbox) or self.to_be_told or self.refresh_state.intent is not None
 
     @property
     def to_be_told(self) -> bool:
-        """The provider has still to hear that something of this has ended."""
+        """Tell whether a token is still to be revoked at the provider."""
         return self.revocation == "pending" or self.retired is not None
 
     @property
+    def untold_since(self) -> datetime:
+        """Return since when a token has been waiting to be revoked at the provider."""
+        return self.ended.since if self.ended is not None else self.updated_at
+
+    @property
     def ended(self) -> Retired | None:
-        """What the provider has still to hear of: a tombstone's own tokens, and what was retired before."""
+        """Return the tokens to revoke at the provider: a tombstone's own, and those retired before."""
         token = self.token
         if token is None or self.revocation != "pending":
             return self.retired
-        refresh = tuple(secret for secret in (self.renewal.spare, token.refresh_token) if secret is not None)
+        refresh = tuple(secret for secret in (self.refresh_state.spare, token.refresh_token) if secret is not None)
         access = (token.access_token,) if token.access_token else ()
         return Retired(self.updated_at, refresh, access).and_also(self.retired)
+
+    def passed_on(self, app: OAuthApp, kept: Iterable[Secret] = ()) -> Retired | None:
+        """Return the ended tokens that a new grant of the app takes over to have them revoked, without the `kept` ones.
+
+        None if they were issued to another client, which alone may send them, or if revoking them would also end the
+        new grant.
+        """
+        if self.registration != app.registration or app.revocation.reach != "token" or self.ended is None:
+            return None
+        return self.ended.without(kept)
 
     def __repr__(self) -> str:
         state = "revoked" if self.revoked else "live"
         return f"Grant({self.id[:15]}..., {state}, {len(self.scopes)} scopes, {len(self.outbox)} events to send)"
 
     def sent(self, event_id: str) -> Grant:
-        """The grant once that event has reached its queue."""
+        """Return the grant after that event has reached its queue."""
         return replace(self, outbox=tuple(event for event in self.outbox if event.id != event_id))
 
-    def renewed(
+    def refreshed(
         self, token: Token, scopes: tuple[str, ...], at: datetime, provider_data: Mapping[str, Any] | None = None
     ) -> Grant:
-        """With a new token, and nothing left to settle. `provider_data` None: as before."""
+        """Return the grant with a new token and no intent. `provider_data` None: unchanged."""
         data = self.provider_data if provider_data is None else provider_data
-        renewal = Renewal(asked=self.renewal.asked, forced=self.renewal.forced, worked=True)
+        refresh_state = RefreshState(asked=self.refresh_state.asked, forced=self.refresh_state.forced, worked=True)
         declined = {scope: times for scope, times in self.declined.items() if scope not in scopes}
         changed = replace(self, token=token, scopes=scopes, declined=declined, provider_data=data)
-        return replace(changed, renewal=renewal, updated_at=at)
+        return replace(changed, refresh_state=refresh_state, updated_at=at)
 
     def adopting(self, begun: Grant, token: Token) -> Grant | None:
-        """With the refresh token of a renewal that a new login overtook, where that login kept the very one which the
-        renewal has spent. None where it has one of its own."""
+        """Return the grant with the refresh token of a refresh that a new login overtook, if that login kept the
+        refresh token that the refresh has spent. None if the login has its own."""
         mine, fresh = self.token, token.refresh_token
         if self.revoked or mine is None or mine.refresh_token is None or fresh is None:
             return None
@@ -160,39 +177,43 @@ class Grant:
             return None
         return replace(self, token=replace(mine, refresh_token=fresh))
 
-    def refused(self, renewal: Renewal, at: datetime, *, rejected: bool) -> Grant:
-        """With what a refused renewal left to remember. A token that its API has `rejected` is of no use to anybody
-        once no other can come."""
+    def refused(self, refresh_state: RefreshState, at: datetime, *, rejected: bool) -> Grant:
+        """Return the grant after a refused refresh. A `rejected` access token is dropped once no other can follow."""
         token = self.token
-        if rejected and renewal.ended and token is not None:
+        if rejected and refresh_state.ended and token is not None:
             token = replace(token, expires_at=at)
-        return replace(self, token=token, renewal=renewal, updated_at=at)
+        return replace(self, token=token, refresh_state=refresh_state, updated_at=at)
 
     def is_attempted_as(self, begun: Grant) -> bool:
-        """Whether the renewal that wrote its intent as `begun` may still commit: no revoke, no new login, no other
-        attempt came in between."""
-        intent, mine = self.renewal.intent, begun.renewal.intent
+        """Tell whether the refresh whose intent is `begun` may still commit: no revocation, login or other attempt
+        came in between."""
+        intent, mine = self.refresh_state.intent, begun.refresh_state.intent
         return not self.revoked and intent is not None and mine is not None and intent.attempt == mine.attempt
 
     def tombstoned(self, at: datetime) -> Grant:
-        """Revoked here and now; the tokens stay sealed until the provider has been told. The pin ends with it."""
-        renewal = replace(self.renewal, intent=None)
-        return replace(self, revoked=True, revocation="pending", account=None, renewal=renewal, updated_at=at)
+        """Return the revoked grant. Its tokens stay sealed until the provider has revoked them. The pin ends with
+        it."""
+        refresh_state = replace(self.refresh_state, intent=None)
+        return replace(
+            self, revoked=True, revocation="pending", account=None, refresh_state=refresh_state, updated_at=at
+        )
 
     def erased(self, at: datetime, known: RevocationState = "done") -> Grant:
-        """The provider has been told, or never will be: the tokens go. `known`: what it knows."""
-        return replace(self, token=None, renewal=Renewal(), revocation=known, updated_at=at)
+        """Return the tombstone without its tokens. `known` is what the provider knows of the end."""
+        return replace(self, token=None, refresh_state=RefreshState(), revocation=known, updated_at=at)
 
     def retiring(self, refresh: Secret | None, access: Secret | None, at: datetime) -> Grant:
-        """These came too late to be of use here: the provider will be told of them."""
+        """Return the grant with unused tokens added to `retired`, to be revoked at the provider."""
         return replace(self, retired=Retired.of(refresh, access, at).and_also(self.retired))
 
     def not_told_before(self, at: datetime) -> Grant:
-        """The provider refuses to be told: only an operator can mend that, so it is left alone until then."""
+        """Return the grant with the next revocation postponed: the provider refuses it, and only an operator can fix
+        that."""
         return replace(self, tell_after=at)
 
     def told(self, ended: Retired | None, at: datetime, outcome: RevocationState = "done") -> Grant:
-        """The provider knows of these, or never will: a tombstone's tokens go. What was not among them stays."""
+        """Return the grant after these tokens were revoked at the provider, or given up. A tombstone's tokens are
+        erased. Other retired tokens stay."""
         known = () if ended is None else (*ended.refresh, *ended.access)
         left = self.retired.without(known) if self.retired is not None else None
         rest, own = replace(self, retired=left, tell_after=None), replace(self, retired=None).ended
@@ -229,8 +250,8 @@ class Grant:
             "resume": self.resume.to_json() if self.resume else None,
             "outbox": [event.to_record() for event in self.outbox],
         }
-        if renewal := self.renewal.to_json():
-            status["renewal"] = renewal
+        if refresh_state := self.refresh_state.to_json():
+            status["renewal"] = refresh_state
         if self.retired is not None:
             status["retired"] = self.retired.to_json()
         if self.tell_after is not None:
@@ -274,7 +295,7 @@ class Grant:
             registration=status["registration"],
             resume=ResumeTarget.from_json(status["resume"]) if status["resume"] else None,
             outbox=tuple(AgentEvent.from_json(event) for event in status["outbox"]),
-            renewal=Renewal.from_json(status.get("renewal")),
+            refresh_state=RefreshState.from_json(status.get("renewal")),
             retired=Retired.from_json(status.get("retired")),
             tell_after=codec.moment(status.get("tellAfter")),
             token_binding=status.get("tokenBinding", ""),

@@ -1,4 +1,4 @@
-"""GrantSummary: a grant as operators see it, here and through the API. Never a token."""
+"""GrantSummary: a GrantView as the API and `broker.grants` spell it, in Python and in JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import from_iso, printed
-from oauthbroker.grant_health import health_of
-from oauthbroker.records import Grant
-from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.core.clock import LONG_AGO, from_iso, printed
+from oauthbroker.records.grant_view import GrantView
 
 Needs = Literal["consent", "renewal"]
 
@@ -20,9 +17,9 @@ Needs = Literal["consent", "renewal"]
 class GrantSummary:
     """One grant without its tokens.
 
-    `needs` is what has to happen before a tool gets a token: `consent`, a person agrees again; `renewal`, the next call
-    renews it; None, nothing. `expiresAt` is None for a token that never ends and for one whose end nobody knows; that
-    one needs a renewal. `refreshable`: there is something to renew it with.
+    `needs` is the step before a tool can get a token: `consent`, the user consents again; `renewal`, the next call
+    refreshes it; None, none. `expiresAt` is None for a token that never expires and for an unknown end; the latter
+    needs a refresh. `refreshable`: there is a refresh token or another way to refresh.
     """
 
     grantId: str
@@ -44,7 +41,7 @@ class GrantSummary:
 
     @property
     def unended(self) -> bool:
-        """There is something to end: here, or at the provider."""
+        """Tell whether the grant or its tokens can still be revoked, here or at the provider."""
         return self.state == "live" or self.providerToTell
 
     def to_json(self) -> dict[str, Any]:
@@ -52,7 +49,7 @@ class GrantSummary:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantSummary:
-        """The inverse of `to_json`, for the client. Raises KeyError."""
+        """Parse the form of `to_json`, for the client. Raises KeyError."""
         said = {name: data[name] for name in cls.__slots__ if name not in {"created_at", "providerData"}}
         return cls(
             **{**said, "scopes": tuple(said["scopes"])},
@@ -61,35 +58,29 @@ class GrantSummary:
         )
 
     @classmethod
-    def of(cls, grant: Grant, app: OAuthApp | None, now: datetime) -> GrantSummary:
-        """`app` is None where it is not configured, or its client id is not at hand: then the grant is judged for
-        itself."""
-        token = grant.token
-        expires_at = token.expires_at if token is not None and not token.end_is_unknown else None
+    def of(cls, view: GrantView) -> GrantSummary:
+        expires_at = None if view.expires_at == LONG_AGO else view.expires_at
         return cls(
-            grantId=grant.id,
-            app=grant.app,
-            provider=grant.provider,
-            subject=grant.subject,
-            scopes=grant.scopes,
-            state="revoked" if grant.revoked else "live",
-            needs=_needs(grant, app, now),
+            grantId=view.id,
+            app=view.app,
+            provider=view.provider,
+            subject=view.subject,
+            scopes=view.scopes,
+            state="revoked" if view.revoked else "live",
+            needs=_needs(view),
             expiresAt=printed(expires_at) if expires_at is not None else None,
-            refreshable=bool(grant.refresh_tokens),
-            createdAt=printed(grant.created_at),
-            updatedAt=printed(grant.updated_at),
-            authorizedBy=grant.authorized_by,
-            eventsToSend=len(grant.outbox),
-            providerToTell=grant.to_be_told,
-            providerData=told_to_tools(app, grant),
-            created_at=grant.created_at,
+            refreshable=view.refreshable,
+            createdAt=printed(view.created_at),
+            updatedAt=printed(view.updated_at),
+            authorizedBy=view.authorized_by,
+            eventsToSend=view.unsent,
+            providerToTell=view.to_be_told,
+            providerData=view.provider_data,
+            created_at=view.created_at,
         )
 
 
-def _needs(grant: Grant, app: OAuthApp | None, now: datetime) -> Needs | None:
-    """Judged as the pages judge it."""
-    health = health_of(grant, app, now)
-    if health.state == "again":
+def _needs(view: GrantView) -> Needs | None:
+    if view.health == "again":
         return "consent"
-    alive = grant.token is None or grant.token.lives(0, now)
-    return None if health.state == "ended" or alive else "renewal"
+    return None if view.revoked or view.token_lives else "renewal"

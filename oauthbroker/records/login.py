@@ -1,4 +1,4 @@
-"""A login at the team's identity provider, which comes before a person goes on to an app's provider (`brokerLogin`)."""
+"""A login at the team's identity provider, before the user goes on to an app's provider (`brokerLogin`)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
 from oauthbroker.records.attempt import Attempt
-from oauthbroker.secret import Secret
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Login:
-    """`attempt` is what one browser took to the login; its verifier and nonce end with its first callback (`used`).
+    """One login. `attempt` is one browser's attempt; its verifier and nonce end with its first callback (`used`).
 
-    `digest` is the login's configuration of that moment. `wrong`: this one, or one before it, was somebody else.
-    `way_on` is where the browser goes once the right person has logged in, the provider's URL, and `until` how long
-    that counts.
+    `digest` is the configuration at that time. `wrong`: another person logged in, now or before. `way_on` is the
+    provider's URL for the browser after the right person has logged in, valid until `until`.
     """
 
     attempt: Attempt
@@ -33,27 +32,27 @@ class Login:
 
     @property
     def at_it(self) -> bool:
-        """A browser is at the login and has not come back."""
+        """Tell whether a browser is at the login and has not come back."""
         return not self.used
 
     def spent(self) -> Login:
-        """A browser has come back from it: its code is redeemed by whoever wrote this."""
+        """Return the login after its callback. The writer of this version redeems the code."""
         return replace(self, attempt=self.attempt.spent(), used=True)
 
     def missed(self) -> Login:
-        """It was another person than the session is for."""
+        """Return the login after another person than the session's subject logged in."""
         return replace(self, wrong=True)
 
     def passed(self, way_on: Secret, until: datetime) -> Login:
-        """It was the session's own subject."""
+        """Return the login after the session's subject logged in."""
         return replace(self, way_on=way_on, until=until)
 
     def counts(self, digest: str, now: datetime) -> bool:
-        """Whether the right person has logged in, by the login that is configured, and not too long ago."""
+        """Tell whether the right person has logged in, under the current configuration and recently enough."""
         return self.until is not None and now < self.until and self.digest == digest
 
     def to_json(self) -> dict[str, Any]:
-        """`status.login` of the record. It holds secrets in clear: for the seal only."""
+        """Return `status.login` of the record. It holds secrets in clear: for the seal only."""
         attempt = self.attempt
         return {
             "state": attempt.state.reveal(),

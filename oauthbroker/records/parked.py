@@ -1,29 +1,29 @@
-"""A code that came back and waits, sealed, for a word on whose browser brought it. Nobody has redeemed it yet."""
+"""A parked code: it came back and waits, sealed, for the confirmation of the browser that brought it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from oauthbroker.apps import Vouching
-from oauthbroker.clock import from_iso, to_iso
-from oauthbroker.secret import Secret
+from oauthbroker.core.clock import from_iso, has_passed, to_iso
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Vouching
 
 PARKED_SECONDS = 60
-MAX_TRIES = 5  # what a conversation may say before it is over
-_CODE_ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # 32 of them, none that looks or sounds like another
+MAX_TRIES = 5  # channel codes that a conversation may try before the session ends
+_CODE_ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # 32 characters, none easily confused with another
 _CODE = re.compile(f"[{_CODE_ALPHABET}]{{8}}")
-_BETWEEN = re.compile(r"[\s\u2010-\u2015\u2212_-]+")  # dashes as telephones write them too
+_BETWEEN = re.compile(r"[\s\u2010-\u2015\u2212_-]+")  # also the dashes that phones insert
 _LONGEST_SAID = 64
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Parked:
-    """`proof` is what has to come back, the handle or the channel code. `until` is the end of it all; `tries` counts
-    the channel codes that were said."""
+    """A parked code. `proof` is the handle or the channel code to be returned. `until` is when it expires; `tries`
+    counts the channel codes tried."""
 
     kind: Vouching
     code: Secret
@@ -34,8 +34,11 @@ class Parked:
     def __repr__(self) -> str:
         return f"Parked({self.kind})"
 
+    def is_past(self, now: datetime) -> bool:
+        return has_passed(self.until, self.until - timedelta(seconds=PARKED_SECONDS), now)
+
     def tried(self) -> Parked:
-        """Somebody says a code; whether it is this one is looked at next."""
+        """Count one try of a channel code, before it is compared."""
         return replace(self, tries=self.tries + 1)
 
     @property
@@ -43,7 +46,7 @@ class Parked:
         return self.tries >= MAX_TRIES
 
     def to_json(self) -> dict[str, Any]:
-        """`status.parked` of the record. It holds secrets in clear: for the seal only."""
+        """Return `status.parked` of the record. It holds secrets in clear: for the seal only."""
         return {
             "kind": self.kind,
             "code": self.code.reveal(),
@@ -64,18 +67,18 @@ class Parked:
 
 
 def code_of(chance: bytes) -> str:
-    """Five random bytes as eight letters and digits to be read out."""
+    """Return five random bytes as eight letters and digits to read out."""
     number = int.from_bytes(chance[:5], "big")
     return "".join(_CODE_ALPHABET[number >> shift & 31] for shift in range(35, -5, -5))
 
 
 def grouped(code: str) -> str:
-    """As it is shown: `ABCD-EFGH`."""
+    """Return the code as shown to the user: `ABCD-EFGH`."""
     return f"{code[:4]}-{code[4:]}"
 
 
 def as_code(said: str) -> str | None:
-    """What somebody said, as it is kept: upper case, without spaces and dashes. None for what cannot be a code."""
+    """Normalise a code from the user: upper case, without spaces and dashes. None if it cannot be a code."""
     if not isinstance(said, str) or len(said) > _LONGEST_SAID:
         return None
     text = _BETWEEN.sub("", said).upper()

@@ -1,6 +1,6 @@
-"""What a provider's token answer says beside the token: what is kept of it, and what tools are told.
+"""The extra data of a provider's token answer: what the grant stores, and what tools get.
 
-A tool needs some of it to use the token: the host that its API calls go to, the id of the account.
+A tool needs some of it to use the token, such as the API's host or the account's id.
 """
 
 from __future__ import annotations
@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records.grant import Grant
-from oauthbroker.secret import Secret
 
 LONGEST = 2048
 
 
 def kept_facts(app: OAuthApp, facts: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what a grant keeps of a token answer. What a later answer does not say again stays as it was `before`."""
+    """Return the data that a grant stores from a token answer. Members missing from the answer keep their value from
+    `before`."""
     names = (*app.habits.keeps, *app.habits.tool_data)
     return {**(before or {}), **{name: facts[name] for name in names if name in facts}}
 
 
 def told_to_tools(app: OAuthApp | None, grant: Grant) -> dict[str, Any]:
-    """Return what the app's `toolData` declares, as far as it is plain: a text, a number or a truth, and no token.
+    """Return the app's `toolData`, limited to texts, numbers and booleans that are not tokens.
 
-    Without the app, which is not configured or whose values are not at hand, its provider's preset speaks for it.
+    Without the app (not configured, or its values unavailable) its provider's preset is used.
     """
     if not grant.provider_data:
         return {}
@@ -34,7 +35,7 @@ def told_to_tools(app: OAuthApp | None, grant: Grant) -> dict[str, Any]:
 
 
 def _of_preset(provider: str) -> tuple[str, ...]:
-    from oauthbroker.providers import presets  # here: a client has these nouns, and no presets
+    from oauthbroker.providers import presets  # imported here: a client uses the records without presets
 
     preset = presets().get(provider)
     return tuple(preset.tool_data) if preset is not None else ()
@@ -48,5 +49,5 @@ def _is_plain(value: object, secrets: list[Secret]) -> bool:
 
 def _secrets_of(grant: Grant) -> list[Secret]:
     token = grant.token
-    own = [] if token is None else [token.access_token, token.refresh_token, grant.renewal.spare]
+    own = [] if token is None else [token.access_token, token.refresh_token, grant.refresh_state.spare]
     return [secret for secret in own if secret is not None]

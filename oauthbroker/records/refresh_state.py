@@ -1,4 +1,4 @@
-"""What a grant remembers of its renewals: the attempt under way, what was lost, and whether they have ended."""
+"""A grant's refresh state: the attempt under way, lost answers, and whether refreshing has ended."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from oauthbroker.clock import from_iso, to_iso
-from oauthbroker.errors import Code
+from oauthbroker.core.clock import SET_BACK, from_iso, has_passed, to_iso
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
-from oauthbroker.secret import Secret
 
 Ended = Literal["", "dead", "uncertain", "quarantined"]
-"""Why no renewal is tried any more: the provider said so, it said so after an answer of it was lost, or it answered
-with somebody else's account. "" while renewals may go on."""
+"""Why no refresh is tried any longer: the provider refused it, it refused it after an answer was lost, or it
+answered with another user's account. "" while refreshing may go on."""
 
-UNCLEAR_SECONDS = 300  # a refusal in no words we know counts as the one word if it comes again after that long
+UNCLEAR_SECONDS = 300  # an ambiguous refusal counts as `invalid_grant` if it comes again after that long
 _LONGEST_PAUSE = 300
 _LONGEST_AFTER_A_CRASH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Written before a refresh token is sent. Whoever finds one knows that the token may be spent.
+    """The intent to refresh, written before a refresh token is sent. A process that finds one must assume that the
+    token may be spent.
 
-    `attempt` fences: only the attempt that the grant names may commit. `lost` counts the answers that were lost
-    before this attempt; `at` is when it was sent or, once the loss was `noticed`, when that was.
+    `attempt` fences: only the attempt that the grant names may commit. `lost` counts the answers lost before this
+    attempt; `at` is when it was sent or, once the loss was `noticed`, when that was.
     """
 
     attempt: str
@@ -36,19 +37,26 @@ class Intent:
 
     @property
     def retry_at(self) -> datetime:
-        """When the old token may be tried again: 1 s after the first lost answer, then longer, because many providers
-        forgive a token that is used twice within seconds; at most 5 min after a provider's silence, and 8 s after a
-        death of ours, which says nothing against the provider."""
+        """Return when the old token may be tried again.
+
+        The pause is 1 s after the first lost answer, then longer, because many providers accept a token that is used
+        twice within seconds. It is at most 5 min after a provider's silence, and 8 s after the death of our process,
+        which says nothing about the provider.
+        """
         longest = _LONGEST_PAUSE if self.noticed else _LONGEST_AFTER_A_CRASH
         return self.at + timedelta(seconds=min(2 ** min(self.lost, 20), longest))
 
+    def pauses(self, now: datetime) -> bool:
+        """Tell whether it is too early to try the old token again."""
+        return not has_passed(self.retry_at, self.at, now)
+
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
-    """`spare` is a newer refresh token from an answer that we refused: it is tried first, the old one after it.
-    `refused_at` is when it was first refused in words that may mean anything; `asked` are the scopes that a client
-    asked for itself (RFC 6749 section 4.4); `forced` are the moments of the last hour at which a token that seemed to
-    live was renewed. `worked`: this grant has been refreshed before, so the form of our request is right."""
+class RefreshState:
+    """The refresh state of a grant. `spare` is a newer refresh token from a refused answer: it is tried before the
+    old one. `refused_at` is when an ambiguous refusal first came; `asked` are the scopes requested with client
+    credentials (RFC 6749 section 4.4); `forced` are the times of the last hour at which a seemingly valid token was
+    refreshed. `worked`: this grant has been refreshed before, so the form of our request is right."""
 
     intent: Intent | None = None
     spare: Secret | None = None
@@ -59,33 +67,35 @@ class Renewal:
     worked: bool = False
 
     def __repr__(self) -> str:
-        return f"Renewal({self.ended or ('under way' if self.intent else 'idle')})"
+        return f"RefreshState({self.ended or ('under way' if self.intent else 'idle')})"
 
-    def begun(self, attempt: str, at: datetime) -> Renewal:
-        """One more attempt; one that is found here has been lost."""
+    def begun(self, attempt: str, at: datetime) -> RefreshState:
+        """Return the state with a new attempt. An attempt already under way counts as lost."""
         lost = self.intent.lost + 1 if self.intent is not None else 0
         return replace(self, intent=Intent(attempt, at, lost))
 
-    def lost(self, at: datetime) -> Renewal:
-        """The answer did not come: the intent stays, and the pause before the next try counts from now."""
+    def lost(self, at: datetime) -> RefreshState:
+        """Return the state after a lost answer: the intent stays, and the pause before the next try starts now."""
         return self if self.intent is None else replace(self, intent=replace(self.intent, at=at, noticed=True))
 
-    def unsent(self) -> Renewal:
-        """The refresh token was not spent by this attempt. What an earlier one lost stays lost."""
+    def unsent(self) -> RefreshState:
+        """Return the state after an attempt that did not spend the refresh token. Losses of earlier attempts stay."""
         if self.intent is None or self.intent.lost == 0:
             return replace(self, intent=None)
         return replace(self, intent=replace(self.intent, lost=self.intent.lost - 1))
 
-    def after(self, code: Code, *, spent: bool, came: bool, spare: Secret | None, at: datetime) -> Renewal:
-        """After an answer with no token that we take.
+    def after(self, code: Code, *, spent: bool, came: bool, spare: Secret | None, at: datetime) -> RefreshState:
+        """Return the state after an answer without an accepted token.
 
-        `code` and `spent` are those of `RenewalRefused`; tokens `came` with an answer that we refuse, `spare` being
-        its refresh token: from then on that one is tried first.
+        `code` and `spent` are those of `RefreshRefused`. `came`: the refused answer had tokens; `spare` is its refresh
+        token, which is tried first from then on.
         """
         if code is Code.SUBJECT_MISMATCH:
             return self.over("quarantined")
         if code is Code.EXCHANGE_FAILED:
             since = self.refused_at or at
+            if since > at + SET_BACK:  # the clock was set back since
+                since = at
             if (at - since).total_seconds() < UNCLEAR_SECONDS:
                 return replace(self.unsent(), refused_at=since)
         if code in {Code.REAUTH_REQUIRED, Code.EXCHANGE_FAILED}:
@@ -96,18 +106,19 @@ class Renewal:
             return replace(self, intent=None, spare=spare or self.spare)
         return self.lost(at)
 
-    def over(self, ended: Ended) -> Renewal:
-        return Renewal(ended=ended, forced=self.forced)
+    def over(self, ended: Ended) -> RefreshState:
+        return RefreshState(ended=ended, forced=self.forced)
 
-    def forced_at(self, at: datetime) -> Renewal:
-        """Notes a forced renewal; only the last hour is kept."""
-        return replace(self, forced=(*self.forced_since(at - timedelta(hours=1)), at))
+    def forced_at(self, at: datetime) -> RefreshState:
+        """Note a forced refresh. Only the last hour is kept."""
+        return replace(self, forced=(*self.forced_before(at), at))
 
-    def forced_since(self, moment: datetime) -> tuple[datetime, ...]:
-        return tuple(at for at in self.forced if at > moment)
+    def forced_before(self, now: datetime) -> tuple[datetime, ...]:
+        """Return the forced refreshes of the last hour. Future times were noted before the clock was set back."""
+        return tuple(at for at in self.forced if now - timedelta(hours=1) < at <= now)
 
     def to_json(self) -> dict[str, Any] | None:
-        if self == Renewal():
+        if self == RefreshState():
             return None
         intent = self.intent
         return {
@@ -121,7 +132,7 @@ class Renewal:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any] | None) -> Renewal:
+    def from_json(cls, data: Mapping[str, Any] | None) -> RefreshState:
         if data is None:
             return cls()
         intent = data["intent"]

@@ -1,4 +1,4 @@
-"""Tokens that nobody gets any more and of which the provider has still to hear, in the place of something newer."""
+"""Replaced tokens that are no longer handed out and are still to be revoked at the provider."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from oauthbroker.clock import from_iso, to_iso
-from oauthbroker.secret import Secret
+from oauthbroker.core.clock import from_iso, to_iso
+from oauthbroker.core.secret import Secret
 
 MOST = 20
-"""Of each kind. More than that are only gathered while a provider does not answer for very long: the oldest go."""
+"""The limit for each kind. It is reached only if a provider does not answer for very long; then the oldest go."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """Refresh and access tokens, each once, the newest first. `since` is when the last of them joined."""
+    """Refresh and access tokens, each once, the newest first. `since` is when the last of them was added."""
 
     since: datetime
     refresh: tuple[Secret, ...] = ()
@@ -27,11 +27,11 @@ class Retired:
 
     @classmethod
     def of(cls, refresh: Secret | None, access: Secret | None, at: datetime) -> Retired:
-        """What ends at this moment, of each kind one or none."""
+        """Return the tokens that end at this time, at most one of each kind."""
         return cls(at, () if refresh is None else (refresh,), () if access is None else (access,))
 
     def and_also(self, other: Retired | None) -> Retired:
-        """Both, the newest first; what joined at one moment stays in this order."""
+        """Merge both, the newest first; tokens of the same time keep this order."""
         if other is None:
             return self
         newer, older = (self, other) if self.since >= other.since else (other, self)
@@ -39,7 +39,7 @@ class Retired:
         return Retired(newer.since, _each_once(refresh), _each_once(access))
 
     def without(self, secrets: Iterable[Secret]) -> Retired | None:
-        """What is left; None for nothing."""
+        """Return the rest after removing these tokens; None if none are left."""
         texts = {secret.reveal() for secret in secrets}
         refresh, access = (
             tuple(secret for secret in kind if secret.reveal() not in texts) for kind in (self.refresh, self.access)

@@ -1,4 +1,4 @@
-r"""AuthSessionRecord (specification 12.5.5): one authorization under way, and its legal transitions.
+r"""AuthSessionRecord (specification 12.5.5): one authorization under way, and its transitions.
 
     pending --claimed()--> pending with a claim --completed()--> completed
        |  |                        ^    \--failed()--> failed
@@ -14,9 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from oauthbroker.apps import Link
-from oauthbroker.clock import from_iso, has_passed, to_iso
-from oauthbroker.errors import Code
+from oauthbroker.core.clock import from_iso, has_passed, to_iso
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Link
+from oauthbroker.model.results import Reason
+from oauthbroker.model.turn import ResumeTarget, SubjectMode
 from oauthbroker.records import codec
 from oauthbroker.records.attempt import Attempt
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
@@ -24,20 +27,17 @@ from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.records.login import Login
 from oauthbroker.records.parked import Parked
-from oauthbroker.results import Reason
-from oauthbroker.secret import Secret
-from oauthbroker.turn import ResumeTarget, SubjectMode
 
 SessionStatus = Literal["pending", "completed", "failed", "expired"]
-NO_CLAIM_LASTS = timedelta(hours=1)  # so long: one that seems to was written by a clock that went ahead
-MAX_PRESSES = 20  # of a link's button: a person in trouble presses a few times; each may cost the provider a request
+NO_CLAIM_LASTS = timedelta(hours=1)  # no claim lasts longer; one that seems to was written under a fast clock
+MAX_PRESSES = 20  # of a link's button; each press may cost the provider a request
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The one callback that may redeem the code, and until when nobody else looks at the session.
+    """The one callback that may redeem the code, and until when no other process looks at the session.
 
-    `confirmed`: the code was parked, and whose browser brought it was vouched for.
+    `confirmed`: the code was parked, and its browser was confirmed.
     """
 
     by: str
@@ -50,13 +50,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class AuthSession:
-    """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are not.
+    """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are secret.
 
-    `device` is set in the device code flow, which has no attempt of a browser. `presses` counts how often its link's
-    button was pressed. `parked` is a code that came back and waits for a word on whose browser that was. `login` is set
-    from the button on where a login of the broker's own comes first: until it is passed no attempt is any good. `tries`
-    counts the sessions before it that ended with the wrong account, or without their code. `was_parked`: it ended while
-    its code waited.
+    `device` is set in the device code flow, which has no browser attempt. `presses` counts how often its link's button
+    was pressed. `parked` is a code that waits for the confirmation of its browser. `login` is set from the button on
+    where a broker login comes first: until it is passed no attempt is valid. `tries` counts the sessions before it that
+    ended with the wrong account, or without their code. `was_parked`: it ended while its code waited.
     """
 
     locator: str
@@ -96,29 +95,27 @@ class AuthSession:
 
     @property
     def taken(self) -> bool:
-        """A browser has come back with it: its link and its state are used up."""
+        """Tell whether a browser has come back with it: its link and its state are used up."""
         return self.claim is not None or self.parked is not None
 
     @property
     def under_way(self) -> bool:
-        """A browser is on its way with it, at a provider or at the login before it."""
+        """Tell whether a browser is on its way, at the provider or at the login before it."""
         at_login = self.login is not None and self.login.at_it
         return self.taken or at_login or self.attempt.cookie is not None
 
-    @property
-    def ends_at(self) -> datetime:
-        """When it ends by itself: a parked code has its own time, however little is left of the link's."""
-        return self.expires_at if self.parked is None else self.parked.until
-
     def is_past(self, now: datetime) -> bool:
-        """Whether its time is over. A device code is ended by its provider, too, by the provider's clock."""
+        """Tell whether it has expired. A parked code has its own expiry, independent of the link's. A device code
+        also ends when the provider says so, by the provider's clock."""
+        if self.parked is not None:
+            return self.parked.is_past(now)
         if self.device is not None:
-            return self.ends_at <= now
-        return has_passed(self.ends_at, self.created_at, now)
+            return self.expires_at <= now
+        return has_passed(self.expires_at, self.created_at, now)
 
     @property
     def worn_out(self) -> bool:
-        """Nobody is taken to the provider by this link any more; a browser that is on its way still arrives."""
+        """Tell whether the link has reached its limit of presses. A browser that is on its way may still come back."""
         return self.presses >= MAX_PRESSES
 
     def __repr__(self) -> str:
@@ -126,40 +123,41 @@ class AuthSession:
         return f"{type(self).__name__}({self.id[:9]}..., {self.status}{mark})"
 
     def pressed(self) -> AuthSession:
-        """Somebody pressed the button."""
+        """Count a press of the button."""
         return replace(self, presses=self.presses + 1)
 
     def attempted(self, attempt: Attempt, scopes: tuple[str, ...] | None = None) -> AuthSession:
-        """A browser takes this attempt to the provider, to ask for `scopes` by now."""
+        """Return the session with a new browser's attempt, for `scopes`."""
         return replace(self, attempt=attempt, scopes=self.scopes if scopes is None else scopes)
 
     def logging_in(self, login: Login, scopes: tuple[str, ...]) -> AuthSession:
-        """A browser takes this to the broker's own login first. Whatever one took to the provider is dead."""
+        """Return the session with a browser sent to the broker's own login. An earlier attempt at the provider is
+        void."""
         return replace(self, login=login, attempt=Attempt.none(), scopes=scopes)
 
     def with_login(self, login: Login, attempt: Attempt | None = None) -> AuthSession:
-        """Something is known of that login; with the right person it comes with an attempt for the provider."""
+        """Return the session with an updated login; after the right person's login with an attempt for the provider."""
         if not self.open or self.taken or self.login is None:
-            raise ValueError("only a session that waits for a login hears of one")
+            raise ValueError("the session does not wait for a login")
         return replace(self, login=login, attempt=self.attempt if attempt is None else attempt)
 
     def polled(self, device: Device) -> AuthSession:
-        """The provider is being asked, or has answered, whether somebody has agreed."""
+        """Return the session around a poll, sent or answered."""
         return replace(self, device=device)
 
     def park(self, parked: Parked) -> AuthSession:
-        """A code came back, in the right browser. The printed status stays `pending`."""
+        """Park the code that the right browser brought. The printed status stays `pending`."""
         if not self.open or self.taken:
-            raise ValueError("only a session that waits for its browser takes a code")
+            raise ValueError("the session does not wait for a browser")
         return replace(self, parked=parked)
 
     def tried(self) -> AuthSession:
-        """Somebody says a code in the conversation."""
+        """Count a try of a channel code."""
         return replace(self, parked=self.parked.tried() if self.parked is not None else None)
 
     def claimed(self, by: str, until: datetime, *, confirmed: bool = False) -> ClaimedSession:
-        """One callback, or the word that confirms a parked one, takes the right to redeem; a parked code leaves the
-        record with it, and is used up. The printed status stays `pending`."""
+        """Claim the right to redeem the code, for one callback or for the confirmation of a parked code. The claimed
+        session no longer holds the parked code. The printed status stays `pending`."""
         fields = {slot: getattr(self, slot) for slot in AuthSession.__dataclass_fields__}
         return ClaimedSession(**{**fields, "claim": Claim(by, until, confirmed), "parked": None, "login": None})
 
@@ -170,18 +168,18 @@ class AuthSession:
         return self._ended("failed", at, code, event)
 
     def lapsed(self, at: datetime, event: AgentEvent | None = None) -> AuthSession:
-        """Expired, superseded or cancelled before anybody claimed it."""
+        """Return the session expired, superseded or cancelled before a claim."""
         return self._ended("expired", at, None, event)
 
     def sent(self) -> AuthSession:
-        """Once its own event has reached the queue."""
+        """Return the session after its own event has reached the queue."""
         return replace(self, outbox=None)
 
     def _ended(self, status: SessionStatus, at: datetime, code: Code | None, event: AgentEvent | None) -> AuthSession:
         if not self.open:
             raise ValueError(f"a {self.status} session has ended")
         attempt = self.attempt.spent()
-        if attempt.cookie is None and self.login is not None:  # its browser was at the login, and knows it by that
+        if attempt.cookie is None and self.login is not None:  # its browser is known by the cookie of the login
             attempt = replace(attempt, cookie=self.login.attempt.cookie)
         return replace(
             self,
@@ -272,7 +270,7 @@ class AuthSession:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClaimedSession(AuthSession):
-    """A session whose code this process alone may redeem. Only a `claim` in flows hands one out."""
+    """A session whose code only this process may redeem. Only `claim` returns one."""
 
 
 def _claim_json(claim: Claim) -> dict[str, Any]:

@@ -1,38 +1,44 @@
-"""TombstoneRecord: a record was ended before its time, and no copy of it that is put back counts."""
+"""TombstoneRecord: marks a record that was ended early, so that a restored copy of it does not count."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.core.clock import LONG_AGO, from_iso, to_iso
 from oauthbroker.records import codec
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """The end of a record of kind `of`. From `ends_at` on it counts for nothing; at `keep_until` it would have ended by
-    itself (None: never)."""
+    """The end of a record of kind `of`. It is invalid from `ends_at` on; it would have expired at `keep_until`
+    (None: never). `since` is when a future end was set. For an immediate end it is `LONG_AGO`, so that the record
+    stays ended under any clock."""
 
     of: str
     ends_at: datetime
     keep_until: datetime | None
+    since: datetime | None = None
 
     def and_also(self, other: Tombstone) -> Tombstone:
-        """Both of one record: the earlier end, and kept as long as either."""
+        """Merge two tombstones of one record: the earlier end and the later `keep_until`."""
         ends = (self.keep_until, other.keep_until)
         longest = None if None in ends else max(end for end in ends if end is not None)
-        return Tombstone(self.of, min(self.ends_at, other.ends_at), longest)
+        first = min(self, other, key=lambda each: (each.ends_at, each.since or LONG_AGO))
+        return Tombstone(self.of, first.ends_at, longest, first.since)
 
     def is_over(self, now: datetime) -> bool:
-        """Whether the record would have ended by now anyway."""
+        """Tell whether the record would have expired by now without the tombstone."""
         return self.keep_until is not None and self.keep_until <= now
 
     def to_plaintext(self) -> bytes:
-        spec = {"of": self.of, "endsAt": to_iso(self.ends_at), "keepUntil": codec.iso(self.keep_until)}
+        since = {} if self.since is None else {"since": to_iso(self.since)}
+        spec = {"of": self.of, "endsAt": to_iso(self.ends_at), "keepUntil": codec.iso(self.keep_until), **since}
         return codec.encode("TombstoneRecord", {"spec": spec})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> Tombstone:
         spec = codec.decode("TombstoneRecord", body)["spec"]
-        return cls(spec["of"], from_iso(spec["endsAt"]), codec.moment(spec["keepUntil"]))
+        return cls(
+            spec["of"], from_iso(spec["endsAt"]), codec.moment(spec["keepUntil"]), codec.moment(spec.get("since"))
+        )

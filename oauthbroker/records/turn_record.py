@@ -1,4 +1,4 @@
-"""TurnRecord: a turn that has tokens. It is over when the record is gone or its time has come."""
+"""TurnRecord: a turn with tokens. The turn is over when the record is gone or has expired."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from oauthbroker.apps import ToolAuth
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.core.clock import from_iso, to_iso
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.turn import ResumeTarget, Turn
 from oauthbroker.records import codec
-from oauthbroker.turn import ResumeTarget, Turn
 
 Tools = Mapping[str, tuple[ToolAuth, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """`tools` is what the runtime said of tools: what each may ask for, None for what the bundle declares."""
+    """One turn. `tools` maps each tool to the auths it may request, None for those that the bundle declares."""
 
     locator: str
     turn: Turn
@@ -33,7 +33,7 @@ class TurnRecord:
     def __repr__(self) -> str:
         return f"TurnRecord({self.id[:12]}...)"
 
-    def ended(self, at: datetime) -> TurnRecord:
+    def ended(self, at: datetime, since: datetime | None) -> TurnRecord:  # noqa: ARG002  (its own beginning bounds it)
         return replace(self, expires_at=min(at, self.expires_at))
 
     def to_plaintext(self) -> bytes:

@@ -1,17 +1,19 @@
-"""UseRecord: who used a grant's tokens first and last. Kept apart from the grant, whose record is about more."""
+"""UseRecord: the first and the last use of a grant's tokens. Stored apart from the grant, which changes less often."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from oauthbroker.clock import from_iso, to_iso
+from oauthbroker.core.clock import from_iso, to_iso
 from oauthbroker.records import codec
+
+LATE = timedelta(hours=1)  # no process keeps a use in memory this long before writing it
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """Of one grant, by its id. `tool` is None where the runtime itself asked."""
+class GrantUse:
+    """The uses of one grant, by its id. `tool` is None if the runtime itself asked."""
 
     grant: str
     first_agent: str
@@ -21,17 +23,18 @@ class Use:
     at: datetime
 
     @classmethod
-    def first(cls, grant: str, agent: str, tool: str | None, at: datetime) -> Use:
+    def first(cls, grant: str, agent: str, tool: str | None, at: datetime) -> GrantUse:
         return cls(grant, agent, at, agent, tool, at)
 
     @property
     def locator(self) -> str:
-        """What it is filed under."""
+        """Return the locator of the record: the grant's id."""
         return self.grant
 
-    def and_then(self, later: Use) -> Use:
-        """With a later use; an earlier one changes nothing."""
-        if later.at <= self.at:
+    def and_then(self, later: GrantUse) -> GrantUse:
+        """Return the record with a later use. An earlier one changes nothing, unless the clock was set back in
+        between."""
+        if later.at <= self.at <= later.at + LATE:
             return self
         return replace(self, agent=later.agent, tool=later.tool, at=later.at)
 
@@ -46,7 +49,7 @@ class Use:
         return codec.encode("UseRecord", {"metadata": {"name": self.grant}, "spec": spec})
 
     @classmethod
-    def from_plaintext(cls, body: bytes) -> Use:
+    def from_plaintext(cls, body: bytes) -> GrantUse:
         data = codec.decode("UseRecord", body)
         spec = data["spec"]
         return cls(

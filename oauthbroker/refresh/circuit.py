@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
 
 News = Literal["", "app", "grant"]
 _COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, Code.PROVIDER_UNREACHABLE}
@@ -21,7 +21,8 @@ _GRANTS = 2  # that have failed since the last success, before what may be one g
 _SHORT_TIME = 60.0  # within which as many grants must be asked to wait, before that is the app's
 _LONGEST = 60.0
 _MISCONFIGURED = 30.0
-_PROBE = 30.0  # the longest that one trial call keeps the others waiting
+_PROBE = 30.0  # how long a trial that has no turn keeps the others waiting
+_SHORTEST = 1.0  # what the others are told to wait at least while a turn tries
 _MOST_OWN = 10_000
 
 
@@ -32,6 +33,12 @@ class _Circuit:
     code: Code | None = None
     until: float = 0.0
     trial_until: float = 0.0
+    is_tried: bool = False  # by a turn, which gives its place back when it leaves
+
+    def seconds_left(self, now: float) -> float:
+        """Until the next call may try; 0 or less for now."""
+        left = max(self.until, self.trial_until) - now
+        return max(left, _SHORTEST) if self.is_tried else left
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +79,40 @@ class Circuits:
             ours = False
         if not ours:
             raise BrokerError(Code.PROVIDER_UNREACHABLE, note="too many wait for this provider", retry_after_seconds=1)
+        trial: _Circuit | None = None
         try:
-            self.check(app, grant)
+            trial = self._admit(app, grant)
+            if trial is not None:
+                trial.is_tried = True
             yield
         finally:
             row.release()
-            circuit = self._circuits.get(app)
-            if circuit is not None:  # a trial that never reached the provider has told nothing
-                circuit.trial_until = 0.0
+            if trial is not None:  # one that never reached the provider has told nothing
+                trial.is_tried, trial.trial_until = False, 0.0
 
     def pause(self, app: str, grant: str = "") -> float:
         """Seconds until somebody may ask again; 0 for now."""
         circuit = self._closed_way(app, grant)
-        return 0.0 if circuit is None else max(circuit.until, circuit.trial_until) - self._clock.monotonic()
+        return 0.0 if circuit is None else circuit.seconds_left(self._clock.monotonic())
 
     def check(self, app: str, grant: str = "") -> None:
         """Raises the code that opened the circuit, with the seconds left. Once they are over, one call at a time may
-        try again."""
+        try again: for a caller without a `turn` that is one in half a minute."""
+        self._admit(app, grant)
+
+    def _admit(self, app: str, grant: str) -> _Circuit | None:
+        """What `check` does; the circuit whose trial this call is, None for a call that is none."""
         circuit = self._closed_way(app, grant)
         if circuit is not None and circuit.code is not None:
-            left = max(circuit.until, circuit.trial_until) - self._clock.monotonic()
+            left = circuit.seconds_left(self._clock.monotonic())
             error = BrokerError(circuit.code, note="not asked again yet")
             error.retry_after_seconds = max(1, round(left)) if error.retryable else None
             raise error
         common = self._circuits.get(app)
-        if common is not None and common.code is not None:
-            common.trial_until = self._clock.monotonic() + _PROBE
+        if common is None or common.code is None:
+            return None
+        common.trial_until = self._clock.monotonic() + _PROBE
+        return common
 
     def open_now(self) -> list[OpenCircuit]:
         """Every circuit of this process that is open, the apps' before those of single grants."""
@@ -171,9 +186,9 @@ class Circuits:
         found = [
             circuit
             for circuit in (self._circuits.get(app), self._own.get((app, grant)))
-            if circuit is not None and circuit.code is not None and max(circuit.until, circuit.trial_until) > now
+            if circuit is not None and circuit.code is not None and circuit.seconds_left(now) > 0
         ]
-        return max(found, key=lambda circuit: max(circuit.until, circuit.trial_until), default=None)
+        return max(found, key=lambda circuit: circuit.seconds_left(now), default=None)
 
     def _pause(self, circuit: _Circuit, error: BrokerError) -> float | None:
         match error.code:

@@ -6,31 +6,31 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.asker import Asker
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.scope import granted_scopes
 from oauthbroker.protocol.client_credentials import client_credentials_request, client_credentials_response
+from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.records import Grant, Renewal, Token
+from oauthbroker.records import Grant, RefreshState, Token
 from oauthbroker.records.provider_data import kept_facts
-from oauthbroker.repository import Conflict, Held, Repository, Room
-from oauthbroker.scope import granted_scopes
-from oauthbroker.secret import Secret
+from oauthbroker.repository.repository import Conflict, Repository, Reservation, Versioned
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class ClientCredentials:
     """Nobody is asked and nothing can be lost: what was not stored is fetched again."""
 
     repository: Repository
-    asker: Asker
+    asker: ClientRequests
     discovery: Discovery
     clock: Clock
 
     async def __call__(
-        self, app: OAuthApp, subject: str, held: Held[Grant] | None, rejected: Secret | None, *, forced: bool
+        self, app: OAuthApp, subject: str, held: Versioned[Grant] | None, rejected: Secret | None, *, forced: bool
     ) -> Grant | None:
         """Replaces the grant that is `held`; the newer one where somebody changed it meanwhile.
 
@@ -50,16 +50,18 @@ class Fetch:
             grant = await self._ask(app, endpoints, subject, old, rejected)  # (3)
             return await self._store(grant, held, room)  # (4)
 
-    def _room(self, app: OAuthApp, subject: str, held: Held[Grant] | None) -> AbstractAsyncContextManager[Room]:
+    def _room(
+        self, app: OAuthApp, subject: str, held: Versioned[Grant] | None
+    ) -> AbstractAsyncContextManager[Reservation]:
         if held is None:
             return self.repository.room_for_first(app.name, subject)
         return self.repository.room_for(held.record)
 
-    async def _counted(self, held: Held[Grant]) -> Held[Grant] | None:
+    async def _counted(self, held: Versioned[Grant]) -> Versioned[Grant] | None:
         """Notes that a rejected token is about to be replaced: a provider that gives the same one again, or none, is
         not asked more often than one that gives another. None when somebody changed the grant meanwhile."""
         grant = held.record
-        noted = replace(grant, renewal=grant.renewal.forced_at(self.clock.now()))
+        noted = replace(grant, refresh_state=grant.refresh_state.forced_at(self.clock.now()))
         async with self.repository.pair(grant.app, grant.subject):
             with suppress(Conflict):
                 return await self.repository.save_grant(noted, expect=held.generation)
@@ -104,16 +106,13 @@ class Fetch:
             updated_at=now,
             registration=app.registration,
             provider_data=kept_facts(app, tokens.facts),
-            renewal=Renewal(asked=app.scopes, forced=old.renewal.forced if old is not None else ()),
+            refresh_state=RefreshState(asked=app.scopes, forced=old.refresh_state.forced if old is not None else ()),
         )
         if old is None:
             return grant
-        grant = replace(grant, outbox=old.outbox, retired=old.retired)
-        if old.revocation == "pending" and old.token is not None and app.revocation.reach == "token":
-            grant = grant.retiring(None, old.token.access_token, now)  # with a wider reach it might end this one too
-        return grant
+        return replace(grant, outbox=old.outbox, retired=old.passed_on(app, (tokens.access_token,)))
 
-    async def _store(self, grant: Grant, held: Held[Grant] | None, room: Room) -> Grant | None:
+    async def _store(self, grant: Grant, held: Versioned[Grant] | None, room: Reservation) -> Grant | None:
         async with self.repository.pair(grant.app, grant.subject):
             there = await self.repository.grant(grant.app, grant.subject)
             before = held.generation if held is not None else 0

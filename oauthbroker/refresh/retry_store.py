@@ -6,24 +6,24 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.observability.logging import Log
+from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records import Grant
-from oauthbroker.repository import Room
+from oauthbroker.repository.repository import Reservation
 
 KEEP_TRYING = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 20)  # seconds between tries to store a renewed token
-Tell = Callable[..., None]
-Write = Callable[[Room | None], Awaitable[Grant | None]]
+Write = Callable[[Reservation | None], Awaitable[Grant | None]]
 
 
 @dataclass(slots=True)
-class Keeper:
-    """Tries again while the disk refuses. `tell` writes the log."""
+class RetryStore:
+    """Tries again while the disk refuses."""
 
     clock: Clock
     metrics: Metrics
-    tell: Tell
+    log: Log
     _unstored: set[str] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -37,14 +37,14 @@ class Keeper:
         self._closing.set()
 
     async def keep(
-        self, after: Grant, room: Room, write: Write, meanwhile: Callable[[Code], None]
+        self, after: Grant, room: Reservation, write: Write, meanwhile: Callable[[Code], None]
     ) -> tuple[Grant | None, Code | None]:
         """(what `write` stored, None), or (`after`, why it was never stored).
 
         `write` gets the room that was reserved, once. `meanwhile` hears of each failure: until it is stored, `after`
         has to be served from memory, and the caller keeps the lease, so that nobody sends the old token.
         """
-        left: Room | None = room
+        left: Reservation | None = room
         for pause in (*KEEP_TRYING, 0.0):
             try:
                 stored = await write(left)
@@ -55,13 +55,13 @@ class Keeper:
                 return stored, None
             left = None
             self._unstored.add(after.id)
-            self.tell("a renewed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
+            self.log.warning("a renewed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
             self.metrics.add(Metric.RENEWALS_UNSTORED, after.app)
             meanwhile(code)
             if self._closing.is_set() or not pause:
                 break
             await self._rest(pause)
-        self.tell("a renewed token was never stored: the next start asks with the old one", app=after.app)
+        self.log.warning("a renewed token was never stored: the next start asks with the old one", app=after.app)
         return after, Code.STORE_UNAVAILABLE
 
     async def _rest(self, seconds: float) -> None:

@@ -9,18 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, RenewalFailed, TokenRenewed
-from oauthbroker.clock import Clock, random_text
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.keeper import Keeper, Tell, Write
-from oauthbroker.metrics import Metric, Metrics
+from oauthbroker.audit.gap import enter
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.single_flight import Flight
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.observability.logging import Log
+from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.redeem import Redeemed
-from oauthbroker.protocol.refresh import RenewalRefused
-from oauthbroker.records import Grant, Renewal
-from oauthbroker.repository import Held, Repository, Room
-from oauthbroker.secret import Secret
-from oauthbroker.single_flight import Flight
+from oauthbroker.protocol.refresh import RefreshRefused
+from oauthbroker.records import Grant, RefreshState
+from oauthbroker.refresh.retry_store import RetryStore, Write
+from oauthbroker.repository.repository import Repository, Reservation, Versioned
 
 
 class Dropper(Protocol):
@@ -36,7 +38,7 @@ class Later(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
+class Refreshed:
     """What a renewal came to: the grant as it is now and, where it has no new token, why."""
 
     grant: Grant | None
@@ -44,20 +46,20 @@ class Renewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewing:
+class Writeback:
     """`drop` tells a provider of tokens that nobody wants, `late` of those that came for a grant that was revoked
-    meanwhile; `tell` writes the log."""
+    meanwhile."""
 
     repository: Repository
-    keeper: Keeper
+    keeper: RetryStore
     drop: Dropper
     late: Later
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
-    tell: Tell
+    log: Log
 
-    async def begin(self, looked: Held[Grant], *, forced: bool) -> Grant | None:
+    async def begin(self, looked: Versioned[Grant], *, forced: bool) -> Grant | None:
         """Seals the intent. None when somebody changed the tokens since we looked: there is nothing to renew."""
         app, subject = looked.record.app, looked.record.subject
         async with self.repository.pair(app, subject):
@@ -65,42 +67,49 @@ class Renewing:
             if held is None or held.record.token != looked.record.token or not held.record.refresh_tokens:
                 return None
             now = self.clock.now()
-            renewal = held.record.renewal.begun(random_text(self.clock, 128), now)
+            refresh_state = held.record.refresh_state.begun(random_text(self.clock, 128), now)
             if forced:
-                renewal = renewal.forced_at(now)
-            begun = replace(held.record, renewal=renewal)
+                refresh_state = refresh_state.forced_at(now)
+            begun = replace(held.record, refresh_state=refresh_state)
             return (await self.repository.save_grant(begun, expect=held.generation)).record
 
     async def commit(
-        self, app: OAuthApp, flight: Flight[Renewed], begun: Grant, redeemed: Redeemed, room: Room, *, forced: bool
-    ) -> Renewed:
+        self,
+        app: OAuthApp,
+        flight: Flight[Refreshed],
+        begun: Grant,
+        redeemed: Redeemed,
+        room: Reservation,
+        *,
+        forced: bool,
+    ) -> Refreshed:
         """Stores what the provider gave; a revoke or a login that came meanwhile wins."""
 
-        async def write(room: Room | None) -> Grant | None:
+        async def write(room: Reservation | None) -> Grant | None:
             return await self._store(app, begun, redeemed, room, forced=forced)
 
         return await self._keep(flight, self._with(redeemed, begun), None, room, write)
 
     async def _keep(
-        self, flight: Flight[Renewed], after: Grant, trouble: BrokerError | None, room: Room, write: Write
-    ) -> Renewed:
+        self, flight: Flight[Refreshed], after: Grant, trouble: BrokerError | None, room: Reservation, write: Write
+    ) -> Refreshed:
         """Written, or served from memory until it is."""
 
         def meanwhile(code: Code) -> None:
-            flight.land(Renewed(after, trouble or BrokerError(code)))
+            flight.land(Refreshed(after, trouble or BrokerError(code)))
 
         grant, why_not = await self.keeper.keep(after, room, write, meanwhile)
-        return Renewed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
+        return Refreshed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
 
     async def _store(
-        self, app: OAuthApp, begun: Grant, redeemed: Redeemed, room: Room | None, *, forced: bool
+        self, app: OAuthApp, begun: Grant, redeemed: Redeemed, room: Reservation | None, *, forced: bool
     ) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
             if held is not None and held.record.is_attempted_as(begun):
                 grant = self._with(redeemed, held.record)
                 held = await self.repository.save_grant(grant, expect=held.generation, room=room)
-                self.note(TokenRenewed(begun.app, begun.id, forced), Metric.RENEWALS, begun.app)
+                await self.note(TokenRenewed(begun.app, begun.id, forced), Metric.RENEWALS, begun.app)
                 return held.record
             if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
                 return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
@@ -111,80 +120,84 @@ class Renewing:
         return held.record if held is not None else None
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
-        return grant.renewed(redeemed.token, redeemed.scopes, self.clock.now(), redeemed.provider_data)
+        return grant.refreshed(redeemed.token, redeemed.scopes, self.clock.now(), redeemed.provider_data)
 
     async def refuse(
         self,
         app: OAuthApp,
-        flight: Flight[Renewed],
+        flight: Flight[Refreshed],
         begun: Grant,
-        refused: RenewalRefused,
-        room: Room,
+        refused: RefreshRefused,
+        room: Reservation,
         *,
         rejected: bool,
-    ) -> Renewed:
+    ) -> Refreshed:
         """What a refusal means for the grant, written down; a revoke or a login that came meanwhile wins. `rejected`:
         its token was reported as of no use."""
         came = refused.spare is not None or refused.access is not None
-        renewal = begun.renewal.after(
+        refresh_state = begun.refresh_state.after(
             refused.code, spent=refused.spent, came=came, spare=refused.spare, at=self.clock.now()
         )
-        trouble = _trouble(refused, renewal)
+        trouble = _trouble(refused, refresh_state)
         code = trouble.code.value
-        self.note(RenewalFailed(begun.app, begun.id, code), Metric.RENEWAL_FAILURES, code)
-        if renewal.ended or came or refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.APP_MISCONFIGURED}:
-            self.tell(
+        await self.note(RenewalFailed(begun.app, begun.id, code), Metric.RENEWAL_FAILURES, code)
+        if refresh_state.ended or came or refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.APP_MISCONFIGURED}:
+            self.log.warning(
                 "a renewal was refused",
-                app=begun.app, grant=begun.id[:15], code=code, note=refused.note, ended=renewal.ended,
+                app=begun.app, grant=begun.id[:15], code=code, note=refused.note, ended=refresh_state.ended,
             )  # fmt: skip
-        after = begun.refused(renewal, self.clock.now(), rejected=rejected)
+        after = begun.refused(refresh_state, self.clock.now(), rejected=rejected)
 
-        async def write(room: Room | None) -> Grant | None:
+        async def write(room: Reservation | None) -> Grant | None:
             return await self._write_down(begun, after, room)
 
-        if refused.spare is not None and not renewal.ended:  # it may be the only one that lives: kept like a token
-            renewed = await self._keep(flight, after, trouble, room, write)
+        if (
+            refused.spare is not None and not refresh_state.ended
+        ):  # it may be the only one that lives: kept like a token
+            refreshed = await self._keep(flight, after, trouble, room, write)
         else:
-            renewed = Renewed(after, trouble)  # an intent that stays says no more than that the token may be spent
+            refreshed = Refreshed(after, trouble)  # an intent that stays says no more than that the token may be spent
             with suppress(BrokerError):
-                renewed = Renewed(await write(room), trouble)
-        await self._drop_unwanted(app, refused, renewal, renewed.grant)
-        return renewed
+                refreshed = Refreshed(await write(room), trouble)
+        await self._drop_unwanted(app, refused, refresh_state, refreshed.grant)
+        return refreshed
 
-    async def _write_down(self, begun: Grant, after: Grant, room: Room | None) -> Grant | None:
+    async def _write_down(self, begun: Grant, after: Grant, room: Reservation | None) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
             if held is None or not held.record.is_attempted_as(begun):
                 await self.repository.sync("grants")
                 return held.record if held is not None else None
-            changed = replace(held.record, token=after.token, renewal=after.renewal, updated_at=after.updated_at)
+            changed = replace(
+                held.record, token=after.token, refresh_state=after.refresh_state, updated_at=after.updated_at
+            )
             return (await self.repository.save_grant(changed, expect=held.generation, room=room)).record
 
     async def _drop_unwanted(
-        self, app: OAuthApp, refused: RenewalRefused, renewal: Renewal, grant: Grant | None
+        self, app: OAuthApp, refused: RefreshRefused, refresh_state: RefreshState, grant: Grant | None
     ) -> None:
         if grant is not None and grant.revoked:
             if refused.spare is not None or refused.access is not None:
                 await self.late(app, grant.subject, refresh=refused.spare, access=refused.access)
             return
-        spare = refused.spare if renewal.ended else None  # while the grant may go on, it may be all it has
+        spare = refused.spare if refresh_state.ended else None  # while the grant may go on, it may be all it has
         unwanted = tuple(secret for secret in (spare, refused.access) if secret is not None)
         if unwanted and app.revocation.reach == "token":
             await self.drop(app, unwanted)
 
-    def note(self, entry: TokenRenewed | RenewalFailed, metric: Metric, label: str) -> None:
+    async def note(self, entry: TokenRenewed | RenewalFailed, metric: Metric, label: str) -> None:
         """After the fact: a log that cannot be written must not cost a token that is stored. The token is not handed
         out without an entry of its own."""
         self.metrics.add(metric, label)
         try:
-            self.audit.write(entry, self.clock.now())
+            await enter(self.audit, entry, self.clock.now())
         except BrokerError as error:
-            self.tell("the audit log lacks an entry", app=entry.app, code=error.code.value)
+            self.log.warning("the audit log lacks an entry", app=entry.app, code=error.code.value)
 
 
-def _trouble(refused: RenewalRefused, renewal: Renewal) -> BrokerError:
+def _trouble(refused: RefreshRefused, refresh_state: RefreshState) -> BrokerError:
     """What the caller is told, now that the grant remembers the refusal as `renewal`."""
-    match renewal.ended:
+    match refresh_state.ended:
         case "dead":
             return BrokerError(Code.REAUTH_REQUIRED, note=refused.note)
         case "uncertain":

@@ -1,38 +1,50 @@
-"""Due markers: which records have something left to do, so that it is found without reading every record.
+"""Keep due markers: they show which records have pending work, so that a relay need not read every record.
 
-A marker holds nothing that its record does not say. So it is replaced when it is damaged, it never keeps its record
-from being written, and one that is missing is made again by `Upkeep.mend`.
+A marker holds nothing that its record does not. So a damaged one is replaced, it never blocks a write of its record,
+and `Upkeep.mend` adds a missing one. While a grant with pending work is unchanged, neither is opened again: that costs
+one stat.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.held import Due, due_in, replaceable
-from oauthbroker.records import codec
-from oauthbroker.store.port import Conflict, Key, Store
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.records import Grant, codec
+from oauthbroker.repository.versioned import Due, DueWork, Versioned, due_in, remove_over, replaceable, write_over
+from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 KIND = "due"
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A marker, with the last read version of its grant and that grant's pending work."""
+
+    due: Due
+    version: Entry
+    pending: DueWork
+
+
 class Markers:
-    """Each is filed under the name of its record. Every method may raise `BrokerError` with a store code."""
+    """Due markers, stored under the names of their records. Every method may raise `BrokerError` with a store code."""
 
     def __init__(self, store: Store, on_damage: Callable[[str, Code], None]) -> None:
         self._store = store
         self._on_damage = on_damage
+        self._seen: dict[str, _Seen] = {}
 
     async def mark(self, key: Key, app: str, subject: str) -> bool:
-        """Marks a record before it is written, under the pair's lease, so that no relay settles the marker in between.
-        False where it is marked, and where what lies there cannot be replaced: the record must not wait for that."""
+        """Mark a record before it is written, under the pair's lease, so that no relay settles the marker in between.
+        False if it is marked already, or if the stored bytes cannot be replaced: the record is written all the same."""
         marker = Key(KIND, key.name)
         try:
             there, generation = await replaceable(self._store, marker, due_in, self._on_damage)
             if there is None:
                 body = codec.encode("DueMarker", {"spec": {"kind": key.kind, "app": app, "subject": subject}})
-                await self._store.put(marker, body, expect=generation)
+                await write_over(self._store, marker, body, expect=generation)
                 return True
         except Conflict:
             return False
@@ -43,7 +55,7 @@ class Markers:
         return False
 
     async def has(self, key: Key) -> bool:
-        """Whether the record has a marker that can be read."""
+        """Return whether the record has a readable marker."""
         try:
             there, _ = await replaceable(self._store, Key(KIND, key.name), due_in, self._on_damage)
         except BrokerError as error:
@@ -53,11 +65,11 @@ class Markers:
         return there is not None
 
     async def unmark(self, key: Key) -> None:
-        """Removes the marker of a record that goes; one that cannot be removed is harmless."""
+        """Remove the marker of a record that is being deleted. A marker that cannot be removed is harmless."""
         marker = Key(KIND, key.name)
         try:
             _, generation = await replaceable(self._store, marker, due_in, self._on_damage)
-            await self._store.delete(marker, expect=generation)
+            await remove_over(self._store, marker, expect=generation)
         except Conflict:
             return
         except BrokerError as error:
@@ -66,16 +78,39 @@ class Markers:
             self._on_damage(f"{KIND}/{key.name[:8]}", error.code)
 
     async def settle(self, due: Due) -> None:
-        """Removes this version; one that another process removed or rewrote meanwhile is left alone."""
+        """Remove this version of a marker. One that another process removed or rewrote meanwhile is kept."""
         with suppress(Conflict):
             await self._store.delete(due.marker.key, expect=due.marker.generation)
 
-    async def all(self) -> AsyncIterator[Due]:
-        """Every readable marker. One without a reason is harmless."""
-        async for entry in self._store.scan(KIND):
+    def note(self, due: Due, grant: Versioned[Grant] | None) -> None:
+        """Remember the grant that a marker led to; None if there was none."""
+        if grant is not None and grant.record.unfinished:
+            self._seen[due.key.name] = _Seen(due, grant.entry.without_body(), DueWork.of(grant.record))
+        else:
+            self._seen.pop(due.key.name, None)
+
+    async def all(self, rests: Callable[[Due, DueWork], bool]) -> AsyncIterator[Due]:
+        """Yield every readable marker. One without pending work is harmless. Markers of grants are skipped if the grant
+        is unchanged since it was read and `rests` returns true for its pending work."""
+        listed, unchanged = set[str](), list[_Seen]()
+
+        def skip(marker: Key) -> bool:
+            listed.add(marker.name)
+            seen = self._seen.get(marker.name)
+            if seen is None or not self._store.unchanged(seen.version):
+                return False
+            unchanged.append(seen)
+            return True
+
+        async for entry in self._store.scan(KIND, skip=skip):
             try:
                 due = due_in(entry)
             except BrokerError as error:
                 self._on_damage(f"{KIND}/{entry.key.name[:8]}", error.code)
                 continue
             yield due
+        for name in self._seen.keys() - listed:
+            del self._seen[name]
+        for seen in unchanged:
+            if not rests(seen.due, seen.pending):
+                yield seen.due

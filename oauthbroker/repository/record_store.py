@@ -1,25 +1,29 @@
-"""Records of one kind under random locators: turns, API keys, visits. Read again only when they have changed."""
+"""Store records of one kind under random locators: turns, API keys, browser sessions. A record is read again only when
+it has changed."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.clock import LONG_AGO
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records.tombstone import Tombstone
+from oauthbroker.repository.tombstones import KIND as TOMBSTONES
+from oauthbroker.repository.tombstones import Tombstones
+from oauthbroker.repository.versioned import remove_over, replaceable, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
-from oauthbroker.tombstones import Tombstones
 
 CACHED = 10_000
-CACHED_BYTES = 16 * 1024 * 1024  # as they are stored; opened, JSON takes up to eight times as much
+CACHED_BYTES = 16 * 1024 * 1024  # as stored; parsed JSON takes up to eight times as much memory
 
 
 class Shelved(Protocol):
-    """What can lie on a shelf."""
+    """A record that a `RecordStore` can hold."""
 
     @property
     def locator(self) -> str: ...
@@ -28,33 +32,34 @@ class Shelved(Protocol):
 
 
 @runtime_checkable
-class Ending(Protocol):
-    """A record that may be ended before its time."""
+class EndingRecord(Protocol):
+    """A record that may be ended before it expires."""
 
     @property
     def expires_at(self) -> datetime | None: ...
 
-    def ended(self, at: datetime) -> Self:
-        """The same record, over at `at` or before."""
+    def ended(self, at: datetime, since: datetime | None) -> Self:
+        """Return the same record, ended at `at` or before. A future end was set at `since`."""
         ...
 
 
 R = TypeVar("R", bound=Shelved)
+First = Callable[[], Awaitable[object]]
 Damage = Callable[[str, Code], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Cached(Generic[R]):
-    """A record, the version that it was read from, and how many bytes that has."""
+    """A record, the version that it was read from, and its size in bytes."""
 
     record: R
     version: Entry
     size: int
 
 
-class Shelf(Generic[R]):
-    """`read` makes a record of its plaintext. `tombstones` is None for a store without a folder for them. Every method
-    may raise `BrokerError` with a store code."""
+class RecordStore(Generic[R]):
+    """Records of one kind. `read` parses a plaintext. `tombstones` is None for a kind that has none. Every method may
+    raise `BrokerError` with a store code."""
 
     def __init__(
         self, store: Store, kind: str, read: Callable[[bytes], R], on_damage: Damage, tombstones: Tombstones | None
@@ -64,21 +69,20 @@ class Shelf(Generic[R]):
         self._read = read
         self._on_damage = on_damage
         self._tombstones = tombstones
-        self._cache: OrderedDict[str, _Cached[R]] = OrderedDict()
-        self._cached_bytes = 0
+        self._cache = Bounded[str, _Cached[R]](CACHED, most_bytes=CACHED_BYTES, size_of=lambda cached: cached.size)
 
     def mac(self, label: str, *parts: str) -> bytes:
-        """32 bytes that only brokers with this store's keyring can make; one independent key per label."""
+        """Return 32 bytes derived from this store's keyring, an independent key per label."""
         return self._store.mac(label, *parts)
 
     async def get(self, locator: str) -> R | None:
-        """The newest version; one that was put back after its end is over. One stat for a record that was read before
-        and has not been changed since by any process. What cannot be read is reported, and is not there."""
+        """Return the newest version; a restored copy of an ended record is returned as ended. An unchanged record costs
+        one stat. An unreadable one is reported and returned as None."""
         found = self._cache.get(locator)
         if found is not None and self._store.unchanged(found.version):
-            self._cache.move_to_end(locator)
+            self._cache.touch(locator)
             return found.record
-        self._forget(locator)
+        self._cache.pop(locator)
         try:
             entry = await self._store.get(self._store.key(self._kind, locator))
             return None if entry is None else self._remember(await self._judged(entry), entry)
@@ -89,13 +93,13 @@ class Shelf(Generic[R]):
         return None
 
     async def add(self, record: R) -> None:
-        """Keeps a new record durably. Raises `Conflict` when one of that locator is there."""
+        """Store a new record durably. Raises `Conflict` if the locator exists."""
         entry = await self._store.put(self._key(record), record.to_plaintext(), expect=0)
         self._remember(record, entry)
 
     async def change(self, locator: str, change: Callable[[R], R | None]) -> R | None:
-        """Writes what `change` makes of the newest version, which may be asked again when somebody else wrote
-        meanwhile; the new record. None, and nothing is written, when there is no record or `change` gives None."""
+        """Write the result of `change` for the newest version and return it. `change` is called again if another
+        process wrote meanwhile. None, and nothing is written, if there is no record or `change` returns None."""
         for _ in range(16):
             entry = await self._store.get(self._store.key(self._kind, locator))
             record = change(await self._judged(entry)) if entry is not None else None
@@ -107,32 +111,48 @@ class Shelf(Generic[R]):
                 )
         raise BrokerError(Code.STORE_LOCKED)
 
-    async def end(self, locator: str, now: datetime, first: Callable[[], None] = lambda: None) -> bool:
-        """Removes a record that would have lived on. False when there was none (any more), and that is durable too.
-        `first` is called for a record that is there; nothing has changed when it raises."""
-        ended = await self.bury(locator, now, first) and await self.remove(locator)
+    async def end(self, locator: str, first: First | None = None) -> bool:
+        """End a record before it expires. False if there was none; that it is gone is durable too. `first` is called
+        for an existing record; if it raises, nothing has changed."""
+        ended = await self.bury(locator, LONG_AGO, None, first) and await self._let_go(locator)
         if not ended:
             await self._store.sync(self._kind)
         return ended
 
-    async def bury(self, locator: str, at: datetime, first: Callable[[], None] = lambda: None) -> bool:
-        """Lets no copy of this record count from `at` on, for as long as any might. Before the record itself is changed
-        or removed, which is what other processes notice. False when there is no record."""
-        entry = await self._store.get(self._store.key(self._kind, locator))
-        if entry is None:
-            return False
-        first()
-        if self._tombstones is None:
-            return True
-        until: datetime | None = None
-        with suppress(BrokerError):
+    async def bury(self, locator: str, at: datetime, since: datetime | None, first: First | None = None) -> bool:
+        """Write a tombstone: no copy of this record is valid from `at` on, as decided at `since`, until all copies
+        would have expired. Comes before the record is changed or removed, which is the change that other processes
+        notice. A damaged record is ended too. False if there is no record."""
+        key, until = self._store.key(self._kind, locator), None
+        try:
+            entry = await self._store.get(key)
+            if entry is None:
+                return False
             record = self._open(entry)
-            until = record.expires_at if isinstance(record, Ending) else None
-        await self._tombstones.bury(entry.key, Tombstone(self._kind, at, until))
+            until = record.expires_at if isinstance(record, EndingRecord) else None
+        except BrokerError as error:  # a repaired copy is ended too
+            if error.retryable:
+                raise
+            self._on_damage(self._kind, error.code)
+        if first is not None:
+            await first()
+        if self._tombstones is not None:
+            await self._tombstones.bury(key, Tombstone(self._kind, at, until, since))
+        return True
+
+    async def _let_go(self, locator: str) -> bool:
+        """Remove a record that has its tombstone. One that may not be replaced stays and is invalid. False if there was
+        none."""
+        try:
+            return await self.remove(locator)
+        except BrokerError as error:
+            if error.retryable or self._tombstones is None:
+                raise
+            self._on_damage(self._kind, error.code)
         return True
 
     async def remove(self, locator: str) -> bool:
-        """For a record that is over by itself, and a damaged one. False when there was none (any more)."""
+        """Remove an expired or damaged record. False if there was none."""
         key = self._store.key(self._kind, locator)
         try:
             for _ in range(16):
@@ -143,11 +163,12 @@ class Shelf(Generic[R]):
                     await self._store.delete(key, expect=generation)
                     return True
         finally:
-            self._forget(locator)
+            self._cache.pop(locator)
         raise BrokerError(Code.STORE_LOCKED)
 
     async def remove_each(self, locators: Iterable[str]) -> None:
-        """Removes several. One that cannot be removed keeps no other one; then the store code is raised last."""
+        """Remove several records. One that cannot be removed blocks no other one; the store code is raised at the
+        end."""
         failed: BrokerError | None = None
         for locator in locators:
             try:
@@ -158,13 +179,22 @@ class Shelf(Generic[R]):
             raise failed
 
     async def replace(self, record: R) -> None:
-        """Writes a record over one that is damaged. For records that nothing depends on."""
-        generation = await self._generation(self._key(record))
-        entry = await self._store.put(self._key(record), record.to_plaintext(), expect=generation or 0)
+        """Overwrite an unreadable record. Only for records on which no other state depends."""
+        key = self._key(record)
+        _, generation = await replaceable(self._store, key, self._open, self._on_damage)
+        entry = await write_over(self._store, key, record.to_plaintext(), expect=generation)
         self._remember(record, entry)
 
+    async def discard(self, locator: str) -> None:
+        """Remove a record in any state. Only for records on which no other state depends."""
+        key = self._store.key(self._kind, locator)
+        self._cache.pop(locator)
+        _, generation = await replaceable(self._store, key, self._open, self._on_damage)
+        with suppress(Conflict):
+            await remove_over(self._store, key, expect=generation)
+
     async def _generation(self, key: Key) -> int | None:
-        """The generation of what lies there, as its next version has to know it; None for nothing."""
+        """Return the generation that the next version must expect; None if nothing is stored."""
         try:
             entry = await self._store.get(key)
         except BrokerError as error:
@@ -175,8 +205,8 @@ class Shelf(Generic[R]):
         return None if entry is None else entry.generation
 
     async def all(self) -> AsyncIterator[R]:
-        """Every readable record as it lies there, in no order; a damaged one never hides the others. Only `get` judges
-        by tombstones. A full iteration also evicts entries whose record is gone."""
+        """Yield every readable record as stored, unordered. A damaged one hides no other. Only `get` checks tombstones.
+        A full iteration also evicts entries whose record is gone."""
         there = set[str]()
         async for entry in self._store.scan(self._kind):
             try:
@@ -186,19 +216,22 @@ class Shelf(Generic[R]):
                 continue
             there.add(record.locator)
             yield record
-        for locator in self._cache.keys() - there:
-            self._forget(locator)
+        for locator in set(self._cache) - there:
+            self._cache.pop(locator)
 
     def _key(self, record: R) -> Key:
         return self._store.key(self._kind, record.locator)
 
     async def _judged(self, entry: Entry) -> R:
-        """The record, over by its tombstone where there is one."""
+        """Return the record, ended if it has a tombstone."""
         record = self._open(entry)
-        if self._tombstones is None or not isinstance(record, Ending):
+        if self._tombstones is None or not isinstance(record, EndingRecord):
             return record
         tombstone = await self._tombstones.of(entry.key)
-        return record if tombstone is None else record.ended(tombstone.ends_at)
+        if tombstone is None:
+            return record
+        await self._store.sync(TOMBSTONES)  # once per version, because the checked record is cached
+        return record.ended(tombstone.ends_at, tombstone.since)
 
     def _open(self, entry: Entry) -> R:
         record: R | None = None
@@ -211,13 +244,5 @@ class Shelf(Generic[R]):
         return record
 
     def _remember(self, record: R, entry: Entry) -> R:
-        self._forget(record.locator)
-        self._cache[record.locator] = _Cached(record, entry.without_body(), len(entry.body))
-        self._cached_bytes += len(entry.body)
-        while len(self._cache) > CACHED or self._cached_bytes > CACHED_BYTES:
-            self._forget(next(iter(self._cache)))
+        self._cache.keep(record.locator, _Cached(record, entry.without_body(), len(entry.body)))
         return record
-
-    def _forget(self, locator: str) -> None:
-        found = self._cache.pop(locator, None)
-        self._cached_bytes -= found.size if found is not None else 0

@@ -1,7 +1,8 @@
-"""Records <-> sealed entries. The single writer of OAuth state: nothing else puts a record into the store.
+"""Convert records to sealed entries and back. The only writer of OAuth state: no other code puts a record into the
+store.
 
-Grants, waiting lists and session endings of one (app, subject) are written under that pair's lease, so that they
-change together; plain reads take no lock.
+Grants, waiting lists and session endings of one (app, subject) are written under that pair's lease, so that they change
+together. Plain reads take no lock.
 """
 
 from __future__ import annotations
@@ -11,17 +12,29 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TypeVar
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.held import Due, GrantCache, Held, in_place, opened, replaceable, secret_in, waiting_in
-from oauthbroker.markers import Markers
+from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
-from oauthbroker.secret import Secret
-from oauthbroker.shelf import Shelf, Shelved
-from oauthbroker.store.port import Conflict, Entry, Key, Room, Store
-from oauthbroker.tombstones import KIND as TOMBSTONES
-from oauthbroker.tombstones import Tombstones
+from oauthbroker.repository.markers import Markers
+from oauthbroker.repository.record_store import RecordStore, Shelved
+from oauthbroker.repository.tombstones import KIND as TOMBSTONES
+from oauthbroker.repository.tombstones import Tombstones
+from oauthbroker.repository.versioned import (
+    Due,
+    DueWork,
+    Versioned,
+    in_place,
+    opened,
+    remove_over,
+    replaceable,
+    secret_in,
+    waiting_in,
+    write_over,
+)
+from oauthbroker.store.port import Conflict, Entry, Key, Reservation, Store
 
-__all__ = ["Conflict", "Due", "Entry", "Held", "Key", "Repository", "Room"]
+__all__ = ["Conflict", "Due", "DueWork", "Entry", "Key", "Repository", "Reservation", "Versioned"]
 
 KINDS = (
     "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses",
@@ -29,9 +42,11 @@ KINDS = (
 )  # fmt: skip
 LEASES = ("pair", "flight", "queue")
 PAIR_WAIT_SECONDS = 20.0
-MEND_WAIT_SECONDS = 1.0
 ANSWER_BYTES = 64 * 1024
+CACHED = 10_000  # grants in memory
+CACHED_BYTES = 4 * 1024 * 1024  # as stored; the objects take up to four times as much memory
 PROBE_BYTES = 4 * 1024
+SECRET_TRIES = 16
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Shelved)
@@ -52,14 +67,16 @@ class Repository:
         self._on_damage = on_damage
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
         self._markers = Markers(store, on_damage)
-        self._cache = GrantCache()
+        self._cache = Bounded[tuple[str, str], Versioned[Grant]](
+            CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: len(held.entry.body)
+        )
 
     def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
-        """The write lock of one (app, subject). Never held while a provider is called."""
+        """Return the write lock of one (app, subject). Never held during a provider call."""
         return self._store.lease(self._store.key("pair", app, subject), wait=wait)
 
     def flight(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
-        """Held while a provider is asked to change a grant; it never blocks a write."""
+        """Return the lock for a provider call that changes a grant. It blocks no write."""
         return self._store.lease(self._store.key("flight", app, subject), wait=wait)
 
     # grants
@@ -67,13 +84,13 @@ class Repository:
     def grant_key(self, app: str, subject: str) -> Key:
         return self._store.key("grants", app, subject)
 
-    def warm_grant(self, app: str, subject: str) -> Held[Grant] | None:
-        """The cached grant if it is surely still the newest; costs one stat."""
+    def warm_grant(self, app: str, subject: str) -> Versioned[Grant] | None:
+        """Return the cached grant if it is still the newest; costs one stat."""
         held = self._cache.get((app, subject))
         return held if held is not None and self._store.unchanged(held.entry) else None
 
-    async def grant(self, app: str, subject: str) -> Held[Grant] | None:
-        """The newest grant of the pair, tombstones included."""
+    async def grant(self, app: str, subject: str) -> Versioned[Grant] | None:
+        """Return the newest grant of a pair, tombstones included. A damaged one is reported and returned as None."""
         held = self.warm_grant(app, subject)
         if held is not None:
             return held
@@ -83,42 +100,46 @@ class Repository:
         except BrokerError as error:
             if error.code is not Code.RECORD_CORRUPT:
                 raise
-            entry = None  # the store has kept its bytes aside and lets a new one be written: connect again
+            entry = None  # the store kept its bytes and accepts a new version: the user can connect again
             self._on_damage(f"grants/{key.name[:8]}", error.code)
-        return None if entry is None else self._cache.keep(self._open_grant(entry))
+        return None if entry is None else self._remember(self._open_grant(entry))
 
-    def room_for(self, grant: Grant) -> AbstractAsyncContextManager[Room]:
-        """Disk space for the grant's next version, whatever a provider's answer may add to it."""
+    def room_for(self, grant: Grant) -> AbstractAsyncContextManager[Reservation]:
+        """Reserve disk space for the grant's next version, with the largest provider response added."""
         return self._store.reserve(self.grant_key(grant.app, grant.subject), len(grant.to_plaintext()) + ANSWER_BYTES)
 
-    def room_for_first(self, app: str, subject: str) -> AbstractAsyncContextManager[Room]:
-        """The same for a pair that has no grant yet."""
+    def room_for_first(self, app: str, subject: str) -> AbstractAsyncContextManager[Reservation]:
+        """Do the same for a pair without a grant."""
         return self._store.reserve(self.grant_key(app, subject), ANSWER_BYTES)
 
-    async def save_grant(self, grant: Grant, *, expect: int, room: Room | None = None) -> Held[Grant]:
-        """Writes durably, under the pair's lease. A grant with something left to do is marked due first."""
+    async def save_grant(self, grant: Grant, *, expect: int, room: Reservation | None = None) -> Versioned[Grant]:
+        """Write a grant durably, under the pair's lease. One with pending work is marked as due first."""
         key = self.grant_key(grant.app, grant.subject)
         if grant.unfinished:
             await self._markers.mark(key, grant.app, grant.subject)
         try:
             entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room)
         except Conflict:
-            self._cache.drop(grant.app, grant.subject)  # what was read there is older than it seemed
+            self._cache.pop((grant.app, grant.subject))  # the cached version is outdated
             raise
-        return self._cache.keep(Held(grant, entry))
+        return self._remember(Versioned(grant, entry))
 
-    async def erase_grant(self, held: Held[Grant]) -> None:
-        """Remove a grant with its marker, under the pair's lease: its tombstone too."""
+    def _remember(self, held: Versioned[Grant]) -> Versioned[Grant]:
+        self._cache.keep((held.record.app, held.record.subject), held)
+        return held
+
+    async def erase_grant(self, held: Versioned[Grant]) -> None:
+        """Remove a grant or its tombstone with its marker, under the pair's lease."""
         await self._markers.unmark(held.entry.key)
         await self._store.delete(held.entry.key, expect=held.generation)
 
-    async def grants(self) -> AsyncIterator[Held[Grant]]:
-        """Every readable grant; a damaged one never hides the others."""
+    async def grants(self) -> AsyncIterator[Versioned[Grant]]:
+        """Yield every readable grant. A damaged one hides no other."""
         async for held in self._readable("grants", self._open_grant):
             yield held
 
     async def _readable(self, kind: str, read: Callable[[Entry], R]) -> AsyncIterator[R]:
-        """What can be read of a kind; what cannot (another version's schema, say) is reported and left alone."""
+        """Yield the readable records of a kind. Unreadable ones, such as a newer schema's, are reported and kept."""
         async for entry in self._store.scan(kind):
             try:
                 record = read(entry)
@@ -127,47 +148,47 @@ class Repository:
                 continue
             yield record
 
-    def _open_grant(self, entry: Entry) -> Held[Grant]:
+    def _open_grant(self, entry: Entry) -> Versioned[Grant]:
         grant = opened(Grant.from_plaintext, entry)
         in_place(entry, self.grant_key(grant.app, grant.subject))
-        return Held(grant, entry)
+        return Versioned(grant, entry)
 
-    # sessions and who waits
+    # sessions and waiting lists
 
     def session_key(self, locator: str) -> Key:
         return self._store.key("sessions", locator)
 
-    async def session(self, locator: str) -> Held[AuthSession] | None:
+    async def session(self, locator: str) -> Versioned[AuthSession] | None:
         entry = await self._store.get(self.session_key(locator))
         return None if entry is None else self._open_session(entry)
 
-    async def save_session(self, session: AuthSession, *, expect: int) -> Held[AuthSession]:
-        """Writes durably; a session with an event of its own is marked due first (then under the pair's lease)."""
+    async def save_session(self, session: AuthSession, *, expect: int) -> Versioned[AuthSession]:
+        """Write a session durably. One with an event is marked as due first, under the pair's lease."""
         key = self.session_key(session.locator)
         if session.outbox is not None:
             await self._markers.mark(key, session.app, session.subject)
-        return Held(session, await self._store.put(key, session.to_plaintext(), expect=expect))
+        return Versioned(session, await self._store.put(key, session.to_plaintext(), expect=expect))
 
-    async def drop_session(self, held: Held[AuthSession]) -> None:
+    async def drop_session(self, held: Versioned[AuthSession]) -> None:
         await self._store.delete(held.entry.key, expect=held.generation)
 
-    async def erase_session(self, held: Held[AuthSession]) -> None:
+    async def erase_session(self, held: Versioned[AuthSession]) -> None:
         """Remove a session with its marker, under the pair's lease."""
         await self._markers.unmark(held.entry.key)
         await self.drop_session(held)
 
-    async def sessions(self) -> AsyncIterator[Held[AuthSession]]:
-        """Every readable session; a damaged one never hides the others."""
+    async def sessions(self) -> AsyncIterator[Versioned[AuthSession]]:
+        """Yield every readable session. A damaged one hides no other."""
         async for held in self._readable("sessions", self._open_session):
             yield held
 
-    def _open_session(self, entry: Entry) -> Held[AuthSession]:
+    def _open_session(self, entry: Entry) -> Versioned[AuthSession]:
         session = opened(AuthSession.from_plaintext, entry)
         in_place(entry, self.session_key(session.locator))
-        return Held(session, entry)
+        return Versioned(session, entry)
 
-    async def waiting(self, app: str, subject: str) -> list[Held[AuthSession]]:
-        """The open sessions of a pair, oldest first. One that cannot be read is nobody's way in any more."""
+    async def waiting(self, app: str, subject: str) -> list[Versioned[AuthSession]]:
+        """Return the open sessions of a pair, oldest first. Unreadable ones are left out: no user can complete them."""
         found = []
         for locator in (await self._waiting(app, subject))[0]:
             try:
@@ -182,16 +203,16 @@ class Repository:
         return found
 
     async def save_waiting(self, app: str, subject: str, locators: list[str]) -> None:
-        """Replaces the list, under the pair's lease; an empty one leaves nothing behind."""
+        """Replace the waiting list, under the pair's lease. An empty list is deleted."""
         before, generation = await self._waiting(app, subject)
         if before == locators:
             return
         key = self._store.key("waiting", app, subject)
         if not locators:
-            await self._store.delete(key, expect=generation)
+            await remove_over(self._store, key, expect=generation)
             return
         body = codec.encode("WaitingList", {"spec": {"app": app, "subject": subject, "sessions": locators}})
-        await self._store.put(key, body, expect=generation)
+        await write_over(self._store, key, body, expect=generation)
 
     def _open_waiting(self, entry: Entry) -> list[str]:
         app, subject, locators = opened(waiting_in, entry)
@@ -199,80 +220,74 @@ class Repository:
         return locators
 
     async def _waiting(self, app: str, subject: str) -> tuple[list[str], int]:
-        """(locators, generation). A damaged list starts anew: its sessions end by themselves."""
+        """Return (locators, generation). A damaged list counts as empty: its sessions end by themselves."""
         key = self._store.key("waiting", app, subject)
         found, generation = await replaceable(self._store, key, self._open_waiting, self._on_damage)
         return found or [], generation
 
-    # what is left to do
+    # pending work
 
-    async def due(self) -> list[Due]:
-        """Every record that says it has something left to do. A stale marker is harmless."""
-        return [due async for due in self._markers.all()]
+    async def due(self, rests: Callable[[Due, DueWork], bool] = lambda _due, _pending: False) -> list[Due]:
+        """Return every record marked as due. A stale marker is harmless. A grant that `due_grant` has read is skipped
+        while it is unchanged and `rests` returns true for its pending work."""
+        return [due async for due in self._markers.all(rests)]
 
-    async def mend_grant(self, seen: Held[Grant]) -> bool:
-        """Marks a grant that has something left to do and no marker. False where it is marked, or done by now."""
+    async def mend_grant(self, seen: Versioned[Grant], *, wait: float) -> bool:
+        """Mark a grant that has pending work and no marker. False if it is marked, or has no pending work now."""
         app, subject = seen.record.app, seen.record.subject
-        async with self.pair(app, subject, wait=MEND_WAIT_SECONDS):
+        async with self.pair(app, subject, wait=wait):
             held = await self.grant(app, subject)
             left = held is not None and held.record.unfinished
             return left and await self._markers.mark(seen.entry.key, app, subject)
 
-    async def mend_session(self, seen: Held[AuthSession]) -> bool:
-        """The same for a session with an event of its own."""
+    async def mend_session(self, seen: Versioned[AuthSession], *, wait: float) -> bool:
+        """Do the same for a session with an event."""
         app, subject = seen.record.app, seen.record.subject
-        async with self.pair(app, subject, wait=MEND_WAIT_SECONDS):
+        async with self.pair(app, subject, wait=wait):
             held = await self.session(seen.record.locator)
             left = held is not None and held.record.outbox is not None
             return left and await self._markers.mark(seen.entry.key, app, subject)
 
     async def marked(self, key: Key) -> bool:
-        """Whether a readable marker is there. Takes no lease."""
+        """Return whether a readable marker exists. Takes no lease."""
         return await self._markers.has(key)
 
-    def unchanged(self, entry: Entry) -> bool:
-        """Whether that is surely still the newest version of its record; costs one stat."""
-        return self._store.unchanged(entry)
-
-    async def due_grant(self, due: Due) -> Held[Grant] | None:
+    async def due_grant(self, due: Due) -> Versioned[Grant] | None:
         entry = await self._store.get(due.key) if due.key.kind == "grants" else None
-        return None if entry is None else self._open_grant(entry)
+        held = None if entry is None else self._open_grant(entry)
+        self._markers.note(due, held)
+        return held
 
-    async def due_session(self, due: Due) -> Held[AuthSession] | None:
+    async def due_session(self, due: Due) -> Versioned[AuthSession] | None:
         entry = await self._store.get(due.key) if due.key.kind == "sessions" else None
         return None if entry is None else self._open_session(entry)
 
     async def settle(self, due: Due) -> None:
-        """Nothing is left to do; under the pair's lease."""
+        """Remove the marker of a record without pending work, under the pair's lease."""
         await self._markers.settle(due)
-
-    async def _forget(self, entry: Entry) -> None:
-        """Removes this version; one that somebody removed or rewrote meanwhile is his."""
-        with suppress(Conflict):
-            await self._store.delete(entry.key, expect=entry.generation)
 
     # queues and events
 
-    def queue_lock(self, agent: str) -> AbstractAsyncContextManager[None]:
-        return self._store.lease(self._store.key("queue", agent), wait=PAIR_WAIT_SECONDS)
+    def queue_lock(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
+        return self._store.lease(self._store.key("queue", agent), wait=wait)
 
     async def queue(self, agent: str) -> tuple[bytes | None, Entry | None]:
-        """The agent's queue index, under its lock when it is going to be written."""
+        """Return the agent's queue index. Call it under the queue's lock to write."""
         entry = await self._store.get(self._store.key("queues", agent))
         return (entry.body, entry) if entry is not None else (None, None)
 
     async def queues(self) -> AsyncIterator[bytes]:
-        """The indexes of all agents' queues."""
+        """Yield the indexes of all agents' queues."""
         async for entry in self._store.scan("queues"):
             yield entry.body
 
     async def save_queue(self, agent: str, body: bytes, *, expect: int) -> Entry:
-        return await self._store.put(self._store.key("queues", agent), body, expect=expect)
+        return await write_over(self._store, self._store.key("queues", agent), body, expect=expect)
 
     async def keep_event(self, event: AgentEvent) -> None:
-        """Keeps the event's body; keeping the same event twice is keeping it once."""
+        """Store the event's body. Idempotent."""
         try:
-            await self._store.put(self._store.key("events", event.id), event.to_plaintext(), expect=0)
+            await write_over(self._store, self._store.key("events", event.id), event.to_plaintext(), expect=0)
         except Conflict:
             await self.sync("events")
 
@@ -281,51 +296,71 @@ class Repository:
         return None if entry is None else opened(AgentEvent.from_plaintext, entry)
 
     async def events(self) -> AsyncIterator[AgentEvent]:
-        """Every readable event, in no order."""
+        """Yield every readable event, unordered."""
         async for event in self._readable("events", lambda entry: opened(AgentEvent.from_plaintext, entry)):
             yield event
 
     async def drop_event(self, event_id: str) -> None:
-        entry = await self._store.get(self._store.key("events", event_id))
-        if entry is not None:
-            await self._forget(entry)
+        key = self._store.key("events", event_id)
+        _, generation = await replaceable(self._store, key, lambda entry: entry, self._on_damage)
+        with suppress(Conflict):  # it was deleted or rewritten meanwhile
+            await remove_over(self._store, key, expect=generation)
 
-    # the runtime's own secrets
+    # the store's own secrets
 
     async def secrets(self) -> dict[tuple[str, str], Secret]:
-        """Every `Secret/<name>` entry: (name, key) -> value."""
+        """Return every readable `Secret/<name>` entry: (name, key) -> value."""
         found: dict[tuple[str, str], Secret] = {}
-        async for entry in self._store.scan("secrets"):
-            spec = opened(secret_in, entry)
-            in_place(entry, self._store.key("secrets", spec["name"]))
-            found.update({(spec["name"], key): Secret(value) for key, value in spec["data"].items()})
+        async for name, data in self._readable("secrets", self._open_secret):
+            found.update({(name, key): Secret(value) for key, value in data.items()})
         return found
 
+    def _open_secret(self, entry: Entry) -> tuple[str, dict[str, str]]:
+        spec = opened(secret_in, entry)
+        in_place(entry, self._store.key("secrets", spec["name"]))
+        return spec["name"], dict(spec["data"])
+
     async def change_secret(self, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        """Rewrites one secret's keys; an empty result removes it."""
-        key = self._store.key("secrets", name)
-        entry = await self._store.get(key)
-        before = opened(secret_in, entry)["data"] if entry else {}
+        """Replace one secret's keys by the result of `change`; an empty result deletes the secret. A secret with a
+        broken seal counts as empty. `change` is called again if another process wrote meanwhile."""
+        for _ in range(SECRET_TRIES):
+            with suppress(Conflict):
+                await self._change_secret(self._store.key("secrets", name), name, change)
+                return
+        raise BrokerError(Code.STORE_LOCKED)
+
+    async def _change_secret(self, key: Key, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        entry: Entry | None = None
+        damaged = False
+        try:
+            entry = await self._store.get(key)
+        except BrokerError as error:
+            if error.code is not Code.RECORD_CORRUPT:
+                raise
+            self._on_damage(f"secrets/{key.name[:8]}", error.code)
+            damaged = True
+        before = self._open_secret(entry)[1] if entry is not None else {}
+        generation = entry.generation if entry is not None else 0
         after = change(dict(before))
         if after:
             body = codec.encode("Secret", {"spec": {"name": name, "data": after}})
-            await self._store.put(key, body, expect=entry.generation if entry else 0)
-        elif entry is not None:
-            await self._store.delete(key, expect=entry.generation)
+            await self._store.put(key, body, expect=generation)
+        elif generation or damaged:
+            await self._store.delete(key, expect=generation)
 
-    # what lies under a locator of its own
+    # records with a locator of their own
 
-    def shelf(self, kind: str, read: Callable[[bytes], S]) -> Shelf[S]:
-        return Shelf(self._store, kind, read, self._on_damage, self.tombstones)
+    def shelf(self, kind: str, read: Callable[[bytes], S]) -> RecordStore[S]:
+        return RecordStore(self._store, kind, read, self._on_damage, self.tombstones)
 
     async def sync(self, *kinds: str) -> None:
-        """Makes durable what was found done already, before an answer stands on it: the sync of the write itself may
-        have failed, here or in another process."""
+        """Make earlier writes of a kind durable before an answer relies on them: the sync after the write may have
+        failed, here or in another process."""
         for kind in kinds:
             await self._store.sync(kind)
 
     async def probe(self) -> None:
-        """Reads, and takes room and gives it back: raises what either comes to. Nothing is written."""
+        """Read, and reserve and release space. Raises their errors. Writes nothing."""
         key = self._store.key("grants", "probe")
         await self._store.get(key)
         async with self._store.reserve(key, PROBE_BYTES):

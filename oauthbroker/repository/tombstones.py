@@ -1,13 +1,15 @@
-"""Tombstones of turns, API keys and visits: entries of a kind of their own, which no copy of a record overwrites."""
+"""Store tombstones of turns, API keys and browser sessions, as entries of their own that no copy of a record
+overwrites."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import CertainTime, Clock
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records.tombstone import Tombstone
+from oauthbroker.repository.versioned import replaceable, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 KIND = "tombstones"
@@ -16,48 +18,39 @@ Damage = Callable[[str, Code], None]
 
 
 class Tombstones:
-    """Each is filed under the name of its record. Every method may raise `BrokerError` with a store code."""
+    """Tombstones, stored under the names of their records. Every method may raise `BrokerError` with a store code."""
 
     def __init__(self, store: Store, on_damage: Damage) -> None:
         self._store = store
         self._on_damage = on_damage
         self._swept: float | None = None
+        self._certain: CertainTime | None = None
 
     async def of(self, key: Key) -> Tombstone | None:
-        """The tombstone of the record under `key`. Raises `recordCorrupt` and the like for one that cannot be read."""
+        """Return the tombstone of the record under `key`. Raises `recordCorrupt` and similar codes for an unreadable
+        one."""
         entry = await self._store.get(_place(key))
         return None if entry is None else _opened(entry)
 
     async def bury(self, key: Key, tombstone: Tombstone) -> None:
-        """Keeps it durably. Where there is one, the earlier end counts, and it stays as long as either; a damaged one
-        is replaced."""
+        """Store a tombstone durably. With an existing one, the earlier end and the longer retention are kept; a damaged
+        one is replaced."""
         for _ in range(16):
-            there, generation = await self._there(_place(key))
+            there, generation = await replaceable(self._store, _place(key), _opened, self._on_damage)
             made = tombstone if there is None else tombstone.and_also(there)
             with suppress(Conflict):
-                await self._store.put(_place(key), made.to_plaintext(), expect=generation)
+                await write_over(self._store, _place(key), made.to_plaintext(), expect=generation)
                 return
         raise BrokerError(Code.STORE_LOCKED)
 
-    async def _there(self, place: Key) -> tuple[Tombstone | None, int]:
-        """The tombstone, None for none that can be read, and the generation that the next version follows."""
-        generation = 0  # that of a record whose seal is broken
-        try:
-            entry = await self._store.get(place)
-            generation = entry.generation if entry is not None else 0
-            return (None if entry is None else _opened(entry)), generation
-        except BrokerError as error:
-            if error.code is not Code.RECORD_CORRUPT:
-                raise
-            self._on_damage(KIND, error.code)
-        return None, generation
-
     async def sweep(self, clock: Clock) -> int:
-        """Removes those whose record would have ended by now; how many. Looks once in a while, however often it is
-        called."""
+        """Delete the tombstones whose record would have expired by now; return how many. Runs at most once per
+        SWEEP_SECONDS. Goes by certain time, because copies of ended records would be valid again if a clock that was
+        set forward is set back."""
         if self._swept is not None and clock.monotonic() - self._swept < SWEEP_SECONDS:
             return 0
-        self._swept, now, gone, failed = clock.monotonic(), clock.now(), 0, None
+        self._certain = self._certain or CertainTime(clock)
+        self._swept, now, gone, failed = clock.monotonic(), self._certain.now(), 0, None
         async for entry in self._store.scan(KIND):
             try:
                 over = _opened(entry).is_over(now)
@@ -70,7 +63,7 @@ class Tombstones:
                     gone += 1
             except Conflict:
                 continue
-            except BrokerError as error:  # it keeps no other one
+            except BrokerError as error:  # it blocks no other one
                 failed = error
         if failed is not None:
             raise failed

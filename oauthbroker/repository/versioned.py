@@ -1,25 +1,27 @@
-"""What was read out of the store: a record with the version it was read as, checked; and the grants kept in memory."""
+"""Read checked records from the store, with their versions."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Grant, codec
+from oauthbroker.records.refresh_state import Intent
 from oauthbroker.store.port import Entry, Key, Store
 
-CACHED_BYTES = 4 * 1024 * 1024  # as they are stored; with what is made of them, memory holds up to four times as much
+_NEVER_REPLACED = frozenset({Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})  # the store never replaces these by itself
+UNREADABLE = _NEVER_REPLACED | {Code.RECORD_CORRUPT}
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Held(Generic[R]):
-    """A record and the version it was read as."""
+class Versioned(Generic[R]):
+    """A record and the version that was read."""
 
     record: R
     entry: Entry
@@ -31,7 +33,7 @@ class Held(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A record that has something left to do: an event to queue, or a provider to tell."""
+    """A record with pending work: an event to queue, or a provider to tell."""
 
     marker: Entry
     key: Key
@@ -39,69 +41,89 @@ class Due:
     subject: str
 
 
-class GrantCache:
-    """The grants that were read or written last, as far as their bytes have room. `get` is by (app, subject)."""
+@dataclass(frozen=True, slots=True)
+class DueWork:
+    """An unfinished grant's pending work, without its secrets: enough to decide whether to read the grant again.
+    `untold_since` is the time since when a revocation is pending, `tell_after` the earliest time for the next
+    attempt."""
 
-    __slots__ = ("_bytes", "_kept", "get")
+    registration: str
+    has_events: bool
+    intent: Intent | None
+    untold_since: datetime | None
+    tell_after: datetime | None
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], Held[Grant]] = OrderedDict()
-        self._bytes = 0
-        self.get = self._kept.get  # no call of our own on the way of a warm token
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def keep(self, held: Held[Grant]) -> Held[Grant]:
-        pair = (held.record.app, held.record.subject)
-        before = self._kept.pop(pair, None)
-        self._kept[pair] = held
-        self._bytes += len(held.entry.body) - (len(before.entry.body) if before is not None else 0)
-        while self._bytes > CACHED_BYTES:
-            self._bytes -= len(self._kept.popitem(last=False)[1].entry.body)
-        return held
-
-    def drop(self, app: str, subject: str) -> None:
-        """Read the pair's grant anew the next time."""
-        dropped = self._kept.pop((app, subject), None)
-        self._bytes -= len(dropped.entry.body) if dropped is not None else 0
-
-    def clear(self) -> None:
-        self._kept.clear()
-        self._bytes = 0
+    @classmethod
+    def of(cls, grant: Grant) -> DueWork:
+        since = grant.untold_since if grant.to_be_told else None
+        return cls(grant.registration, bool(grant.outbox), grant.refresh_state.intent, since, grant.tell_after)
 
 
 def opened(read: Callable[[bytes], R], entry: Entry) -> R:
-    """A record out of its plaintext. Raises `recordCorrupt` from here, so that no frame which held the plaintext
-    hangs on the error: whoever reports errors may print the values of locals too."""
+    """Parse a plaintext. Raises `recordCorrupt` from here, so that no frame with the plaintext is in the error's
+    traceback: error reporters may print the values of locals."""
     with suppress(BrokerError, ValueError, LookupError, TypeError, AttributeError):
         return read(entry.body)
     raise BrokerError(Code.RECORD_CORRUPT, note=f"{entry.key.kind}: not a record of this schema")
 
 
 def in_place(entry: Entry, expected: Key) -> None:
-    """The seal binds a body to its file's name; this binds the name to what the plaintext says. Raises
-    `recordMisplaced`."""
+    """Check that a record is stored under its own name. The seal binds a body to its file name; this binds the name to
+    the plaintext. Raises `recordMisplaced`."""
     if entry.key != expected:
         raise BrokerError(Code.RECORD_MISPLACED)
+
+
+async def readable(read: Awaitable[R | None]) -> R | None:
+    """Return the record, or None if it is unreadable and must not hide others. A failing store raises."""
+    try:
+        return await read
+    except BrokerError as error:
+        if error.retryable:
+            raise
+    return None
 
 
 async def replaceable(
     store: Store, key: Key, read: Callable[[Entry], R], on_damage: Callable[[str, Code], None]
 ) -> tuple[R | None, int]:
-    """What lies under the key, and the generation that its next version follows. For records that others can make up
-    for: what is damaged is reported and counts as missing, so that a new one is written over it. The other reasons why
-    a record cannot be read are raised."""
-    generation = 0  # that of a record whose seal is broken, once the store has kept it aside
+    """Read the record under the key, with the generation that its next version must expect. Only for records that can
+    be rebuilt from others: an unreadable one is reported and counts as missing, and `write_over` and `remove_over`
+    replace it. Entries planted by others (`storePermissions`) and a failing store raise."""
+    generation = 0  # the generation of an unreadable record
     try:
         entry = await store.get(key)
         generation = entry.generation if entry is not None else 0
         return (read(entry) if entry is not None else None), generation
     except BrokerError as error:
-        if error.code is not Code.RECORD_CORRUPT:
+        if error.code not in UNREADABLE:
             raise
         on_damage(f"{key.kind}/{key.name[:8]}", error.code)
     return None, generation
+
+
+async def write_over(store: Store, key: Key, body: bytes, *, expect: int) -> Entry:
+    """Do `Store.put` for a rebuilt record. Bytes of another place, or sealed with an unknown key, are set aside
+    first."""
+    try:
+        return await store.put(key, body, expect=expect)
+    except BrokerError as error:
+        if expect or error.code not in _NEVER_REPLACED:
+            raise
+    await store.set_aside(key)
+    return await store.put(key, body, expect=0)
+
+
+async def remove_over(store: Store, key: Key, *, expect: int) -> None:
+    """Do `Store.delete` in the same way."""
+    try:
+        await store.delete(key, expect=expect)
+    except BrokerError as error:
+        if expect or error.code not in _NEVER_REPLACED:
+            raise
+    else:
+        return
+    await store.set_aside(key)
 
 
 def due_in(entry: Entry) -> Due:
@@ -115,12 +137,12 @@ def _due_spec(body: bytes) -> dict[str, str]:
 
 
 def waiting_in(body: bytes) -> tuple[str, str, list[str]]:
-    """(app, subject, the locators of sessions)."""
+    """Return (app, subject, locators of sessions)."""
     spec = codec.decode("WaitingList", body)["spec"]
     return spec["app"], spec["subject"], list(spec["sessions"])
 
 
 def secret_in(body: bytes) -> dict[str, Any]:
-    """`name` and `data` of a Secret entry."""
+    """Return the `name` and `data` of a Secret entry."""
     spec: dict[str, Any] = codec.decode("Secret", body)["spec"]
     return spec

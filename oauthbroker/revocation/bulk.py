@@ -1,22 +1,23 @@
-"""Ending many grants, and telling many providers: all of them end here first, then each app's provider hears of it at
-its own pace. What is left to tell is written in the tombstones, so that whoever comes next goes on."""
+"""End many grants and tell their providers: all of them end here first, then each provider is told at its own pace. The
+tombstones record the revocations still to be sent, so another process can go on."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.revoke import ASK_AGAIN, Revoke, Told, can_tell, told_by_others
+from oauthbroker.core.clock import Clock, has_passed
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Patience
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
-from oauthbroker.repository import Conflict, Due, Held, Repository
+from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Versioned
+from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke, Told, can_tell, told_by_others
 
-AT_ONCE = 32  # tombstones written side by side; the store's own executor is what bounds them
-REFUSALS_IN_A_ROW = 10  # then it is our client that is refused, and the others would be refused too
+AT_ONCE = 32  # tombstones written concurrently; the store's executor bounds them
+REFUSALS_IN_A_ROW = 10  # then the provider refuses our client, and would refuse the others too
 LOOK_AGAIN_SECONDS = 1.0
 
 Pair = tuple[str, str]
@@ -24,9 +25,9 @@ Pair = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Figures:
-    """How far a run has come. `ended` here by this run; `told` what each grant's provider knows, once that is known;
-    `failed` are the grants that could not be ended here, and why."""
+class RevocationFigures:
+    """The progress of a run. `ended` counts grants ended by this run; `told` is the state at each grant's provider,
+    once known; `failed` are the grants that could not be ended, with the error code."""
 
     chosen: int = 0
     ended: int = 0
@@ -39,32 +40,30 @@ class Figures:
 
     @property
     def left(self) -> int:
-        """Grants whose provider has still to be told."""
+        """Return how many grants' providers have still to be told."""
         return self.chosen - len(self.failed) - self.count("done", "none", "shared")
 
 
-class Revocations:
-    """Many at once. One per broker."""
+class BulkRevocation:
+    """Ends many grants at once. One instance per broker."""
 
-    def __init__(
-        self, repository: Repository, revoke: Revoke, apps: Callable[[str], OAuthApp | None], clock: Clock
-    ) -> None:
+    def __init__(self, repository: Repository, revoke: Revoke, apps: Mapping[str, OAuthApp], clock: Clock) -> None:
         self._repository = repository
         self._revoke = revoke
         self._apps = apps
         self._clock = clock
 
     async def round(self) -> None:
-        """Tells providers of what they have not heard of yet; none is waited for, and none keeps another one waiting.
+        """Send the pending revocations of all apps, concurrently: no provider delays another one.
 
-        A provider that refuses is left alone for an hour: only an operator can mend that. What cannot be read or is
-        being changed keeps nothing else back; then the store code is raised last.
+        After a refusal an app's provider is asked again in an hour, because only an operator can repair that. A record
+        that cannot be read or is being changed delays no other one; the store code is raised at the end.
         """
-        by_app: dict[str, list[Due]] = defaultdict(list)
-        for due in await self._repository.due():
+        by_app, patience = defaultdict[str, list[Due]](list), Patience()
+        for due in await self._repository.due(self._rests):
             if due.key.kind == "grants":
                 by_app[due.app].append(due)
-        failed = await asyncio.gather(*(self._round_of(name, dues) for name, dues in by_app.items()))
+        failed = await asyncio.gather(*(self._round_of(name, dues, patience) for name, dues in by_app.items()))
         for error in failed:
             if error is not None:
                 raise error
@@ -72,23 +71,25 @@ class Revocations:
     async def end(
         self,
         pairs: Iterable[Pair],
-        figures: Figures | None = None,
+        figures: RevocationFigures | None = None,
         *,
         patience: float = 0,
-        on_change: Callable[[Figures], None] = lambda _: None,
-    ) -> Figures:
-        """Ends every one of them here, and only then tells their providers; `figures` is kept up to date meanwhile.
+        on_change: Callable[[RevocationFigures], None] = lambda _: None,
+    ) -> RevocationFigures:
+        """End every pair here first, then tell their providers. Return `figures`, which is updated meanwhile;
+        `on_change` is called after each update.
 
-        A provider that is busy, or does not answer, is asked again for `patience` seconds in all, not before the time
-        it said. What is left then is told by a running broker, or when the same is ended again.
+        A provider that is busy or does not answer is asked again for `patience` seconds in all, never before its
+        `Retry-After`. Revocations still pending then are sent by a running broker, or by the next call for the same
+        pairs.
         """
         chosen = list(dict.fromkeys(pairs))
-        figures = figures if figures is not None else Figures()
+        figures = figures if figures is not None else RevocationFigures()
         figures.chosen = len(chosen)
         for start in range(0, len(chosen), AT_ONCE):
             await asyncio.gather(*(self._bury(pair, figures) for pair in chosen[start : start + AT_ONCE]))
             on_change(figures)
-        self._revoke.wake()
+        self._revoke.outbox.ring()
         by_app: dict[str, deque[Pair]] = defaultdict(deque)
         for pair in chosen:
             if pair not in figures.failed:
@@ -99,7 +100,7 @@ class Revocations:
                 group.create_task(self._tell_queue(queue, figures, until, on_change))
         return figures
 
-    async def _bury(self, pair: Pair, figures: Figures) -> None:
+    async def _bury(self, pair: Pair, figures: RevocationFigures) -> None:
         try:
             ended = await self._revoke.bury(*pair) is not None
         except Conflict:
@@ -110,9 +111,13 @@ class Revocations:
             figures.ended += ended
 
     async def _tell_queue(
-        self, queue: deque[Pair], figures: Figures, until: float, on_change: Callable[[Figures], None]
+        self,
+        queue: deque[Pair],
+        figures: RevocationFigures,
+        until: float,
+        on_change: Callable[[RevocationFigures], None],
     ) -> None:
-        """One app's grants, one after the other."""
+        """Tell one app's provider of its grants, one after the other."""
         refused = 0
         while queue and refused < REFUSALS_IN_A_ROW:
             pause = self._revoke.circuits.pause(queue[0][0])
@@ -125,35 +130,40 @@ class Revocations:
             refused = refused + 1 if told == "refused" else 0
             on_change(figures)
             if told == "later" and soon and self._clock.monotonic() + LOOK_AGAIN_SECONDS <= until:
-                queue.append(pair)  # the provider is busy, or somebody else is telling it at this moment
+                queue.append(pair)  # the provider is busy, or another caller is telling it
                 await self._clock.sleep(LOOK_AGAIN_SECONDS)
         figures.told.update(dict.fromkeys(queue, "later"))
         on_change(figures)
 
     async def _tell(self, pair: Pair) -> tuple[Told, bool]:
-        """What the provider knows, and whether asking again soon may change that."""
-        app = self._apps(pair[0])
+        """Tell the provider of one grant. Return its state there, and whether asking again soon may change that."""
+        app = self._apps.get(pair[0])
         try:
             held = await self._repository.grant(*pair)
             if held is None or not held.record.to_be_told:
                 return told_by_others(held), True
             told = await self._revoke.resume(app, held, wait=self._revoke.limits.provider_seconds)
-            return told, can_tell(app, held.record)
-        except (BrokerError, Conflict):  # the store does not work just now; the tombstone is there
+            return told, can_tell(app, held.record.registration)
+        except (BrokerError, Conflict):  # the store failed; the tombstone is stored
             return "later", True
 
-    async def _round_of(self, name: str, dues: Sequence[Due]) -> BrokerError | None:
-        """One app's; the last store code that was met."""
-        app, refused, failed = self._apps(name), 0, None
+    async def _round_of(self, name: str, dues: Sequence[Due], patience: Patience) -> BrokerError | None:
+        """Send one app's pending revocations. Return the last store error."""
+        app, refused, failed = self._apps.get(name), 0, None
+        if self._revoke.circuits.pause(name):
+            return None
         for due in dues:
             try:
                 held = await self._waiting_for_its_provider(due)
                 if held is None:
                     continue
+                async with self._repository.pair(due.app, due.subject, wait=patience.seconds):
+                    pass  # check that the outcome can be stored: no stopped process holds the pair
                 told = await self._revoke.resume(app, held)
             except Conflict:
                 continue
             except BrokerError as error:
+                patience.note(error)
                 failed = error
                 continue
             refused = refused + 1 if told == "refused" else 0
@@ -161,9 +171,14 @@ class Revocations:
                 break
         return failed
 
-    async def _waiting_for_its_provider(self, due: Due) -> Held[Grant] | None:
+    async def _waiting_for_its_provider(self, due: Due) -> Versioned[Grant] | None:
         held = await self._repository.due_grant(due)
-        if held is None or not held.record.to_be_told:
-            return None
-        after, now = held.record.tell_after, self._clock.now()
-        return None if after is not None and now < after <= now + ASK_AGAIN else held
+        return None if held is None or self._rests(due, DueWork.of(held.record)) else held
+
+    def _rests(self, due: Due, pending: DueWork) -> bool:
+        """Return whether the provider need not or must not be told now: nothing is pending, the pause after a refusal
+        lasts, or the app has another client now."""
+        since, after, now = pending.untold_since, pending.tell_after, self._clock.now()
+        if since is None or (after is not None and not has_passed(after, after - ASK_AGAIN, now)):
+            return True
+        return not can_tell(self._apps.get(due.app), pending.registration) and not self._revoke.is_over(since)

@@ -1,9 +1,9 @@
-"""Whose grants would die together: those that have somebody in common at one client, where revoking a token ends all
-that was given to it.
+"""Find shared grants: grants with an account or subject in common at one client, where revoking a token ends everything
+granted to that client.
 
-A revocation must not end a grant that nobody asked to end. Two grants are kin when they were made with the same
-registration, and the same person agreed to both or they belong to the same subject: two OAuthApps that share a client,
-one global app that somebody connected for two teams, one team's app that two people installed.
+A revocation must not end a grant that no caller named. Two grants are shared when they have the same registration,
+and the same account consented to both or they belong to the same subject. Examples: two OAuthApps with one client, one
+global app that one person connected for two teams, one team's app that two people installed.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import Clock
+from oauthbroker.core.clock import Clock
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
-from oauthbroker.repository import Repository
+from oauthbroker.repository.repository import Repository
 
-REST = 10  # times what a scan took: however many grants there are, a row of revocations scans a tenth of its time
+REST = 10  # limits scanning to a tenth of the time, however many grants there are
 
 Tie = tuple[str, str]
 Pair = tuple[str, str]
 
 
-class Kin:
-    """Finds living kin, by a scan of all grants where the configuration leaves room for some.
+class SharedGrants:
+    """Finds active shared grants, by a scan of all grants unless the configuration rules them out.
 
-    A found one is believed whenever it is still alive. That there is none is believed of a young scan only: the
-    broker's own logins are `learn`ed, and where kin would lie by its subject is looked at each time. So nothing may be
-    overlooked but another process's login of the last moment for another subject, by a person who agreed to both.
-    `apps` are all that are configured; without them there is always room.
+    A found one is used as long as it is active. The result that there is none is only trusted for a short time after a
+    scan: this process's logins are added with `learn`, and the pairs of the same subject are read each time. So a
+    shared grant can only be missed if another process has just stored it for another subject, and one account consented
+    to both. `apps` are all configured apps; without them no configuration rules a shared grant out.
     """
 
     def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, OAuthApp] | None = None) -> None:
@@ -41,11 +41,11 @@ class Kin:
         self._one_scan = asyncio.Lock()
 
     async def living(self, app: OAuthApp, grant: Grant) -> bool:
-        """Whether another grant with the same registration, and with somebody in common, is alive; this one is not.
+        """Return whether another grant with the same registration, and an account or subject in common, is active.
         Raises store codes.
 
-        Who agreed is not always known: then only the subject is compared. A machine's own tokens have no kin, since
-        the next one is fetched without asking anybody.
+        If the account is unknown, only the subject is compared. Tokens of client credentials are never shared, because
+        the next one needs no consent.
         """
         ties = _ties(grant)
         if not ties or self._is_alone(app):
@@ -56,12 +56,12 @@ class Kin:
         return await self._scan() and await self._finds(ties, near)
 
     async def is_coming(self, app: OAuthApp, grant: Grant) -> bool:
-        """Whether a login that would be kin, or take this grant's place, is being redeemed, in whatever process: its
-        tokens may be out already, and nothing of them is stored yet. Ask before `living`: what is stored meanwhile is
-        found there. Raises store codes.
+        """Return whether any process is redeeming a login that would share this grant or replace it. Its tokens may be
+        issued already, with nothing stored. Call it before `living`, which finds the grants stored meanwhile. Raises
+        store codes.
 
-        Looked for by subject. A login for another subject is kin only by who agrees to it, which nobody knows before
-        its tokens have come; to wait for every login at a client would keep revocations back as long as people come.
+        Logins are found by subject. A login for another subject is shared only by its account, which is unknown until
+        its tokens arrive; waiting for every login at a client would delay revocations without end.
         """
         now = self._clock.now()
         for pair in self._near(app, grant) if _ties(grant) else ():
@@ -72,20 +72,20 @@ class Kin:
         return False
 
     def learn(self, grant: Grant) -> None:
-        """A login is about to be stored by this process."""
+        """Add a grant that this process is about to store."""
         if self._known is not None:
             for tie in _ties(grant):
                 self._known[tie].add((grant.app, grant.subject))
 
     def _is_alone(self, app: OAuthApp) -> bool:
-        """An account that is its own subject has one grant per app, and no other app has this client."""
+        """Return whether no grant can be shared: the account is the subject, and no other app has this client."""
         own_subject = app.subject_mode == "user" and app.owner.user_identity is not None
         if not own_subject or self._apps is None:
             return False
         return not any(each.registration == app.registration for each in self._apps.values() if each.name != app.name)
 
     def _near(self, app: OAuthApp, grant: Grant) -> set[Pair]:
-        """Where kin lies that belongs to the same subject, or to who agreed."""
+        """Return the pairs where a shared grant would be stored, by subject or by the account that consented."""
         apps = (self._apps or {}).values()
         names = {app.name, *(each.name for each in apps if each.registration == grant.registration)}
         return {(name, who) for name in names for who in (grant.subject, grant.authorized_by) if who}
@@ -93,15 +93,15 @@ class Kin:
     async def _finds(self, ties: Iterable[Tie], near: Iterable[Pair]) -> bool:
         known: Mapping[Tie, set[Pair]] = self._known or {}
         for pair in {pair for tie in ties for pair in known.get(tie, ())}.union(near):
-            held = await self._repository.grant(*pair)  # it may have been ended since
+            held = await self._repository.grant(*pair)  # it may have ended since
             if held is not None and not held.record.revoked and not _ties(held.record).isdisjoint(ties):
                 return True
         return False
 
     async def _scan(self) -> bool:
-        """Looks at all grants, one caller at a time. False when the last look was a moment ago.
+        """Scan all grants, one caller at a time. False if the last scan is recent.
 
-        What is learned meanwhile joins what is being found: a login is in one of them, wherever the scan stands.
+        Grants learned during the scan are added to its result, so a login is found however far the scan has come.
         """
         if self._is_young():
             return False

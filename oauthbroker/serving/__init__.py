@@ -1,1 +1,1 @@
-"""The broker as a process: its listeners, what it takes from the network, its end, and its workers."""
+"""The broker as a process: listeners, HTTP/1.1 limits, shutdown, and workers."""

@@ -1,4 +1,4 @@
-"""The sockets that are listened on: TCP ports, and a Unix socket whose rights are never wider than they should be."""
+"""The listening sockets: TCP ports, and a Unix socket that never has wider rights than configured."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from oauthbroker.cli.refusals import Refused
-from oauthbroker.settings import ApiSocket, Settings
+from oauthbroker.core.refused import Refused
+from oauthbroker.model.settings import ApiSocket, Settings
 
-LONGEST_PATH = 107  # bytes of sun_path without its end: unix(7)
+LONGEST_PATH = 107  # bytes of sun_path without its terminator: unix(7)
 _PRIVATE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
-    """One listening socket for each way in. The API has doors of its own, or is served behind `pages` too."""
+class Listeners:
+    """One listening socket for each address. The API has its own, or is served behind `pages` too."""
 
     pages: socket.socket
     api: socket.socket | None = None
     unix: socket.socket | None = None
 
     def to_fds(self) -> dict[str, int]:
-        """For another process that inherits them."""
+        """Return the descriptors for another process that inherits them."""
         named = {"pages": self.pages, "api": self.api, "unix": self.unix}
         return {name: door.fileno() for name, door in named.items() if door is not None}
 
     @classmethod
-    def from_fds(cls, fds: dict[str, int]) -> Doors:
+    def from_fds(cls, fds: dict[str, int]) -> Listeners:
         return cls(**{name: socket.socket(fileno=fd) for name, fd in fds.items()})
 
     def close(self) -> None:
@@ -42,27 +42,27 @@ class Doors:
 
 
 @contextmanager
-def open_doors(settings: Settings) -> Iterator[Doors]:
-    """Every listener that the settings name, until the block ends. Raises Refused; nothing is left open then."""
+def open_doors(settings: Settings) -> Iterator[Listeners]:
+    """Open every listener in the settings for the block. Raises Refused, and leaves none open then."""
     with ExitStack() as stack:
         pages = stack.enter_context(listen(settings.listen_host, settings.listen_port, "listen"))
         api = None
         if settings.api_port:
             api = stack.enter_context(listen(settings.api_host, settings.api_port, "api.listen"))
         unix = stack.enter_context(listen_unix(settings.api_socket)) if settings.api_socket is not None else None
-        yield Doors(pages, api, unix)
+        yield Listeners(pages, api, unix)
 
 
 def listen(host: str, port: int, setting: str = "listen") -> socket.socket:
-    """A listening socket. Raises Refused with what is in the way."""
+    """Open a listening socket. Raises Refused with the reason."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         door = socket.create_server((host.strip("[]"), port), family=family)
-        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does it only where `proto` was said
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only where `proto` was given
         return door
     except OSError as error:
         why = {
-            errno.EADDRINUSE: f"somebody else listens there; stop it, or change spec.{setting}",
+            errno.EADDRINUSE: f"another process listens there; stop it, or change spec.{setting}",
             errno.EACCES: "that needs rights this user does not have; choose a port above 1023",
             errno.EADDRNOTAVAIL: f"this machine has no such address; change spec.{setting}.host",
         }.get(error.errno or 0, f"change spec.{setting}")
@@ -71,10 +71,10 @@ def listen(host: str, port: int, setting: str = "listen") -> socket.socket:
 
 @contextmanager
 def listen_unix(wanted: ApiSocket) -> Iterator[socket.socket]:
-    """A listening Unix socket, removed at the end if it is still ours.
+    """Open a listening Unix socket, and remove it at the end if it is still ours.
 
-    Only its owner can reach it until it has the rights that were asked for. What a dead process left is replaced.
-    Raises Refused with what is in the way.
+    Only its owner can reach it until it has the configured rights. A dead process's socket is replaced. Raises Refused
+    with the reason.
     """
     path = Path(wanted.path)
     _check_place(path)
@@ -89,7 +89,8 @@ def listen_unix(wanted: ApiSocket) -> Iterator[socket.socket]:
 
 
 def _bind(door: socket.socket, path: Path, mode: int) -> tuple[int, int]:
-    """Binds and listens; which file it became. The mode of the descriptor is what bind() makes the file with."""
+    """Bind, listen, and return the identity of the new file. bind() creates the file with the mode of the
+    descriptor."""
     try:
         os.fchmod(door.fileno(), _PRIVATE)
         door.bind(str(path))
@@ -102,7 +103,7 @@ def _bind(door: socket.socket, path: Path, mode: int) -> tuple[int, int]:
 
 
 def _check_place(path: Path) -> None:
-    """Raises Refused unless a socket may be made there; removes one that nobody listens on any more."""
+    """Raise Refused unless a socket may be created there. Removes one that no process listens on."""
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise Refused(f"Cannot listen on {path}: the path is longer than {LONGEST_PATH} bytes; choose a shorter one.")
     if not path.parent.is_dir():
@@ -116,7 +117,7 @@ def _check_place(path: Path) -> None:
     if not stat.S_ISSOCK(found.st_mode):
         raise Refused(f"Cannot listen on {path}: something else is there; remove it, or choose another path.")
     if _is_alive(path):
-        raise Refused(f"Cannot listen on {path}: somebody else listens there; stop it, or choose another path.")
+        raise Refused(f"Cannot listen on {path}: another process listens there; stop it, or choose another path.")
     try:
         path.unlink()
     except OSError:
@@ -124,7 +125,7 @@ def _check_place(path: Path) -> None:
 
 
 def _is_alive(path: Path) -> bool:
-    """Whether somebody listens. One that is too busy, or not for us to ask, does."""
+    """Tell whether a process listens. True also if it is too busy or refuses us."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
         return caller.connect_ex(str(path)) != errno.ECONNREFUSED
 

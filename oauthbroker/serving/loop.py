@@ -1,4 +1,4 @@
-"""Which event loop a serving process runs on: uvloop, and asyncio's own where there is none for the platform."""
+"""The event loop of a serving process: uvloop, or asyncio's where the platform has no uvloop."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 def run_serving(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, on the loop that answers fastest."""
+    """Run as `asyncio.run`, on the fastest loop."""
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
         return runner.run(main)
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the loop; None for asyncio's own."""
+    """Return the loop factory; None for asyncio's own."""
     with suppress(ImportError):
         import uvloop
 

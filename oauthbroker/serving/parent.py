@@ -1,8 +1,8 @@
-"""The parent of several workers: opens the sockets, starts them, starts them again, passes signals on, ends last.
+"""The parent of several workers: opens the sockets, starts and restarts workers, forwards signals, ends last.
 
-Workers are fresh interpreters and no forks: this process has read a configuration and runs a loop with threads, and a
-fork would inherit their locks in whatever state they are in. A fresh one also begins with everything hardened and
-reads its key itself: the parent never opens the store.
+Workers are fresh interpreters, not forks: this process has read a configuration and runs a loop with threads, and a
+fork would inherit locked locks. A fresh one also hardens itself and reads its key itself: the parent never opens the
+store.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 import oauthbroker
-from oauthbroker.cli.process import calm_libraries
-from oauthbroker.cli.refusals import CRASHED, REFUSED, Refused
-from oauthbroker.clock import Clock
-from oauthbroker.serving.doors import Doors
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.refused import CRASHED, REFUSED, Refused
+from oauthbroker.serving.listeners import Listeners
+from oauthbroker.serving.process import calm_libraries
 from oauthbroker.serving.server import AGAIN, on_signals
 from oauthbroker.serving.worker import Post
 
 ATTEMPTS = 5
-STEADY_SECONDS = 30.0  # one that lived so long did not die of its start
+STEADY_SECONDS = 30.0  # a worker that lived this long did not fail at its start
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 
 @dataclass(slots=True)
-class Place:
-    """One worker's place: who is in it, and how often in a row nobody stayed."""
+class WorkerSlot:
+    """One worker's slot: its process, and the number of failed starts in a row."""
 
     number: int
     process: asyncio.subprocess.Process | None = None
@@ -52,53 +52,52 @@ class Place:
 
 @dataclass(slots=True)
 class Parent:
-    """`workers` processes behind the same doors. `pauses`: the first and the longest one before another try;
-    `on_serving` is called once the first of them serves."""
+    """Runs `workers` processes on the same listeners. `pauses`: the first and the longest pause before a restart;
+    `on_serving` is called once the first worker serves."""
 
     config: Path
-    doors: Doors
+    doors: Listeners
     workers: int
     clock: Clock
     log: FilteringBoundLogger
     pauses: tuple[float, float] = (FIRST_PAUSE, LONGEST_PAUSE)
     on_serving: Callable[[], None] = lambda: None
-    _places: list[Place] = field(init=False)
+    _places: list[WorkerSlot] = field(init=False)
     _ending: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _serving: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _gave_up: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._places = [Place(number) for number in range(1, self.workers + 1)]
+        self._places = [WorkerSlot(number) for number in range(1, self.workers + 1)]
 
     async def run(self) -> int:
-        """Until SIGTERM or SIGINT: 0 when every worker ended well. Raises Refused when none of them can live."""
+        """Run until SIGTERM or SIGINT. Returns 0 if every worker ended well. Raises Refused if none can start."""
         with on_signals(self._end, self._reload), calm_libraries(self.log), _metrics_folder() as metrics:
             first = asyncio.create_task(self._tend(self._places[0], metrics))
-            await _either(first, self._serving.wait())  # what one refuses, all would: it is said once
+            await _either(first, self._serving.wait())  # all would refuse the same setting: it is reported once
             await asyncio.gather(first, *(self._tend(place, metrics) for place in self._places[1:]))
         if self._gave_up is not None:
             raise Refused(
-                f"The workers end as soon as they begin (status {self._gave_up}): mend what they say above, and start "
-                "again."
+                f"The workers end as soon as they begin (status {self._gave_up}): fix the errors above and start again."
             )
         return CRASHED if any(place.last_status for place in self._places) else 0
 
     def _end(self) -> None:
-        """The first signal and the next ones mean the same to the workers as to a process of its own."""
+        """Forward the signal. The workers treat the first and the next ones as a single process does."""
         self._ending.set()
         self.doors.close()
         for place in self._places:
             place.send(signal.SIGTERM)
 
     def _reload(self) -> None:
-        """One that is still starting would die of the signal: it gets it when it serves."""
+        """Forward SIGHUP. A worker that is still starting would die of it, so it gets the signal once it serves."""
         for place in self._places:
             if place.ready:
                 place.send(AGAIN)
             else:
                 place.reload_when_ready = True
 
-    async def _tend(self, place: Place, metrics: str) -> None:
+    async def _tend(self, place: WorkerSlot, metrics: str) -> None:
         while not self._ending.is_set():
             began = self.clock.monotonic()
             status = await self._live(place, metrics)
@@ -116,8 +115,8 @@ class Parent:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), pause)
 
-    async def _live(self, place: Place, metrics: str) -> int:
-        """One process from its start to its end; its status, negative for a signal."""
+    async def _live(self, place: WorkerSlot, metrics: str) -> int:
+        """Run one process from start to end; returns its status, negative for a signal."""
         read, write = os.pipe()
         post = Post(place.number, self.workers, os.getpid(), write, self.doors.to_fds(), metrics)
         try:
@@ -125,21 +124,21 @@ class Parent:
                 *self._command(post),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(write, *post.fds.values()),
-                process_group=0,  # a Ctrl-C is ours to pass on
+                process_group=0,  # we forward Ctrl-C ourselves
             )
         except OSError:
             return CRASHED
         finally:
             os.close(write)
             watching = asyncio.create_task(self._watch(place, read))
-        if self._ending.is_set():  # told while it was being started
+        if self._ending.is_set():  # shutdown began while it was starting
             place.send(signal.SIGTERM)
         status = await place.process.wait()
         await watching
         return status
 
-    async def _watch(self, place: Place, read: int) -> None:
-        """Until the worker says that it serves, or has died."""
+    async def _watch(self, place: WorkerSlot, read: int) -> None:
+        """Wait until the worker reports that it serves, or has died."""
         loop, said = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(read, said.set)
         try:
@@ -158,14 +157,16 @@ class Parent:
             place.send(AGAIN)
 
     def _command(self, post: Post) -> list[str]:
-        """The same interpreter on the same code. Modules are not looked for in the working folder unless we are."""
+        """Return the command for the same interpreter and code. Modules are imported from the working folder only if
+        we are."""
         here = Path(oauthbroker.__file__).resolve().parents[1] == Path.cwd()
         flags = [] if here else ["-P"]
         words = ["serve", "--config", str(self.config), "--worker-post", post.to_text()]
         return [sys.executable, *flags, "-m", "oauthbroker", *words]
 
-    def _is_hopeless(self, place: Place, status: int) -> bool:
-        """Nobody serves, and nobody will: the very first one was refused, or one has died at its start too often."""
+    def _is_hopeless(self, place: WorkerSlot, status: int) -> bool:
+        """Tell whether no worker can start: the very first one was refused, or one has failed too often at its
+        start."""
         if any(each.ready for each in self._places):
             return False
         return place.failures >= ATTEMPTS or (status == REFUSED and not self._serving.is_set())
@@ -176,7 +177,7 @@ class Parent:
 
 
 async def _either(task: asyncio.Task[None], other: Coroutine[Any, Any, Any]) -> None:
-    """Until the task is done or the other one is."""
+    """Wait until the task or the other one is done."""
     waiting = asyncio.create_task(other)
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -184,7 +185,7 @@ async def _either(task: asyncio.Task[None], other: Coroutine[Any, Any, Any]) -> 
 
 @contextmanager
 def _metrics_folder() -> Iterator[str]:
-    """A private folder in which the workers keep their counts, so that each can tell those of all. Raises Refused."""
+    """Create a private folder for the workers' counts, so that each can report the sum. Raises Refused."""
     try:
         folder = tempfile.TemporaryDirectory(prefix="oauthbroker-", ignore_cleanup_errors=True)
     except OSError:

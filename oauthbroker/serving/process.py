@@ -1,4 +1,4 @@
-"""What this process does before it touches a secret: no core dumps, no readers of its memory, calm logs (case 92)."""
+"""Harden the process before it reads a secret: no core dumps, no debuggers, quiet libraries (case 92)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from oauthbroker.cli.refusals import Refused, described
+from oauthbroker.core.refused import Refused, described
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # prctl(2)
-ORPHANED = signal.SIGUSR1  # the kernel repeats it for each thread that the parent had
+ORPHANED = signal.SIGUSR1  # the kernel sends it for each thread that the parent had
 
 
 def harden() -> None:
-    """No core dump of this process or its children, and no other process of this user may read its memory.
+    """Forbid core dumps of this process and its children, and memory access by this user's other processes.
 
-    Where the kernel has no such call, the limit alone stays.
+    If the kernel has no such call, only the limit on core dumps applies.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
@@ -32,7 +32,7 @@ def harden() -> None:
 
 
 def make_room(descriptors: int) -> int:
-    """Lets this process open so many files, or as many as it may; how many that is."""
+    """Raise the limit of open files to `descriptors`, or as far as allowed; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     may = descriptors if hard == unlimited else min(descriptors, hard)
@@ -42,7 +42,7 @@ def make_room(descriptors: int) -> int:
 
 
 def end_with_parent(parent: int) -> None:
-    """When process `parent` dies, this one gets ORPHANED, maybe repeatedly. Raises Refused where it has died."""
+    """Arrange that ORPHANED arrives, maybe repeatedly, when process `parent` dies. Raises Refused if it has died."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, ORPHANED, 0, 0, 0)
@@ -51,7 +51,7 @@ def end_with_parent(parent: int) -> None:
 
 
 class LibraryLog(logging.Handler):
-    """What libraries log, as lines of ours: who, how bad, where. Their words may quote a request: they are dropped."""
+    """Logs the source and level of libraries' log records. Their texts may quote a request and are dropped."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         super().__init__(level=logging.WARNING)
@@ -70,7 +70,7 @@ class LibraryLog(logging.Handler):
 
 @contextmanager
 def calm_libraries(log: FilteringBoundLogger) -> Iterator[None]:
-    """Inside the block every library's warnings and errors arrive as lines of `log`, and nothing below that."""
+    """Inside the block, forward every library's warnings and errors to `log`, and drop lower levels."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
     root.handlers[:] = [LibraryLog(log)]

@@ -1,4 +1,4 @@
-"""Who may hold a connection of a listener: so many at once, of one address half of them, and some more for probes."""
+"""Limit the connections of a listener: a total, half of it per address, and a reserve for probes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Generic, Literal, TypeVar
 
 from oauthbroker.web.forwarded import Proxies
 
-SPARE = 8  # connections beyond the limit from this machine, for probes only
-_PREFIX = 64  # bits of an IPv6 address that one client is given whole
+SPARE = 8  # connections from this machine beyond the limit, for probes only
+_PREFIX = 64  # bits of the IPv6 prefix that one client gets
 
 T = TypeVar("T", bound=Hashable)
 Seat = Literal["whole", "probe", "none"]
 
 
 class Seats(Generic[T]):
-    """The connections of one listener that were admitted. A refused one that is still being told so has no seat.
+    """The admitted connections of one listener. A refused connection that still gets its answer has no seat.
 
-    One address may hold half of the seats, so that it shuts no other out. A listed proxy stands for many clients and
-    a Unix socket has no addresses: there is no such limit for them.
+    One address may hold half of the seats, so that it cannot block the others. Listed proxies, which stand for many
+    clients, and Unix sockets, which have no addresses, have no such limit.
     """
 
     def __init__(self, most: int, proxies: Proxies) -> None:
@@ -31,7 +31,7 @@ class Seats(Generic[T]):
         self._probes: dict[T, None] = {}
 
     def take(self, connection: T, address: str | None, *, gives_way: Callable[[T], bool]) -> tuple[Seat, T | None]:
-        """The seat that it gets, and which probe has lost its own to it: the oldest one that gives way."""
+        """Take a seat. Return it, and the probe that is evicted for it: the oldest one that gives way."""
         client = self._client(address)
         if len(self._whole) < self._most and (not client or self._by_client[client] < max(1, self._most // 2)):
             self._whole[connection] = client
@@ -48,7 +48,7 @@ class Seats(Generic[T]):
         return "probe", loser
 
     def leave(self, connection: T) -> None:
-        """Idempotent; one without a seat leaves none."""
+        """Free the seat. Idempotent; also for a connection without one."""
         self._probes.pop(connection, None)
         client = self._whole.pop(connection, None)
         if client is not None:
@@ -57,7 +57,7 @@ class Seats(Generic[T]):
                 del self._by_client[client]
 
     def _client(self, address: str | None) -> str:
-        """Empty for who is not counted."""
+        """Return the address to count; empty if it is not counted."""
         if address is None or self._proxies.lists(address):
             return ""
         at = _parsed(address)

@@ -1,4 +1,4 @@
-"""uvicorn, told what we want of it: sockets of ours, our access log, an end that waits for what is under way."""
+"""Configure uvicorn: our sockets, our access log, and a shutdown that drains requests under way."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.broker import Broker
-from oauthbroker.cli.process import ORPHANED
-from oauthbroker.serving.connection import DoorConfig
-from oauthbroker.serving.doors import Doors
+from oauthbroker.serving.http1.connection import DoorConfig
+from oauthbroker.serving.listeners import Listeners
+from oauthbroker.serving.process import ORPHANED
 from oauthbroker.serving.terms import Terms
 from oauthbroker.web.forwarded import Proxies
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
 AGAIN = signal.SIGHUP
-GRACE_SECONDS = 15  # for answers under way; longer where a provider may take longer
+GRACE_SECONDS = 15  # for requests under way; longer where a provider call may take longer
 AFTER_PROVIDER_SECONDS = 5
 
 
 class Server(uvicorn.Server):
-    """Leaves the signals to us: uvicorn repeats a signal after it has ended, and the process would die of it."""
+    """A server without signal handling: uvicorn repeats a signal after its end, which would kill the process."""
 
     def __init__(self, config: DoorConfig) -> None:
         super().__init__(config)
@@ -38,12 +38,12 @@ class Server(uvicorn.Server):
         yield
 
     def hurry(self) -> None:
-        """Callers are not waited for any more: they are cut off."""
+        """Stop waiting for callers and close their connections."""
         self.force_exit = True
         self._cut_off()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Returns when nobody is connected: what stands behind the application is about to be closed."""
+        """Drain the connections. Returns when none is left, before the application's resources are closed."""
         self.terms.over = True
         await super().shutdown(sockets)
         self._cut_off()
@@ -57,7 +57,7 @@ class Server(uvicorn.Server):
 async def served(
     web: ASGIApp, door: socket.socket, terms: Terms, *, grace_seconds: float = GRACE_SECONDS
 ) -> AsyncIterator[Server]:
-    """The application behind `door`, until the block ends; then nobody new is let in, and who is there is answered."""
+    """Serve the application on `door` for the block. Then stop accepting connections and drain the open ones."""
     server = Server(DoorConfig(web, terms, grace_seconds))
     task = asyncio.create_task(server.serve(sockets=[door]))
     try:
@@ -68,8 +68,8 @@ async def served(
 
 
 @asynccontextmanager
-async def broker_served(broker: Broker, doors: Doors, log: FilteringBoundLogger) -> AsyncIterator[list[Server]]:
-    """Each door with what is behind it: the API apart where it has doors of its own."""
+async def broker_served(broker: Broker, doors: Listeners, log: FilteringBoundLogger) -> AsyncIterator[list[Server]]:
+    """Serve each listener with its application: the API apart where it has listeners of its own."""
     settings, web = broker.bundle.settings, broker.doors
     limits = settings.limits
     behind = [
@@ -96,7 +96,7 @@ async def broker_served(broker: Broker, doors: Doors, log: FilteringBoundLogger)
 
 
 def _close_all(servers: list[Server]) -> None:
-    """All at once, so that one listener's grace does not come after another's."""
+    """Close all at once, so that the grace periods of the listeners overlap."""
     for server in servers:
         server.should_exit = True
 
@@ -107,8 +107,8 @@ def on_signals(
     again: Callable[[], object] | None = None,
     orphaned: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """SIGTERM and SIGINT call `end` in the running loop, SIGHUP `again`, and a parent's death `orphaned`, instead of
-    what they do otherwise."""
+    """Call `end` in the running loop on SIGTERM and SIGINT, `again` on SIGHUP, and `orphaned` on the parent's death,
+    instead of the default actions."""
     loop = asyncio.get_running_loop()
     named = {**dict.fromkeys(ENDS, end), AGAIN: again, ORPHANED: orphaned}
     reactions = {each: react for each, react in named.items() if react is not None}

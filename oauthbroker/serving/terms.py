@@ -1,4 +1,4 @@
-"""What holds for the connections of one listener, and how many of them there are."""
+"""The terms of one listener's connections: limits and deadlines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.errors import Locale
+from oauthbroker.core.errors import Locale
 from oauthbroker.serving.seats import Seats
 from oauthbroker.web.forwarded import Proxies
 
@@ -16,8 +16,8 @@ TELL_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Terms:
-    """What holds for the connections of one listener. Seconds; `connections` at once, of one address half of them
-    unless it is one of `proxies`. `over`: it lets no one in."""
+    """The terms of one listener's connections. Times in seconds; `connections` at once, half of them from one
+    address unless it is one of `proxies`. `over`: it accepts no connection any longer."""
 
     log: FilteringBoundLogger
     locale: Locale = "en"
@@ -35,7 +35,7 @@ class Terms:
         self.seats = Seats(self.connections, self.proxies)
 
     def turn_away(self, now: float) -> None:
-        """One more connection was refused: said once in a while, with how many there were."""
+        """Count a refused connection. Logged once in a while, with the number."""
         self._turned_away += 1
         if now - self._told_at >= TELL_SECONDS:
             self.log.warning("too many connections", limit=self.connections, refused=self._turned_away)

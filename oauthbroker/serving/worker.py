@@ -14,24 +14,24 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.broker import Broker
-from oauthbroker.cli.process import calm_libraries, end_with_parent, make_room
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError
-from oauthbroker.serving.connection import LINGERING
-from oauthbroker.serving.doors import Doors
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.serving.http1.connection import LINGERING
+from oauthbroker.serving.listeners import Listeners
+from oauthbroker.serving.process import calm_libraries, end_with_parent, make_room
 from oauthbroker.serving.seats import SPARE
 from oauthbroker.serving.server import Server, broker_served, on_signals
 from oauthbroker.wiring import open_broker
 
-OTHER_FILES = 256  # the store's, the providers', the log
+OTHER_FILES = 256  # of the store, the providers and the log
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What a worker is told by its parent: which one it is, of how many, and what it inherits.
+    """A worker's instructions from its parent: its number, how many there are, and the inherited descriptors.
 
-    `fds` are the listening sockets; `ready` is where it says, once, that it serves. It crosses as JSON, in an argument:
-    nothing in it is secret.
+    `fds` are the listening sockets; `ready` is where it reports, once, that it serves. It is passed as JSON in an
+    argument: it holds no secret.
     """
 
     number: int
@@ -56,10 +56,10 @@ class Post:
 
 
 async def work(config: Path, post: Post, clock: Clock, log: FilteringBoundLogger) -> None:
-    """One of several, until told to end or its parent has died. Raises what `open_broker` raises."""
+    """Run one of several workers, until a signal or the parent's death. Raises what `open_broker` raises."""
     end_with_parent(post.parent)
     folder = Path(post.metrics_folder) if post.metrics_folder else None
-    doors, log = Doors.from_fds(post.fds), log.bind(worker=post.number)
+    doors, log = Listeners.from_fds(post.fds), log.bind(worker=post.number)
     try:
         await serve(config, doors, clock, log, post=post, workers=post.of, metrics_folder=folder)
     finally:
@@ -68,7 +68,7 @@ async def work(config: Path, post: Post, clock: Clock, log: FilteringBoundLogger
 
 async def serve(
     config: Path,
-    doors: Doors,
+    doors: Listeners,
     clock: Clock,
     log: FilteringBoundLogger,
     *,
@@ -76,12 +76,12 @@ async def serve(
     on_serving: Callable[[], None] = lambda: None,
     **shared: Any,
 ) -> None:
-    """The broker behind these doors until SIGTERM or SIGINT. `on_serving` is called once it serves; `shared` goes to
-    `open_broker`.
+    """Serve the broker on these listeners until SIGTERM or SIGINT. `on_serving` is called once it serves; `shared` goes
+    to `open_broker`.
 
-    The first signal lets waiting callers go and finishes what is under way; the second one waits for no caller any
-    more. A parent's death is a first one, however often it is told. What was begun with a provider is finished in any
-    case, because its answer may be the only copy of a token.
+    The first signal releases waiting callers and finishes requests under way; the second one closes their connections.
+    A parent's death counts as a first signal, also when repeated. Provider calls under way are always finished, because
+    their answer may be the only copy of a token.
     """
     ending, hurry, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -108,7 +108,7 @@ async def serve(
 
 
 def _make_room(broker: Broker, doors: int, log: FilteringBoundLogger) -> None:
-    """A connection that cannot be accepted for want of a descriptor waits in a queue that nobody reads."""
+    """Raise the limit of open files. Without a free descriptor, connections would wait unaccepted."""
     wanted = doors * (broker.bundle.settings.limits.connections + SPARE + LINGERING) + OTHER_FILES
     may = make_room(wanted)
     if may < wanted:
@@ -140,7 +140,7 @@ async def _reloading(broker: Broker, again: asyncio.Event) -> AsyncIterator[None
 
 
 async def _reload_for_ever(broker: Broker, again: asyncio.Event) -> None:
-    """Each time `again` is set. What was refused is in the log; `oauthbroker check` says it in full."""
+    """Reload each time `again` is set. A refusal is logged; `oauthbroker check` shows it in full."""
     while True:
         await again.wait()
         again.clear()

@@ -1,6 +1,6 @@
-"""A box: a small secret wrapped by a key that stays (a key file around a keyring). Format: store/README.md.
+"""Wrap a small secret under a long-lived key (a key file around a keyring). Format: store/README.md.
 
-The key schedule is that of a record: a wrong key (the commitment differs) is told from damage (the tag differs).
+The key schedule is that of a record: a different commitment means a wrong key, a different tag means damage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.names import length_prefixed
 from oauthbroker.store.seal import TAG, derive
 
@@ -19,7 +19,7 @@ SALT, COMMIT, HEADER = slice(0, 32), slice(32, 64), 64
 
 
 def seal_box(key: bytes, label: str, context: bytes, secret: bytes, *, salt: bytes | None = None) -> bytes:
-    """`salt 32 | commit 32 | ciphertext+tag`, bound to `context`. `salt` is for frozen vectors only."""
+    """Return `salt 32 | commit 32 | ciphertext+tag`, bound to `context`. `salt` is for frozen vectors only."""
     salt = os.urandom(32) if salt is None else salt
     keys = derive(key, salt, label.encode())
     header = salt + keys.commit
@@ -27,9 +27,10 @@ def seal_box(key: bytes, label: str, context: bytes, secret: bytes, *, salt: byt
 
 
 def open_box(key: bytes, label: str, context: bytes, box: bytes) -> bytes:
-    """The secret. Raises `keyMismatch` when it was sealed with another key, `recordCorrupt` when bytes are damaged."""
+    """Return the secret. Raises `keyMismatch` if it was sealed with another key, `recordCorrupt` if bytes are
+    damaged."""
     if len(box) < HEADER + TAG:
-        raise BrokerError(Code.RECORD_CORRUPT, note="a wrapped key is cut")
+        raise BrokerError(Code.RECORD_CORRUPT, note="a wrapped key is truncated")
     header = box[:HEADER]
     keys = derive(key, header[SALT], label.encode())
     if not hmac.compare_digest(keys.commit, header[COMMIT]):

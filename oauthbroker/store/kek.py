@@ -1,4 +1,4 @@
-"""Key providers: who wraps the keyring. A provider is asked at start and at rotation, never on the way to a record."""
+"""Key providers, which wrap the keyring. They are called at start and at rotation, never to read or write a record."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.box import open_box, seal_box
-from oauthbroker.store.files import check_root, close, create_whole
-from oauthbroker.store.fs import Fs, at_border
+from oauthbroker.store.file.files import check_root, close, create_whole, sync_names
+from oauthbroker.store.file.fs import Fs, at_border
 
 _PREFIX = "oab-kek-1:"
 _LABEL = "oab/kek/1"
@@ -25,24 +25,24 @@ class KeyProvider(Protocol):
     """Wraps and unwraps a few dozen bytes. Implement this for a KMS or a vault."""
 
     def id(self) -> str:
-        """Which key this is, in words that may be printed. The same key always has the same id."""
+        """Return a printable id of the key. The same key always has the same id."""
         ...
 
     def wrap(self, secret: bytes, context: bytes) -> bytes:
-        """Wrapped `secret`, which unwraps only with the same `context`."""
+        """Wrap `secret`. It unwraps only with the same `context`."""
         ...
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        """The inverse. Raises `keyMismatch` for another key's work, `recordCorrupt` for damage."""
+        """Unwrap a wrapped secret. Raises `keyMismatch` if another key wrapped it, `recordCorrupt` for damage."""
         ...
 
     def health(self) -> None:
-        """Raises a BrokerError when the key could not be used right now."""
+        """Raise a BrokerError if the key cannot be used now."""
         ...
 
 
 class LocalKek:
-    """A 32-byte key in our own memory; base of the providers that get it from a file or from the environment."""
+    """A 32-byte key in memory; base of the providers that read it from a file or from the environment."""
 
     __slots__ = ("_key",)
 
@@ -65,11 +65,11 @@ class LocalKek:
         return open_box(self._key, _LABEL, context, wrapped)
 
     def health(self) -> None:
-        """A key in memory is always at hand."""
+        """Do nothing: a key in memory is always available."""
 
 
 class EnvKek(LocalKek):
-    """The text of a key file, handed over by whoever may read the environment. The environment keeps it: warn."""
+    """A key from an environment variable, with the text of a key file. Warn: the environment keeps it."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ class EnvKek(LocalKek):
 
 
 class FileKek(LocalKek):
-    """A key in a file of its own, 0600, away from the store; also a systemd credential (0400, or 0440 of root)."""
+    """A key in its own file, 0600, outside the store; also a systemd credential (0400, or 0440 of root)."""
 
     __slots__ = ("_fs", "_outside", "_path")
 
@@ -88,7 +88,7 @@ class FileKek(LocalKek):
 
     @classmethod
     def create(cls, path: Path, *, outside: Sequence[Path] = (), fs: Fs | None = None) -> FileKek:
-        """Makes a new key file (0600, in an existing folder). Raises `keyExists` rather than overwrite."""
+        """Create a key file (0600, in an existing folder). Raises `keyExists` if the file exists."""
         fs = fs or Fs()
         _check_outside(path, outside)
         key = os.urandom(32)
@@ -98,18 +98,21 @@ class FileKek(LocalKek):
         return cls(key, path, outside, fs)
 
     @classmethod
-    def open(cls, path: Path, *, outside: Sequence[Path] = (), fs: Fs | None = None) -> FileKek:
-        """Reads a key file. Raises `keyUnknown` where there is none, `keyMismatch` when it holds no key, and
-        `storePermissions` when others can reach it, it is a link, or it lies below a folder of `outside`."""
+    def open(cls, path: Path, *, outside: Sequence[Path] = (), fs: Fs | None = None, durably: bool = False) -> FileKek:
+        """Read a key file; with `durably`, sync its name to the disk first.
+
+        Raises `keyUnknown` if there is none, `keyMismatch` if it holds no key, and `storePermissions` if others can
+        access it, it is a link, or it lies below a folder of `outside`.
+        """
         fs = fs or Fs()
         _check_outside(path, outside)
-        text = at_border(lambda: _read_key(fs, path))
+        text = at_border(lambda: _read_key(fs, path, durably=durably))
         if text is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no key file")
         return cls(_decode(text), path, outside, fs)
 
     def health(self) -> None:
-        """Whether a restart would find this very key again."""
+        """Check that the key file still holds this key. Raises `keyMismatch` and as `open` does."""
         if FileKek.open(self._path, outside=self._outside, fs=self._fs).id() != self.id():
             raise BrokerError(Code.KEY_MISMATCH, note="the key file was replaced")
 
@@ -120,7 +123,7 @@ def _check_outside(path: Path, folders: Sequence[Path]) -> None:
 
 
 def _write_key(fs: Fs, path: Path, text: bytes) -> bool:
-    """False when something is already there. A lock on the folder makes sure of one winner."""
+    """Write the key file; False if one exists. A lock on the folder lets one writer win."""
     folder = fs.open_root(path.parent)
     try:
         check_root(fs.fstat(folder))
@@ -134,13 +137,15 @@ def _write_key(fs: Fs, path: Path, text: bytes) -> bool:
     return True
 
 
-def _read_key(fs: Fs, path: Path) -> str | None:
+def _read_key(fs: Fs, path: Path, *, durably: bool) -> str | None:
     try:
         folder = fs.open_root(path.parent)
     except FileNotFoundError:
         return None
     try:
         check_root(fs.fstat(folder))
+        if durably:
+            sync_names(fs, folder)
         fd = fs.open_file(folder, path.name)
     except FileNotFoundError:
         return None
@@ -154,7 +159,7 @@ def _read_key(fs: Fs, path: Path) -> str | None:
 
 
 def _check_key_file(found: os.stat_result) -> None:
-    """Ours and 0600 or less; or root's and at most 0440, which is how systemd shows a credential behind its ACL."""
+    """Check the file's rights: ours with 0600 or less, or root's with at most 0440, as systemd shows a credential."""
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         raise BrokerError(Code.STORE_PERMISSIONS, note="the key file is not a plain file")
     ours = found.st_uid == os.geteuid() and not found.st_mode & 0o077

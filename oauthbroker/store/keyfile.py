@@ -1,20 +1,29 @@
-"""The keyring's file: read whole, written once, never where a keyring or records already are."""
+"""Read and create the keyring's file. It is never created where a keyring or records exist."""
 
 from __future__ import annotations
 
 import stat
 from pathlib import Path
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.files import check_folder, check_root, close, create_whole, own_folder, read_file
-from oauthbroker.store.folders import CORRUPT, LOCKS
-from oauthbroker.store.fs import Fs
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.files import (
+    check_folder,
+    check_root,
+    close,
+    create_whole,
+    make_folders,
+    own_folder,
+    read_file,
+)
+from oauthbroker.store.file.folders import CORRUPT, LOCKS
+from oauthbroker.store.file.fs import Fs
 
 _LIMIT = 1024 * 1024
 
 
 def read_keyring(fs: Fs, path: Path) -> bytes | None:
-    """The file's bytes, or None where there is none. Raises `storePermissions` when others can reach it, OSError."""
+    """Return the file's bytes, or None if there is no file. Raises `storePermissions` if others can access it, and
+    OSError."""
     try:
         folder = fs.open_root(path.parent)
     except FileNotFoundError:
@@ -28,11 +37,12 @@ def read_keyring(fs: Fs, path: Path) -> bytes | None:
 
 
 def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:
-    """False when a keyring or records are there. A lock on the folder makes sure of one winner."""
+    """Create the keyring file; False if a keyring or records exist. A lock on the folder lets one writer win."""
     fs.make_root(path.parent.parent)
     root = fs.open_root(path.parent.parent)
     try:
         check_root(fs.fstat(root))
+        make_folders(fs, root, [path.parent.name])
         folder = own_folder(fs, root, path.parent.name)
     finally:
         close(fs, root)

@@ -1,4 +1,4 @@
-"""The keyring: which store this is, how its entries are named, the seeds that seal them. Format: store/README.md."""
+"""The keyring: the store's id, the key for entry names, and the seeds that seal records. Format: store/README.md."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn
 
-from oauthbroker.clock import Clock, SystemClock, from_iso, to_iso
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock, SystemClock, from_iso, to_iso
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.box import open_box, seal_box
-from oauthbroker.store.fs import Fs, at_border
+from oauthbroker.store.file.fs import Fs, at_border
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keyfile import read_keyring, write_keyring
 from oauthbroker.store.names import entry_name, labelled_mac, length_prefixed
-from oauthbroker.store.seal import Place, seal, unseal
+from oauthbroker.store.seal import SealPlace, seal, unseal
 
 __all__ = ["EnvKek", "FileKek", "KeyProvider", "Keyring", "Seed", "SeedState"]
 
@@ -27,7 +27,7 @@ _LABEL = "oab/keyring/1"
 
 
 class SeedState(StrEnum):
-    """What a seed may still do."""
+    """The state of a seed."""
 
     ACTIVE = "active"
     DECRYPT_ONLY = "decryptOnly"
@@ -36,7 +36,7 @@ class SeedState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """One seed. A destroyed one keeps its id, so that what it sealed is known to be lost, and has no key."""
+    """One seed. A destroyed seed keeps its id, to report its records as lost, and has no key."""
 
     kid: bytes
     key: bytes
@@ -51,7 +51,7 @@ class Seed:
 
 
 class Keyring:
-    """Everything that a store needs to know of keys. Made by `create` or `load`, never changed afterwards."""
+    """All keys of a store. Created by `create` or `load`, immutable."""
 
     __slots__ = ("_active", "_by_kid", "_name_key", "epoch", "seeds", "store_id")
 
@@ -71,9 +71,9 @@ class Keyring:
 
     @classmethod
     def create(cls, path: Path, kek: KeyProvider, *, clock: Clock | None = None, fs: Fs | None = None) -> Keyring:
-        """Makes the keyring of a new store at `path` (`<root>/data/keyring`), with the folders above it.
+        """Create the keyring of a new store at `path` (`<root>/data/keyring`), with the folders above it.
 
-        Raises `keyExists` where a keyring is, or where records lie that a new keyring could never open.
+        Raises `keyExists` if there is a keyring, or records that a new keyring could not open.
         """
         seed = Seed(os.urandom(16), os.urandom(32), SeedState.ACTIVE, to_iso((clock or SystemClock()).now()))
         ring = cls(os.urandom(16).hex(), os.urandom(32), [seed], epoch=1)
@@ -84,31 +84,34 @@ class Keyring:
 
     @classmethod
     def load(cls, path: Path, kek: KeyProvider, *, fs: Fs | None = None) -> Keyring:
-        """Opens a keyring and changes nothing. Raises `keyUnknown` where there is none, `keyMismatch` for another key
-        or a damaged keyring, `storePermissions` when others can reach it."""
+        """Open a keyring and change nothing.
+
+        Raises `keyUnknown` if there is none, `keyMismatch` for another key or a damaged keyring, `storePermissions` if
+        others can access it.
+        """
         text = at_border(lambda: read_keyring(fs or Fs(), path))
         if text is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no keyring")
         return cls._decode(_json(text), kek)
 
     def name(self, kind: str, *parts: str) -> str:
-        """The 64 hex digits under which (kind, parts) is filed in this store."""
+        """Return the entry name of (kind, parts) in this store: 64 hex digits."""
         return entry_name(self._name_key, kind, *parts)
 
     def mac(self, label: str, *parts: str) -> bytes:
-        """32 bytes that only this store's brokers can make; one independent key per label."""
+        """Return 32 bytes that only this store's brokers can compute; one independent key per label."""
         return labelled_mac(self._name_key, label, *parts)
 
     def seal(self, kind: str, name: str, generation: int, body: bytes) -> bytes:
-        """A record for exactly this place."""
-        return seal(self._active.kid, self._active.key, Place(self.store_id, kind, name), generation, body)
+        """Seal a record for this kind, name and generation."""
+        return seal(self._active.kid, self._active.key, SealPlace(self.store_id, kind, name), generation, body)
 
     def unseal(self, kind: str, name: str, record: bytes, *, kinds: Iterable[str] = ()) -> tuple[int, bytes]:
-        """(generation, body) of a record found here; raises as `seal.unseal` does."""
-        return unseal(self._by_kid, Place(self.store_id, kind, name), record, kinds=kinds)
+        """Return (generation, body) of a record found here. Raises as `seal.unseal` does."""
+        return unseal(self._by_kid, SealPlace(self.store_id, kind, name), record, kinds=kinds)
 
     def sealed_for(self, keks: Iterable[KeyProvider]) -> bytes:
-        """The keyring file: a fresh data key around the contents, wrapped once by each key in `keks`."""
+        """Return the keyring file: a fresh data key around the contents, wrapped once by each key in `keks`."""
         data_key, context = os.urandom(32), _context(self.store_id)
         body = json.dumps(self._encode(), separators=(",", ":")).encode()
         document = {
@@ -142,7 +145,8 @@ class Keyring:
 
     @classmethod
     def _opened(cls, document: Mapping[str, Any], kek: KeyProvider) -> Keyring:
-        """Raises KeyError, TypeError or ValueError for any shape that `sealed_for` does not write."""
+        """Parse the opened document. Raises KeyError, TypeError or ValueError for a shape that `sealed_for` does not
+        write."""
         if document["format"] != FORMAT:
             raise ValueError("unknown format")
         wraps = {wrap["kek"]: wrap["key"] for wrap in document["wraps"]}

@@ -1,20 +1,20 @@
-"""The store in memory: the same port without a disk. The model that backends are compared with, and a test's store."""
+"""The store in memory: the same port without a disk, for tests and as the model that other stores are compared with."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.names import check_key, check_kinds, entry_name, labelled_mac
-from oauthbroker.store.port import Conflict, Entry, Key, Room
+from oauthbroker.store.port import Conflict, Entry, Key, Reservation
 from oauthbroker.store.seal import MAX_BODY
 
 
 class MemoryStore:
-    """A `Store` that forgets everything with its process. Belongs to one event loop."""
+    """A `Store` that ends with its process. Belongs to one event loop."""
 
     def __init__(self, *, kinds: Sequence[str], lease_kinds: Sequence[str] = (), clock: Clock) -> None:
         check_kinds(*kinds, *lease_kinds)
@@ -33,7 +33,7 @@ class MemoryStore:
         return Key(kind, entry_name(self._name_key, kind, *parts))
 
     def mac(self, label: str, *parts: str) -> bytes:
-        """32 bytes that only this store can make (for CSRF tokens and the like)."""
+        """Return 32 bytes that only this store can compute (for CSRF tokens and the like)."""
         return labelled_mac(self._name_key, label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
@@ -43,7 +43,7 @@ class MemoryStore:
         newest = self._entries.get(entry.key.kind, {}).get(entry.key.name)
         return not self._closed and newest is not None and newest.stamp is entry.stamp
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         kind = self._kind(key)
         if room is not None:
             room.held = None
@@ -56,11 +56,11 @@ class MemoryStore:
         return entry
 
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Room]:
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
         self._kind(key)
         if size > MAX_BODY:
             raise ValueError(f"a body has at most {MAX_BODY} bytes")
-        yield Room(key, held=size)
+        yield Reservation(key, held=size)
 
     async def delete(self, key: Key, *, expect: int) -> None:
         kind = self._kind(key)
@@ -69,12 +69,16 @@ class MemoryStore:
             raise Conflict
         del kind[key.name]
 
+    async def set_aside(self, key: Key) -> None:
+        self._kind(key)  # raises for an unknown kind; every entry here can be opened
+
     async def sync(self, kind: str) -> None:
         self._named(kind)
 
-    async def scan(self, kind: str) -> AsyncIterator[Entry]:
+    async def scan(self, kind: str, *, skip: Callable[[Key], bool] = lambda _: False) -> AsyncIterator[Entry]:
         for entry in list(self._named(kind).values()):
-            yield entry
+            if not skip(entry.key):
+                yield entry
 
     async def count(self, kind: str) -> int:
         return len(self._named(kind))

@@ -1,23 +1,24 @@
-"""The door between the two houses: sealed bytes by key, and not one OAuth word.
+"""The store port: sealed bytes by key. It knows nothing of OAuth.
 
-A backend keeps *entries*. An entry is a body of bytes under a `Key`, with a generation that grows by one
-at every write, so that a writer who read an older one is refused. Whoever implements this port passes
-the contract suite in `tests/contract/test_store.py`.
+A backend keeps *entries*. An entry is a body of bytes under a `Key`, with a generation that grows by one at every
+write, so that a writer with an older generation is refused. Every backend must pass the contract suite in
+`tests/contract/test_store.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Where an entry lives: a kind (the folder) and a keyed hash, 64 hex digits, that tells nobody what it names."""
+    """The place of an entry: a kind (the folder) and a keyed hash (64 hex digits), a pseudonym without the store's
+    key."""
 
     kind: str
     name: str
@@ -33,7 +34,7 @@ class Entry:
     stamp: object = None
 
     def without_body(self) -> Entry:
-        """The same version, for whoever keeps it only to ask `Store.unchanged`."""
+        """Return the version without its body, for a caller that only asks `Store.unchanged`."""
         return replace(self, body=b"")
 
     def __repr__(self) -> str:
@@ -41,8 +42,8 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Room:
-    """Space taken for the next version of one entry. `held` is the backend's own, None once it is used up."""
+class Reservation:
+    """Space reserved for the next version of one entry. `held` belongs to the backend; None once it is used up."""
 
     key: Key
     held: object = None
@@ -52,9 +53,9 @@ class Room:
 
 
 class Conflict(BrokerError):
-    """Another writer was first: the generation is not the expected one. Read again and decide again.
+    """The generation is not the expected one: another writer was first. Read and decide again.
 
-    To a caller that does not, it is a store that is busy: `storeLocked`, which may be tried again.
+    A caller that does not handle it reports `storeLocked`, which may be retried.
     """
 
     def __init__(self, code: Code = Code.STORE_LOCKED) -> None:
@@ -62,58 +63,67 @@ class Conflict(BrokerError):
 
 
 class Store(Protocol):
-    """Eight verbs and three questions. Every method may raise `BrokerError` with a store code."""
+    """The store's operations. Every method may raise `BrokerError` with a store code."""
 
     def key(self, kind: str, *parts: str) -> Key:
-        """The key of (kind, parts): HMAC-SHA256 over length-prefixed parts. Raises ValueError for an unknown kind."""
+        """Return the key of (kind, parts): HMAC-SHA256 over length-prefixed parts. Raises ValueError for an unknown
+        kind."""
         ...
 
     def mac(self, label: str, *parts: str) -> bytes:
-        """32 bytes that only brokers with this store's keyring can make; one independent key per label."""
+        """Return 32 bytes that only brokers with this store's keyring can compute; one independent key per label."""
         ...
 
     async def get(self, key: Key) -> Entry | None:
-        """The newest version, or None. Takes no lock."""
+        """Return the newest version, or None. Takes no lock."""
         ...
 
     def unchanged(self, entry: Entry) -> bool:
-        """Whether `entry` is surely still the newest version, with its body or without. Cheap and synchronous; False
-        when in doubt."""
+        """Tell whether `entry`, with or without its body, is certainly the newest version. Cheap and synchronous;
+        False when in doubt."""
         ...
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
-        """Writes durably, then returns the entry as it is now. `expect` is the generation the caller saw, 0 for
-        an entry that must not exist yet; anything else raises `Conflict` and changes nothing. `room` from `reserve`
-        is used up by this, whatever comes of it."""
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+        """Write durably and return the new version.
+
+        `expect` is the generation the caller saw, 0 for an entry that must not exist yet. If it differs, raises
+        `Conflict` and changes nothing. `room` from `reserve` is used up by every call, also a failing one.
+        """
         ...
 
-    def reserve(self, key: Key, size: int) -> AbstractAsyncContextManager[Room]:
-        """Takes room for a body of `size` bytes before anything depends on writing it: a full disk, or one that
-        cannot be written, is noticed here. Whatever of it is not used is given back."""
+    def reserve(self, key: Key, size: int) -> AbstractAsyncContextManager[Reservation]:
+        """Reserve space for a body of `size` bytes before a provider call depends on the write. Notices a full or
+        failing disk early. Unused space is freed."""
         ...
 
     async def delete(self, key: Key, *, expect: int) -> None:
-        """Removes durably. Raises `Conflict` when the generation moved; deleting what is not there is a Conflict."""
+        """Remove an entry durably. Raises `Conflict` if the generation has changed or there is no entry."""
+        ...
+
+    async def set_aside(self, key: Key) -> None:
+        """Remove an entry that cannot be opened, durably, after copying its bytes aside: for records that can be
+        rebuilt from others. An entry that opens stays. Raises the entry's error code if it must stay."""
         ...
 
     async def sync(self, kind: str) -> None:
-        """Makes durable what lies there of a kind, written by any process. For an answer that stands on a write which
-        was found done: that one's own sync may have failed."""
+        """Make a kind's entries durable, by any writer. Use it before an answer that relies on an earlier write,
+        whose own sync may have failed."""
         ...
 
-    def scan(self, kind: str) -> AsyncIterator[Entry]:
-        """Every readable entry of a kind, in no order. One damaged entry never hides the others."""
+    def scan(self, kind: str, *, skip: Callable[[Key], bool] = lambda _: False) -> AsyncIterator[Entry]:
+        """Yield every readable entry of a kind, in no order. A damaged entry does not hide the others. Entries for
+        which `skip` is true are not opened."""
         ...
 
     async def count(self, kind: str) -> int:
-        """How many entries a kind has, without opening them."""
+        """Count the entries of a kind, without opening them."""
         ...
 
     def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[None]:
-        """Mutual exclusion across tasks, processes and threads on one lock named by `key`, for at most `wait`
-        seconds of waiting, then `storeLocked`. Holding it does not block `put`."""
+        """Hold a lock named by `key` against all tasks, processes and threads. Waits at most `wait` seconds, then
+        raises `storeLocked`. It does not block `put`."""
         ...
 
     async def close(self) -> None:
-        """Waits for running writes, then lets go of everything."""
+        """Wait for running writes, then close all files."""
         ...

@@ -1,7 +1,7 @@
 """Record version 1: one sealed body, bound to its place. Pure functions; the format is specified in store/README.md.
 
-Every version of every record has its own key, derived from a seed and a fresh 32-byte salt, so nonces never meet.
-There is nothing to configure: another cipher would be another suite number and another reader.
+Every version of every record has its own key, derived from a seed and a fresh 32-byte salt, so nonces never repeat
+under one key. Nothing is configurable: another cipher would be another suite number and another reader.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.names import length_prefixed
 
 MAGIC = b"OAB1\x01"  # magic and suite 1: HKDF-SHA256 with AES-256-GCM
 KID, GENERATION, SALT, COMMIT = slice(5, 21), slice(21, 29), slice(29, 61), slice(61, 93)
 HEADER = 93
 TAG = 16
-STEP = 256  # plaintexts grow in steps, because the length of a token tells its provider
+STEP = 256  # plaintexts are padded in steps, because the length of a token identifies its provider
 MAX_BODY = 4 * 1024 * 1024
 MAX_RECORD = MAX_BODY + HEADER + TAG + 2 * STEP
 _SHA256 = SHA256()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a record belongs. It opens there and nowhere else."""
+class SealPlace:
+    """The place of a record. It can be opened only there."""
 
     store_id: str
     kind: str
@@ -46,7 +46,7 @@ class Place:
 
 
 class OneTimeKeys(NamedTuple):
-    """What one salt gives under one seed: used for one message, then forgotten."""
+    """The keys derived from one salt under one seed, used for one message."""
 
     key: bytes
     commit: bytes
@@ -62,8 +62,10 @@ def _record_keys(seed: bytes, salt: bytes, kind: str) -> OneTimeKeys:
     return derive(seed, salt, b"oab/1/" + kind.encode())
 
 
-def seal(kid: bytes, seed: bytes, place: Place, generation: int, body: bytes, *, salt: bytes | None = None) -> bytes:
-    """One record, ready to be written. `salt` is for frozen vectors only: it must never repeat under one seed."""
+def seal(
+    kid: bytes, seed: bytes, place: SealPlace, generation: int, body: bytes, *, salt: bytes | None = None
+) -> bytes:
+    """Seal one record. `salt` is for frozen vectors only: it must never repeat under one seed."""
     if len(body) > MAX_BODY:
         raise ValueError(f"a body has at most {MAX_BODY} bytes")
     salt = os.urandom(32) if salt is None else salt
@@ -73,11 +75,11 @@ def seal(kid: bytes, seed: bytes, place: Place, generation: int, body: bytes, *,
 
 
 def unseal(
-    seeds: Mapping[bytes, bytes], place: Place, record: bytes, *, kinds: Iterable[str] = ()
+    seeds: Mapping[bytes, bytes], place: SealPlace, record: bytes, *, kinds: Iterable[str] = ()
 ) -> tuple[int, bytes]:
-    """(generation, body) of a record found at `place`.
+    """Return (generation, body) of a record found at `place`.
 
-    `kinds` are the store's other kinds, looked at only to name a failure. Raises `keyUnknown` (no seed of that id),
+    `kinds` are the store's other kinds, tried only to name a failure. Raises `keyUnknown` (no seed with that id),
     `recordMisplaced` (intact, but proven to be written for another place of this store) or `recordCorrupt`.
     """
     _check_shape(record)
@@ -103,44 +105,46 @@ def _check_shape(record: bytes) -> None:
         raise BrokerError(Code.RECORD_CORRUPT, note="cut or extended")
 
 
-def _open(keys: OneTimeKeys, record: bytes, place: Place) -> bytes | None:
+def _open(keys: OneTimeKeys, record: bytes, place: SealPlace) -> bytes | None:
     try:
         return AESGCM(keys.key).decrypt(keys.nonce, record[HEADER:], place.aad(record[:HEADER]))
     except InvalidTag:
         return None
 
 
-def _foreign_kind(seed: bytes, header: bytes, place: Place, kinds: Iterable[str]) -> BrokerError:
-    """The commitment does not fit this kind. If it fits another kind, the file was moved; else bytes are damaged."""
+def _foreign_kind(seed: bytes, header: bytes, place: SealPlace, kinds: Iterable[str]) -> BrokerError:
+    """Name the failure when the commitment does not fit this kind. If it fits another kind, the file was moved; else
+    bytes are damaged."""
     for kind in kinds:
         if kind != place.kind and hmac.compare_digest(_record_keys(seed, header[SALT], kind).commit, header[COMMIT]):
             return BrokerError(Code.RECORD_MISPLACED, note="written for another kind")
     return BrokerError(Code.RECORD_CORRUPT, note="the key commitment does not fit")
 
 
-def _misplaced_or_corrupt(keys: OneTimeKeys, record: bytes, place: Place) -> BrokerError:
-    """The right key, but the tag does not fit: other bytes, or another place. The tag alone cannot say which.
+def _misplaced_or_corrupt(keys: OneTimeKeys, record: bytes, place: SealPlace) -> BrokerError:
+    """Name the failure when the key fits but the tag does not: damaged bytes, or another place.
 
-    Every plaintext begins with the name it was written for. That claim is read without trusting it and then proven
-    by opening the record with the claimed name: only an intact record, sealed with our key, passes.
+    Every plaintext begins with the name it was written for. That claim is read untrusted, then proven by opening the
+    record with the claimed name: only an intact record, sealed with our key, passes.
     """
     claimed = _claimed_name(keys, record)
     if claimed is not None and claimed != place.name:
-        elsewhere = Place(place.store_id, place.kind, claimed)
+        elsewhere = SealPlace(place.store_id, place.kind, claimed)
         if _open(keys, record, elsewhere) is not None:
             return BrokerError(Code.RECORD_MISPLACED, note="written for another name")
     return BrokerError(Code.RECORD_CORRUPT, note="damaged")
 
 
 def _claimed_name(keys: OneTimeKeys, record: bytes) -> str | None:
-    """The unproven name inside: GCM is counter mode, and its second counter block starts the plaintext."""
+    """Return the unproven name in the record: GCM is counter mode, and its second counter block starts the
+    plaintext."""
     counter = CTR(keys.nonce + (2).to_bytes(4, "big"))
     peek = Cipher(AES(keys.key), counter).decryptor().update(record[HEADER : HEADER + 68])
     return peek[4:].decode("ascii", "replace") if peek[:4] == (64).to_bytes(4, "big") else None
 
 
 def record_size(size: int) -> int:
-    """How many bytes the record around a body of `size` bytes has. Raises ValueError beyond the limit."""
+    """Return the size in bytes of the record around a body of `size` bytes. Raises ValueError beyond the limit."""
     if size > MAX_BODY:
         raise ValueError(f"a body has at most {MAX_BODY} bytes")
     plain = 4 + 64 + 4 + size
@@ -153,7 +157,7 @@ def _padded(name: str, body: bytes) -> bytes:
 
 
 def _unpadded(plain: bytes, name: str) -> bytes:
-    """The body. Only ever called on authenticated bytes; a shape that we never write is refused all the same."""
+    """Return the body of authenticated bytes. A shape that we never write is refused."""
     head = length_prefixed(name.encode())
     start = len(head) + 4
     end = start + int.from_bytes(plain[len(head) : start], "big")

@@ -1,6 +1,6 @@
-"""For tests of everything that uses oauthbroker, our own included: a provider, a browser, a clock, a leak sweep.
+"""Test tools for code that uses oauthbroker: a provider, a browser, a clock, a leak sweep.
 
-Documented in docs/testing.md. pytest users say `pytest_plugins = ["oauthbroker.testing.pytest_plugin"]`.
+Documented in docs/testing.md. Load in pytest with `pytest_plugins = ["oauthbroker.testing.pytest_plugin"]`.
 """
 
 from __future__ import annotations

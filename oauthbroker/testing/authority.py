@@ -1,4 +1,4 @@
-"""A certification authority for tests: good certificates for 127.0.0.1, and those that must be refused."""
+"""A certification authority for tests: valid certificates for 127.0.0.1, and invalid ones."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _TIMES: dict[Fault, tuple[timedelta, timedelta]] = {"expired": (-2 * _DAY, -_HOU
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a server shows. `trust` is the PEM file of the authority: who trusts that accepts a good certificate."""
+    """A server's certificate. `trust` is the authority's PEM file: clients that trust it accept a valid certificate."""
 
     context: ssl.SSLContext
     trust: Path
 
 
 class Authority:
-    """An authority with one key, for a day. Its file, and those of its servers' keys, lie in `folder`.
+    """An authority with one key, valid for a day. `folder` holds its files and those of its servers' keys.
 
-    Certificates go by the real clock, since those who check them do.
+    Validity follows the real clock, as TLS clients do.
     """
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
@@ -48,7 +48,7 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, fault: Fault = "") -> Certificate:
-        """A certificate for a server on 127.0.0.1, good or with one fault; `selfSigned` has no authority at all."""
+        """Issue a certificate for a server on 127.0.0.1, valid or with one fault; `selfSigned` has no authority."""
         name, key = _named("127.0.0.1"), ec.generate_private_key(ec.SECP256R1())
         signer = _Signer(name, key) if fault == "selfSigned" else self._signer
         host, times = _HOSTS.get(fault, _LOOPBACK), _TIMES.get(fault, (-_DAY, _DAY))
@@ -76,7 +76,7 @@ class _Signer:
         times: tuple[timedelta, timedelta],
         host: x509.GeneralName | None,
     ) -> x509.Certificate:
-        """A certificate from `times` around now; without a host that of an authority."""
+        """Build a certificate with validity `times` around now; without a host an authority's."""
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()

@@ -1,6 +1,7 @@
-"""Browser: a person's browser without scripts, over HTTP: cookies, forms, Origin and Sec-Fetch headers.
+"""A user's browser without scripts, over HTTP: cookies, forms, Origin and Sec-Fetch headers.
 
-Follows nothing by itself. Two of them are the two people of an attack. `story.connect_through` plays a whole story.
+It follows no redirect by itself. Use two of them for the two people of an attack. `story.connect_through` runs a whole
+connect flow.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from oauthbroker.testing.html import Document, Form, parse
 Fields = Mapping[str, str | Sequence[str]] | Sequence[tuple[str, str]]
 App = Callable[..., Any]
 
-_STOPOVER = "/login/callback"  # of the broker's own login: from there the way leads on to a provider
+_STOPOVER = "/login/callback"  # callback of the broker's own login, which leads on to a provider
 _ANOTHER_TRY = re.compile(r"/next/as-[^/]+/again$")
 _LONG = 16  # shorter cookies and path parts are names, not secrets
 _ONE_REQUEST = httpx2.Limits(max_keepalive_connections=0)
@@ -31,7 +32,7 @@ _ONE_REQUEST = httpx2.Limits(max_keepalive_connections=0)
 
 @dataclass(frozen=True)
 class Page:
-    """One answer, as a browser holds it."""
+    """One answer in the browser."""
 
     url: str
     status: int
@@ -40,39 +41,39 @@ class Page:
     method: str = "GET"
 
     def header(self, name: str) -> str:
-        """The first header of that name (any case), or an empty text."""
+        """Return the first header of that name (any case), or an empty text."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), "")
 
     @property
     def location(self) -> str | None:
-        """Where a redirect leads, as an absolute URL; None for other answers."""
+        """Return the target of a redirect as an absolute URL; None for other answers."""
         target = self.header("location")
         return urljoin(self.url, target) if target and 300 <= self.status < 400 else None
 
     @property
     def source(self) -> str:
-        """The body as text."""
+        """Return the body as text."""
         return self.body.decode("utf-8", "replace")
 
     @cached_property
     def document(self) -> Document:
-        """The parsed body."""
+        """Return the parsed body."""
         return parse(self.source)
 
     @property
     def text(self) -> str:
-        """What a person reads."""
+        """Return the visible text."""
         return self.document.text
 
     @property
     def next_url(self) -> str | None:
-        """Where the page leads by itself: its redirect, else its meta refresh."""
+        """Return the target of the redirect, else of the meta refresh; None without either."""
         if self.location:
             return self.location
         return urljoin(self.url, self.document.refresh) if self.document.refresh else None
 
     def form(self, *names: str) -> Form:
-        """The first form that has all these field names. Raises LookupError."""
+        """Return the first form that has all these field names. Raises LookupError."""
         for form in self.document.forms:
             if set(names) <= form.names:
                 return form
@@ -82,9 +83,9 @@ class Page:
 class Browser:
     """One browser profile. It keeps no connection open, so it need not be closed.
 
-    `apps` maps origins ("https://broker.test") to ASGI applications; every other URL goes over the network.
-    `history` holds every page in order. Tickets of `/connect/...` and cookies that it meets become canaries,
-    and every answer is swept (`_note` says what may be in which). `trust` is a PEM file of one more authority.
+    `apps` maps origins ("https://broker.test") to ASGI applications; every other URL goes over the network. `history`
+    holds every page in order. Tickets of `/connect/...` and received cookies become canaries, and every answer is swept
+    (`_note` says where each may appear). `trust` is a PEM file of one more authority.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Browser:
 
     @property
     def page(self) -> Page:
-        """The page that is open."""
+        """Return the open page."""
         if not self.history:
             raise LookupError("no page is open")
         return self.history[-1]
@@ -227,8 +228,8 @@ class Browser:
         return Page(url, answer.status_code, pairs, content, method)
 
     def _meet(self, address: SplitResult) -> None:
-        """A long last part of a `/connect/...` path is a ticket, and a story begins; a callback ends it, and that of
-        the broker's own login, or the button for another try, begins the next one."""
+        """Register secrets of a URL. A long last part of a `/connect/...` path is a ticket, and begins a flow; a
+        callback ends it. The callback of the broker's own login, or the button for another try, begins the next one."""
         parts = address.path.split("/")
         if "connect" in parts[:-1] and len(parts[-1]) >= _LONG:
             self.canaries.add(parts[-1], "ticket")
@@ -239,8 +240,8 @@ class Browser:
             self._came_back.add(_origin(address))
 
     def _note(self, page: Page, address: SplitResult, cookies: list[Cookie]) -> None:
-        """Have an answer swept. On the way to the provider pages carry ticket, state and nonce; after the callback
-        nothing may be left. A cookie's value belongs into Set-Cookie and nowhere else."""
+        """Sweep an answer. On the way to the provider, pages carry ticket, state and nonce; after the callback none
+        may remain. A cookie's value may appear in Set-Cookie only."""
         for cookie in cookies:
             if len(cookie.value) >= _LONG:
                 self.canaries.add(cookie.value, "cookie")
@@ -269,7 +270,7 @@ def _hides_referrer(page: Page | None) -> bool:
 
 
 def _on_the_record(app: App) -> App:
-    """The application's own requests are what is tested, though a browser's request runs it."""
+    """Sweep the application's own requests, also those that a browser's request starts."""
 
     async def run(scope: Any, receive: Any, send: Any) -> None:
         with on_the_record():

@@ -1,6 +1,6 @@
-"""Canaries: the secrets of one test, and what was put out while they lived.
+"""Canaries: the secrets of one test, and the outputs to search for them.
 
-Minting registers a secret; what others made is registered with `add`. `sweep.CanarySweep` looks for them.
+`mint` creates and registers a secret; `add` registers one from elsewhere. `sweep.CanarySweep` searches for them.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing.disguises import disguises
 from oauthbroker.testing.evidence import text_of
 
 MARK = "cnry7q"
-"""Begins every minted secret, so that one of another process, or a cut one, is recognised too."""
+"""The prefix of every minted secret, which identifies one of another process or a truncated one."""
 
-_SHORTEST = 6  # shorter texts turn up by chance
+_SHORTEST = 6  # shorter texts occur by chance
 
 _off_the_record: ContextVar[bool] = ContextVar("off_the_record", default=False)
 
 
 @contextmanager
 def off_the_record() -> Iterator[None]:
-    """What HTTP libraries log inside is the test's own business: it plays the outside world there."""
+    """Ignore the logs of HTTP libraries in the block: there the test plays the outside world."""
     before = _off_the_record.set(True)
     try:
         yield
@@ -37,7 +37,7 @@ def off_the_record() -> Iterator[None]:
 
 @contextmanager
 def on_the_record() -> Iterator[None]:
-    """The reverse: an application under test that is called from inside `off_the_record`."""
+    """Sweep the logs in the block again: an application under test that is called inside `off_the_record`."""
     before = _off_the_record.set(False)
     try:
         yield
@@ -46,13 +46,13 @@ def on_the_record() -> Iterator[None]:
 
 
 def is_off_the_record() -> bool:
-    """Whether the present task plays the outside world."""
+    """Tell whether the current task plays the outside world."""
     return _off_the_record.get()
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """One kind of secret in one place, in one form. Never the secret."""
+    """One kind of secret in one place, in one form. It does not hold the secret."""
 
     kind: str
     where: str
@@ -64,7 +64,7 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was put out. `origin` is set for HTTP answers."""
+    """One recorded output. `origin` is set for HTTP answers."""
 
     where: str
     content: bytes = field(repr=False)
@@ -73,7 +73,7 @@ class Note:
 
 
 class Canaries:
-    """The secrets of one test and the places to look at."""
+    """The secrets of one test and the places to search."""
 
     _active: ClassVar[list[Canaries]] = []
 
@@ -89,7 +89,7 @@ class Canaries:
 
     @classmethod
     def active(cls) -> Canaries:
-        """Those of the running sweep, or new ones that nobody sweeps."""
+        """Return the canaries of the running sweep, or new ones that are never swept."""
         return cls._active[-1] if cls._active else cls()
 
     def __enter__(self) -> Self:
@@ -104,22 +104,22 @@ class Canaries:
         return len(self._known)
 
     def mint(self, kind: str, prefix: str = "") -> Secret:
-        """A new secret of 192 random bits that carries the mark."""
+        """Create a secret of 192 random bits with the mark."""
         text = f"{prefix}{MARK}-{kind.replace(' ', '-')}-{secrets.token_hex(24)}"
         self._known[text] = kind
         return Secret(text)
 
     def add(self, text: str | Secret, kind: str = "secret") -> None:
-        """Register a secret that somebody else made: a state, a verifier, a ticket. Raises ValueError if too short."""
+        """Register a secret from elsewhere: a state, a verifier, a ticket. Raises ValueError if it is too short."""
         plain = text.reveal() if isinstance(text, Secret) else text
         if len(plain) < _SHORTEST:
             raise ValueError(f"a canary needs at least {_SHORTEST} characters, shorter ones turn up by chance")
         self._known.setdefault(plain, kind)
 
     def look(self, content: object, where: str, *, allow: Iterable[str] = (), origin: str = "") -> None:
-        """Have this swept at the end: text, bytes, an exception with all that hangs on it, or anything else.
+        """Sweep this output at the end: text, bytes, an exception with its causes and context, or any object.
 
-        Other objects are read as JSON where they can be, and as their repr. `allow` names kinds that may be there.
+        Other objects are read as JSON where possible, and as their repr. `allow` names kinds that may appear.
         """
         self.notes.append(Note(where, text_of(content), frozenset(allow), origin))
 
@@ -128,15 +128,15 @@ class Canaries:
         self.directories += [Path(one) for one in directories]
 
     def excuse(self, *paths: Path | str) -> None:
-        """Leave these files (or all below these folders) out: a test wrote a secret there on purpose."""
+        """Skip these files, and all below these folders, because the test wrote a secret there on purpose."""
         self.excused += [Path(one).absolute() for one in paths]
 
     def may_show(self, *kinds: str) -> None:
-        """Let kinds of secrets be printed to stdout and stderr in this test: "ticket" where the link is the output."""
+        """Allow kinds of secrets in stdout and stderr of this test: "ticket" where the link is the output."""
         self.shown |= set(kinds)
 
     def search(self, content: str | bytes, where: str, *, allow: Iterable[str] = ()) -> list[Find]:
-        """Every kind of secret that `content` gives away, `allow`ed kinds excepted; one find for each kind and form."""
+        """Return a find for each kind of secret in `content` and each form, except `allow`ed kinds."""
         haystack = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
         allowed = frozenset(allow)
         seen = {self._forms[needle] for needle in self._needles() if needle in haystack}
@@ -157,5 +157,5 @@ _MARK_FORMS = disguises(MARK + "-")
 
 
 def _marks_in(haystack: bytes) -> set[str]:
-    """The forms in which the bare mark turns up: a secret of another process, or one cut short."""
+    """Return the forms of the bare mark in the text: a secret of another process, or a truncated one."""
     return {form for needle, form in _MARK_FORMS.items() if needle in haystack}

@@ -14,7 +14,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(slots=True)
 class Cookie:
-    """One cookie as the jar keeps it. The value is not shown."""
+    """One stored cookie. Its repr hides the value."""
 
     name: str
     value: str = field(repr=False)
@@ -28,7 +28,7 @@ class Cookie:
 
 
 class CookieJar:
-    """What one browser profile remembers. Change it freely: it is a list of `Cookie`s with a few verbs."""
+    """The cookies of one browser profile: a list of `Cookie`s with some methods. It may be changed freely."""
 
     def __init__(self) -> None:
         self.all: list[Cookie] = []
@@ -46,16 +46,17 @@ class CookieJar:
         return len(self.all)
 
     def set(self, name: str, value: str, host: str, *, path: str = "/") -> None:
-        """Plant a cookie, past all rules: what a sibling domain or an attacker might have done."""
+        """Set a cookie against all rules, as a sibling domain or an attacker might."""
         self.drop(name)
         self.all.append(Cookie(name, value, host, path))
 
     def drop(self, name: str | None = None) -> None:
-        """Forget one cookie, or all."""
+        """Remove one cookie, or all."""
         self.all = [cookie for cookie in self.all if name is not None and cookie.name != name]
 
     def take(self, header: str, url: SplitResult) -> Cookie | None:
-        """Obey one Set-Cookie header and return what was kept; what breaks the rules is not (RFC 6265bis 5.6)."""
+        """Process one Set-Cookie header and return the stored cookie; None if it breaks a rule (RFC 6265bis section
+        5.6)."""
         cookie = _parsed(header, url)
         if cookie is None:
             return None
@@ -67,7 +68,7 @@ class CookieJar:
         return cookie
 
     def header(self, url: SplitResult, *, cross_site: bool, navigation: bool) -> str:
-        """The Cookie header for a request, longest path first. `navigation`: a top-level GET."""
+        """Return the Cookie header for a request, longest path first. `navigation`: a top-level GET."""
         chosen = [cookie for cookie in self.all if _fits(cookie, url, cross_site=cross_site, navigation=navigation)]
         chosen.sort(key=lambda cookie: -len(cookie.path))
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in chosen)
@@ -131,12 +132,13 @@ def _until(attributes: dict[str, str]) -> float | None:
 
 
 def is_trustworthy(url: SplitResult) -> bool:
-    """Whether browsers treat this origin as secure: https, or loopback."""
+    """Tell whether browsers treat this origin as secure: https, or loopback."""
     return url.scheme == "https" or url.hostname in _LOOPBACK
 
 
 def same_site(one: SplitResult, other: SplitResult) -> bool:
-    """Whether scheme and registrable domain (the last two labels, or the address) are equal. Ports do not count."""
+    """Tell whether scheme and registrable domain (the last two labels, or the address) are equal. Ports do not
+    count."""
     return one.scheme == other.scheme and _site(one.hostname or "") == _site(other.hostname or "")
 
 

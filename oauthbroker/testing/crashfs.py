@@ -1,7 +1,7 @@
 """File layers that count, fail or crash at a chosen call, and the disks that a crash may leave.
 
-A crash loses what was not synced, and nobody knows how much of it: `CrashFs.clones` makes one folder for each way in
-which that may turn out, and a test opens the store in every one of them.
+A crash loses an unknown part of the unsynced data. `CrashFs.clones` creates one folder for each possible outcome, and a
+test opens the store in each of them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.store.fs import Fs
+from oauthbroker.store.file.fs import Fs
 
 CALLS = tuple(name for name in vars(Fs) if not name.startswith("_") and name != "monotonic")
 
 
 class Crash(BaseException):
-    """The machine stopped. Not an Exception, so that no handler takes it for a failure that can be dealt with."""
+    """The machine stopped. Not an Exception, so that no handler catches it as a failure."""
 
 
 class HookedFs(Fs):
@@ -76,7 +76,7 @@ class FaultyFs(HookedFs):
     def _step(self, call: str, _args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
         if not self._is_due(call):
             return run()
-        if call == "close":  # even a close that fails gives the descriptor back
+        if call == "close":  # a failing close still closes the descriptor
             run()
         raise OSError(self._errno, os.strerror(self._errno))
 
@@ -93,7 +93,7 @@ class FaultyFs(HookedFs):
 
 @dataclass(slots=True)
 class _Inode:
-    """What is surely on disk of one file, or that it is a folder."""
+    """The synced content of one file, or the mark of a folder."""
 
     synced: bytes = b""
     is_folder: bool = False
@@ -101,7 +101,7 @@ class _Inode:
 
 @dataclass(slots=True)
 class _Folder:
-    """A folder's names: those surely on disk, and what happened since its last sync."""
+    """A folder's names: the synced ones, and the changes since its last sync."""
 
     synced: dict[str, int] = field(default_factory=dict)
     since: list[tuple[str, ...]] = field(default_factory=list)
@@ -111,8 +111,8 @@ class _Folder:
 class CrashFs(HookedFs):
     """Stops the machine at the `number`-th call after `arm` below `root`, before that call has any effect.
 
-    What lies below `root` when this is made counts as synced. From the crash on every call raises `Crash`, until
-    `restore` gives the power back (for tidying up).
+    The content of `root` at creation counts as synced. After the crash every call raises `Crash`, until `restore` (for
+    cleanup).
     """
 
     def __init__(self, root: Path) -> None:
@@ -143,10 +143,10 @@ class CrashFs(HookedFs):
             return self._followed(call, args, run)
 
     def clones(self, parent: Path, *, seeds: int = 3, only: Collection[str] = ()) -> Iterator[Path]:
-        """A folder below `parent` for each disk that the crash may have left: names that were not synced all there,
-        none, or some (`seeds` ways); bytes that were not synced none there, half, or all.
+        """Yield a folder below `parent` for each disk that the crash may have left: all, none or some of the unsynced
+        names (`seeds` ways), and none, half or all of the unsynced bytes.
 
-        They are called clone-<way of the names, from 0>-<share of the bytes: 0.0, 0.5, 1.0>; `only` names those wanted.
+        They are called clone-<way of the names, from 0>-<share of the bytes: 0.0, 0.5, 1.0>; `only` selects some.
         """
         choices: list[Callable[[], bool]] = [lambda: True, lambda: False]
         choices += [partial(_toss, random.Random(seed)) for seed in range(seeds)]
@@ -199,7 +199,7 @@ class CrashFs(HookedFs):
             self._inodes[number].synced = Path(f"/proc/self/fd/{fd}").read_bytes()
 
     def _remember(self, path: Path) -> int:
-        """Takes what is there for synced."""
+        """Record the current content as synced."""
         number = len(self._inodes)
         self._number_of[path.stat().st_ino] = number
         self._inodes.append(_Inode(is_folder=path.is_dir()))
@@ -213,7 +213,7 @@ class CrashFs(HookedFs):
         return number
 
     def _write(self, number: int, real: Path | None, clone: Path, choose: Callable[[], bool], part: float) -> None:
-        """One file or folder of a clone. `real` is where it lies now, if it still does."""
+        """Write one file or folder of a clone. `real` is its current path, if it still exists."""
         inode = self._inodes[number]
         if inode.is_folder:
             clone.mkdir(mode=0o700, parents=True)

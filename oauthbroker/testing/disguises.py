@@ -1,4 +1,4 @@
-"""The forms in which one secret may turn up: plain, URL-encoded, base64 and base64url, hex, escaped for a format."""
+"""The forms of a leaked secret: plain, URL-encoded, base64 and base64url, hex, escaped for a format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 
 
 def disguises(text: str) -> dict[bytes, str]:
-    """Every byte string that gives `text` away, with the name of its form. The plain form comes first."""
+    """Return every byte string that reveals `text`, with the name of its form. The plain form comes first."""
     raw = text.encode("utf-8", "surrogatepass")
     found: dict[bytes, str] = {}
     for form, shape in (
@@ -32,21 +32,21 @@ def disguises(text: str) -> dict[bytes, str]:
 
 
 def _json_shapes(text: str) -> list[bytes]:
-    """ASCII only or not, slashes escaped (as PHP and others do) or not."""
+    """Return JSON encodings: ASCII only or not, slashes escaped (as PHP and others do) or not."""
     shapes = [json.dumps(text, ensure_ascii=only_ascii)[1:-1] for only_ascii in (True, False)]
     return [one.encode("utf-8", "surrogatepass") for shape in shapes for one in (shape, shape.replace("/", r"\/"))]
 
 
 def _base64_pieces(raw: bytes, *, url_safe: bool) -> list[bytes]:
-    """What of `raw` is visible inside a longer base64 text, for each of the three places where it may begin.
+    """Return the part of `raw` that is visible inside a longer base64 text, for each of its three alignments.
 
-    Characters that also carry bits of a neighbour are cut off; what is left depends on `raw` alone.
+    Characters that also carry bits of neighbouring bytes are removed; the rest depends on `raw` alone.
     """
     encode = base64.urlsafe_b64encode if url_safe else base64.b64encode
     pieces = []
     for shift in range(3):
-        first = -(-shift * 8 // 6)  # characters touched by the bytes before
-        last = (shift + len(raw)) * 8 // 6  # characters made of our bits alone end here
+        first = -(-shift * 8 // 6)  # characters that share bits with the bytes before
+        last = (shift + len(raw)) * 8 // 6  # end of the characters with our bits alone
         piece = encode(b"\0" * shift + raw)[first:last]
         if piece:
             pieces.append(piece)

@@ -1,4 +1,4 @@
-"""Turns whatever was put out into bytes that can be searched: text, objects, exceptions with all that hangs on them."""
+"""Convert any output to searchable bytes: text, objects, exceptions with their causes and contexts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def text_of(content: object) -> bytes:
-    """The searchable bytes of anything."""
+    """Return the searchable bytes of any object."""
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
     if isinstance(content, str):
@@ -23,7 +23,7 @@ def text_of(content: object) -> bytes:
 
 
 def text_of_record(record: logging.LogRecord) -> bytes:
-    """What a log record can give away: its message, its extras, its exception and the exception's causes."""
+    """Return the text of a log record: its message, its extras, its exception and the exception's causes."""
     extras = {key: value for key, value in vars(record).items() if key not in _STANDARD}
     parts = [record.getMessage()]
     if extras:
@@ -45,12 +45,13 @@ def _as_json(content: object) -> str:
 
 
 def _everything_in(exc: BaseException) -> list[str]:
-    """The rendered traceback, and str, repr, args, attributes and pickle of it and of all it hangs on."""
+    """Return the rendered traceback, and str, repr, args, attributes and pickle of the exception and all linked
+    ones."""
     return ["".join(traceback.format_exception(exc)), *(text for one in _chain(exc) for text in _bare(one))]
 
 
 def _chain(exc: BaseException, seen: set[int] | None = None) -> Iterator[BaseException]:
-    """Causes, contexts (suppressed ones too) and members of groups, each once."""
+    """Yield causes, contexts (suppressed ones too) and members of groups, each once."""
     seen = set() if seen is None else seen
     if id(exc) in seen:
         return
@@ -75,6 +76,6 @@ def _bare(exc: BaseException) -> Iterator[str]:
 
 
 def _errors(exc: BaseException) -> str:
-    """Pydantic keeps the input in `errors()` and out of its repr."""
+    """Return Pydantic's `errors()`, which hold the input that its repr omits."""
     errors = getattr(exc, "errors", None)
     return repr(errors()) if callable(errors) else ""

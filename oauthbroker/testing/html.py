@@ -1,4 +1,4 @@
-"""What a browser sees in a page without scripts: forms, links, a meta refresh, the text."""
+"""Parse a page as a browser without scripts: forms, links, a meta refresh, the text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Attributes = dict[str, str]
 
 @dataclass(slots=True)
 class Form:
-    """A form and what it would send if nobody touched it. `buttons` are its submit buttons with their pairs."""
+    """A form with its initial values. `buttons` are its submit buttons with their pairs."""
 
     action: str
     method: str
@@ -24,7 +24,7 @@ class Form:
 
     @property
     def names(self) -> set[str]:
-        """Every name that can be sent."""
+        """Return all field and button names."""
         return {name for name, _ in self.fields + self.buttons if name}
 
 
@@ -40,7 +40,7 @@ class Document:
 
 
 def parse(source: str) -> Document:
-    """Read a page. Broken HTML is read as far as it goes."""
+    """Parse a page. Broken HTML is parsed as far as possible."""
     reader = _Reader()
     reader.feed(source)
     reader.close()

@@ -1,4 +1,4 @@
-"""pytest fixtures: `identity_provider`, `test_clock`, `browser`, `canaries`, and the sweep that is on for every test.
+"""pytest fixtures: `identity_provider`, `test_clock`, `browser`, `canaries`, and a leak sweep for every test.
 
 Load with `pytest_plugins = ["oauthbroker.testing.pytest_plugin"]` in the top conftest.py. See docs/testing.md.
 """
@@ -31,9 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def no_secret_leaks(request: pytest.FixtureRequest) -> Iterator[CanarySweep]:
-    """Fails the test if a secret turns up in a log record, the captured output, a file below `tmp_path`,
-    a broker's HTTP answer or anything given to `canaries.look`. Costs next to nothing without canaries.
-    """
+    """Fail the test if a secret appears in a log record, the captured output, a file below `tmp_path`, a broker's
+    HTTP answer or an argument of `canaries.look`. Costs very little without canaries."""
     if not _is_on(request.node):
         yield CanarySweep()
         return
@@ -51,7 +50,7 @@ def no_secret_leaks(request: pytest.FixtureRequest) -> Iterator[CanarySweep]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn finds into a failure once everything the test printed is known."""
+    """Turn finds into a failure once all output of the test is known."""
     report = yield
     sweep = item.stash.get(_SWEEP, None)
     if call.when == "teardown" and sweep is not None:
@@ -68,26 +67,26 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def canaries(no_secret_leaks: CanarySweep) -> Canaries:
-    """The secrets of this test: `add` more, `look` at more, `watch` more folders."""
+    """Return the secrets of this test: `add` more, `look` at more, `watch` more folders."""
     return no_secret_leaks.canaries
 
 
 @pytest.fixture
 def test_clock() -> TestClock:
-    """A clock that moves when the test says so. Pass it to the broker; `identity_provider` goes by it too."""
+    """Return a clock that the test moves. Pass it to the broker; `identity_provider` uses it too."""
     return TestClock()
 
 
 @pytest.fixture
 def identity_provider(test_clock: TestClock, canaries: Canaries) -> Iterator[IdentityProvider]:
-    """A provider in a thread of its own, usable from sync tests and from any event loop."""
+    """Run a provider in a thread of its own, usable from sync tests and from any event loop."""
     with IdentityProvider(clock=test_clock, canaries=canaries) as provider:
         yield provider
 
 
 @pytest.fixture
 def browser(canaries: Canaries) -> Browser:
-    """One person's browser. `Browser()` makes another person."""
+    """Return one user's browser. Create another user's with `Browser()`."""
     return Browser(canaries=canaries)
 
 
@@ -96,7 +95,7 @@ def _is_on(item: pytest.Item) -> bool:
 
 
 def _overhear(capture: Any, canaries: Canaries) -> None:
-    """What a test takes out of capsys or capfd is no longer in the report: note it on the way."""
+    """Note the output that a test takes out of capsys or capfd, because the report lacks it."""
     read = capture.readouterr
 
     def readouterr() -> Any:

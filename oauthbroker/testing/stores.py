@@ -1,14 +1,14 @@
-"""A file store for a test, with its key file and keyring, made in one line."""
+"""A file store for a test, with its key file and keyring."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from oauthbroker.clock import Clock, SystemClock
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.store.file import FileStore
-from oauthbroker.store.fs import Fs
+from oauthbroker.core.clock import Clock, SystemClock
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.keys import FileKek, Keyring
 
 
@@ -20,7 +20,7 @@ def open_file_store(
     clock: Clock | None = None,
     fs: Fs | None = None,
 ) -> FileStore:
-    """The store in `folder/store`, sealed under `folder/test.kek`; both are made the first time.
+    """Open the store in `folder/store`, sealed under `folder/test.kek`; both are created the first time.
 
     Opened twice, also from two processes, it is one store with two brokers.
     """
@@ -31,7 +31,7 @@ def open_file_store(
 
 
 def open_keyring(folder: Path) -> Keyring:
-    """The keyring of the store in `folder`, made with its key file where there is none."""
+    """Open the keyring of the store in `folder`; create it with its key file if there is none."""
     root, key_file = folder / "store", folder / "test.kek"
     path = root / "data" / "keyring"
     if not path.exists():

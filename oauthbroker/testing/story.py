@@ -1,4 +1,4 @@
-"""The whole story as one person lives it: the link, the connect page, the provider, the way back."""
+"""The whole connect flow of one user: the link, the connect page, the provider, the callback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_REDIRECTS = 5
 
 
 class Provider(Protocol):
-    """What `connect_through` needs of a provider; `IdentityProvider` is one."""
+    """The part of a provider that `connect_through` uses; `IdentityProvider` has it."""
 
     @property
     def base_url(self) -> str: ...
@@ -37,9 +37,9 @@ async def connect_through(
     deny: bool = False,
     scopes: Sequence[str] | None = None,
 ) -> Page:
-    """Play the whole story: connect page, its button, the provider's pages, the callback. Returns the last page.
+    """Run the whole flow: connect page, its button, the provider's pages, the callback. Returns the last page.
 
-    `authorization_url` is what the tool was told. A page that refuses (status 400 and above) ends the story
+    `authorization_url` is the one from the tool's result. A page that refuses (status 400 and above) ends the flow
     early and is returned. `deny` and `scopes` are as in `IdentityProvider.agree`.
     """
     to_provider = authorization_url
@@ -58,13 +58,13 @@ async def connect_through(
 
 
 async def leave(browser: Browser, connect_url: str) -> Page:
-    """Open a connect page and press its button; the page returned leads to the provider (or refuses)."""
+    """Open a connect page and press its button. The returned page leads to the provider (or refuses)."""
     page = await browser.open(connect_url)
     return page if page.status >= 400 else await browser.submit()
 
 
 def _way_out(page: Page) -> str:
-    """The provider's URL on the page after the button: where it refreshes or redirects to, else its first link."""
+    """Return the provider's URL on the page after the button: its refresh or redirect target, else its first link."""
     links = page.document.links
     target = page.next_url or (urljoin(page.url, links[0]) if links else None)
     if target is None:

@@ -1,4 +1,4 @@
-"""CanarySweep: hears the logs while it runs, and says at the end where a secret lay."""
+"""CanarySweep: records the logs while it runs, and reports leaked secrets at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HTTP_LIBRARIES = ("httpx", "httpcore", "h11", "h2", "hpack", "asyncio")
 
 
 class SecretLeakedError(AssertionError):
-    """A secret lay where none may lie. Says which kind, where and in which form."""
+    """A secret leaked. Names its kind, its place and its form."""
 
     def __init__(self, finds: list[Find]) -> None:
         super().__init__("a secret leaked:\n" + "\n".join(f"  - {find}" for find in finds))
@@ -24,7 +24,7 @@ class SecretLeakedError(AssertionError):
 
 
 class LogEar(logging.Handler):
-    """Hears every record of every logger that reaches the root, from level 1 on, and keeps it as bytes."""
+    """Records every log record of every logger that reaches the root, from level 1 on, as bytes."""
 
     def __init__(self) -> None:
         super().__init__(level=1)
@@ -40,11 +40,11 @@ class LogEar(logging.Handler):
 
 
 class CanarySweep:
-    """`with CanarySweep() as sweep: ...; sweep.check()`.
+    """Use as `with CanarySweep() as sweep: ...; sweep.check()`.
 
-    Inside, its canaries are the active ones: providers and browsers made there use them, and the root logger
-    is at level 1. `finds()` searches the logs, what `canaries.look` was given, the answers that browsers
-    got, and the files below `canaries.watch`ed directories.
+    Inside, its canaries are the active ones: providers and browsers created there use them, and the root logger is at
+    level 1. `finds()` searches the logs, the arguments of `canaries.look`, the answers that browsers got, and the files
+    below `canaries.watch`ed directories.
     """
 
     def __init__(self, canaries: Canaries | None = None) -> None:
@@ -69,7 +69,7 @@ class CanarySweep:
         root.setLevel(self._level)
 
     def finds(self) -> list[Find]:
-        """Every secret found so far, each place and form once."""
+        """Return every secret found so far, each place and form once."""
         return list(dict.fromkeys([*self._in_logs(), *self._in_notes(), *self._in_files()]))
 
     def check(self) -> None:
@@ -80,7 +80,7 @@ class CanarySweep:
     def _in_logs(self) -> Iterator[Find]:
         heard = list(self._ear.heard)
         if not self.canaries.search(b"\n".join(content for _, content in heard), "logs"):
-            return  # one search for all of them is cheap; who said it matters only if there is a find
+            return  # one search for all is cheap; the places matter only for a find
         for where, content in heard:
             yield from self.canaries.search(content, where)
 
@@ -106,6 +106,6 @@ class CanarySweep:
         if path.is_file() and not path.is_symlink():
             try:
                 content = path.read_bytes()
-            except OSError:  # unreadable on purpose (0000), or gone meanwhile: nothing to see for others either
+            except OSError:  # unreadable on purpose (0000), or gone meanwhile
                 return
             yield from self.canaries.search(content, "a file" if finds else f"file {name}")

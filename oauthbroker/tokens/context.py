@@ -1,4 +1,4 @@
-"""`ctx.oauth`: the manager as one turn and one tool may see it (specification 12.5.1)."""
+"""Provide `ctx.oauth`: the manager as one turn and one tool may use it (specification 12.5.1)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NoReturn
 
-from oauthbroker.bridge import wait_on
-from oauthbroker.errors import BrokerError, Locale
-from oauthbroker.manager import OAuthManager
-from oauthbroker.results import Failed, TokenResult
-from oauthbroker.secret import Secret
-from oauthbroker.token_call import Caller
-from oauthbroker.token_request import app_name, concealed, parse_request
+from oauthbroker.core.errors import BrokerError, Locale
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.sync_bridge import wait_on
+from oauthbroker.model.results import Failed, TokenResult
+from oauthbroker.model.token_request import app_name, concealed, parse_request
+from oauthbroker.tokens.manager import OAuthManager
+from oauthbroker.tokens.token_call import Caller
 
 SYNC_SECONDS = 60.0
 
 
 class OAuthContext:
-    """Bound to a turn and narrowed to what a tool declared. A subject cannot be named here: it is the turn's."""
+    """Bound to a turn and limited to a tool's declared apps and scopes. The subject is the turn's and cannot be
+    named."""
 
     __slots__ = ("_caller", "_locale", "_loop", "_manager")
 
@@ -45,8 +46,11 @@ class OAuthContext:
         *,
         switch_account: bool = False,
     ) -> TokenResult:
-        """`app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. Ready, AuthorizationRequired or Failed.
-        `switch_account` is the runtime's own: from a tool `notAllowed`."""
+        """Return a token, a request for consent, or an error: `Ready`, `AuthorizationRequired` or `Failed`.
+
+        `app` is `"OAuthApp/name"`, the bare name, or `{kind, name}`. `switch_account` is for the runtime: a tool gets
+        `notAllowed`.
+        """
         try:
             name = app_name(app)
         except BrokerError as error:
@@ -56,7 +60,7 @@ class OAuthContext:
         )
 
     async def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The same call in the specification's own form: JSON in, JSON out."""
+        """Do the same in the specification's form: JSON in, JSON out."""
         try:
             name, scopes, min_ttl = parse_request(request)
         except BrokerError as error:
@@ -66,7 +70,8 @@ class OAuthContext:
     async def report_rejected(
         self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
     ) -> TokenResult:
-        """The provider's API answered 401 to this token: a newer one if there is or can be one, else as above."""
+        """Report that the provider's API answered 401 to this token. Return a newer token if there is one or a refresh
+        yields one, else as `get_access_token`."""
         try:
             name = app_name(app)
             token = concealed(access_token)
@@ -76,17 +81,18 @@ class OAuthContext:
 
     @property
     def sync(self) -> SyncOAuthContext:
-        """The same for tools without `await`, in a worker thread. RuntimeError where nobody told which loop it is."""
+        """Return the same interface for tools without `await`, in a worker thread. RuntimeError without an event
+        loop."""
         if self._loop is None:
             raise RuntimeError("this context belongs to no event loop")
         return SyncOAuthContext(self, self._loop, self._locale)
 
 
 class SyncOAuthContext:
-    """`ctx.oauth` for a tool that runs in a thread of its own while the broker's event loop goes on.
+    """`ctx.oauth` for a tool that runs in its own thread while the broker's event loop runs.
 
-    `timeout` bounds each call in seconds; what takes longer answers a retryable `brokerUnreachable`, while a renewal
-    under way goes on. On the loop's own thread a call raises RuntimeError: it would wait for itself.
+    `timeout` bounds each call in seconds. After it the call returns a retryable `brokerUnreachable`, and a refresh
+    under way continues. On the loop's own thread a call raises RuntimeError, because it would deadlock.
     """
 
     __slots__ = ("_context", "_locale", "_loop")

@@ -1,20 +1,20 @@
-"""What a token call comes to: lines 5 to 11 of the table in docs/embedding.md, as pure functions."""
+"""Decide a token call: lines 5 to 11 of the table in docs/embedding.md, as pure functions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import Reason
 from oauthbroker.records import Grant, Token
-from oauthbroker.renewing import Renewed
-from oauthbroker.results import Reason
+from oauthbroker.refresh.writeback import Refreshed
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a call needs of a grant. `ttl` is the caller's own minimum, None for our default; `alone` where the client
-    asks for itself (RFC 6749 section 4.4), so that no person can help and none is needed."""
+    """The requirements of a call. `ttl` is the caller's minimum lifetime in seconds, None for the default; `alone` is
+    the client credentials grant (RFC 6749 section 4.4), which needs no user."""
 
     scopes: frozenset[str]
     ttl: int | None
@@ -23,75 +23,78 @@ class Need:
     alone: bool = False
 
     def enough(self, token: Token) -> float:
-        """Seconds that the token must still live. Our default gives way to tokens that are short-lived by nature:
-        half a life is enough, or they would be renewed at every call."""
+        """Return how many seconds the token must still live. The default is lowered to half the lifetime of short-lived
+        tokens, because they would otherwise be refreshed at every call."""
         if self.ttl is not None:
             return self.ttl
         return min(self.default_ttl, (token.lifetime_seconds or 2 * self.default_ttl) / 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """The grant's token will do; `degraded` when it lives shorter than usual and nothing can be done about it."""
+class UseToken:
+    """Issue the grant's token; `degraded` when it lives shorter than usual and no refresh is possible."""
 
     degraded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A person has to agree."""
+class AskPerson:
+    """Ask a user for consent."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
-    """The provider is asked for a new token first; no person is needed."""
+class RefreshToken:
+    """Request a new token from the provider first; no user is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Neither a token nor a person helps."""
+    """Return an error: neither a refresh nor a user helps."""
 
     code: Code
     retry_after_seconds: int | None = None
 
 
-Decision = Use | Ask | Renew | Refuse
+Decision = UseToken | AskPerson | RefreshToken | Refuse
 
 
 def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
-    """Lines 5 to 11 of the token call: first line that fits wins."""
+    """Decide lines 5 to 11 of the token call: the first line that matches wins."""
     if need.alone:
         return _decide_alone(grant, need, now)
     if grant is None or grant.registration != need.registration:
-        return Ask("noGrant")
+        return AskPerson("noGrant")
     token = grant.token
-    if grant.revoked or token is None or grant.renewal.ended == "quarantined":
-        return Ask("revoked")
+    if grant.revoked or token is None or grant.refresh_state.ended == "quarantined":
+        return AskPerson("revoked")
     if not need.scopes.issubset(grant.scopes):
-        return Ask("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
-    if token.lives(need.enough(token), now) and not (token.is_from_the_future(now) and grant.refresh_tokens):
-        return Use()
+        return AskPerson("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
+    if token.lives(need.enough(token), now) and not (
+        token.is_from_the_future(now, grant.updated_at) and grant.refresh_tokens
+    ):
+        return UseToken()
     if _is_too_much(token, need):
         return Refuse(Code.MIN_TTL_UNSATISFIABLE)
     if grant.refresh_tokens:
-        return Renew()
-    if need.ttl is None and token.lives(0, now) and not grant.renewal.ended:
-        return Use(degraded=True)
-    return Ask("refreshUncertain" if grant.renewal.ended == "uncertain" else "expired")
+        return RefreshToken()
+    if need.ttl is None and token.lives(0, now) and not grant.refresh_state.ended:
+        return UseToken(degraded=True)
+    return AskPerson("refreshUncertain" if grant.refresh_state.ended == "uncertain" else "expired")
 
 
 def _decide_alone(grant: Grant | None, need: Need, now: datetime) -> Decision:
-    """The same without a person: whatever is missing is fetched, unless it was asked for and not given."""
+    """Decide for client credentials: a missing token or scope is requested, unless the scope was requested and not
+    granted."""
     token = grant.token if grant is not None and grant.registration == need.registration else None
     if grant is None or grant.revoked or token is None:
-        return Renew()
+        return RefreshToken()
     if not need.scopes.issubset(grant.scopes):
-        return Refuse(Code.SCOPE_INSUFFICIENT) if need.scopes.issubset(grant.renewal.asked) else Renew()
-    if token.lives(need.enough(token), now) and not token.is_from_the_future(now):
-        return Use()
-    return Refuse(Code.MIN_TTL_UNSATISFIABLE) if _is_too_much(token, need) else Renew()
+        return Refuse(Code.SCOPE_INSUFFICIENT) if need.scopes.issubset(grant.refresh_state.asked) else RefreshToken()
+    if token.lives(need.enough(token), now) and not token.is_from_the_future(now, grant.updated_at):
+        return UseToken()
+    return Refuse(Code.MIN_TTL_UNSATISFIABLE) if _is_too_much(token, need) else RefreshToken()
 
 
 def _is_too_much(token: Token, need: Need) -> bool:
@@ -99,31 +102,31 @@ def _is_too_much(token: Token, need: Need) -> bool:
 
 
 def is_early(grant: Grant, need: Need, now: datetime) -> bool:
-    """Whether the grant's token is young: only a caller who names a minimum close to its whole lifetime has it renewed,
-    and could have it renewed at every call."""
+    """Return whether the grant's token is still fresh. Only a caller with a minimum close to its whole lifetime has
+    such a token refreshed, and could do so at every call."""
     token = grant.token
     if need.ttl is None or token is None or token.lifetime_seconds is None:
         return False
     return token.lives(max(need.default_ttl, token.lifetime_seconds / 2), now)
 
 
-def settle(renewed: Renewed, need: Need, now: datetime) -> Decision:
-    """Lines 8 to 11, once a renewal was tried: a token that still lives is better than none, and a passing trouble is
-    nobody's reason to bother a person."""
-    grant, trouble = renewed.grant, renewed.trouble
+def settle(refreshed: Refreshed, need: Need, now: datetime) -> Decision:
+    """Decide lines 8 to 11 after an attempt to refresh: a token that is still valid is better than none, and no user is
+    asked because of a temporary failure."""
+    grant, trouble = refreshed.grant, refreshed.trouble
     if trouble is not None and (grant is None or trouble.code is Code.SUBJECT_MISMATCH):
         return Refuse(trouble.code, trouble.retry_after_seconds)
     decision = decide(grant, need, now)
-    if not isinstance(decision, Renew):
+    if not isinstance(decision, RefreshToken):
         return decision
     token = grant.token if grant is not None and not grant.revoked else None
     alive = grant is not None and token is not None and token.lives(0, now) and need.scopes.issubset(grant.scopes)
     if alive and need.ttl is None:
-        return Use(degraded=True)
+        return UseToken(degraded=True)
     if trouble is not None:
         return Refuse(trouble.code, trouble.retry_after_seconds)
     if alive:
         return Refuse(Code.MIN_TTL_UNSATISFIABLE)
-    if token is not None and token.lifetime_seconds:  # it lived, and its answer took longer than that
+    if token is not None and token.lifetime_seconds:  # the token expired before its response arrived
         return Refuse(Code.PROVIDER_UNREACHABLE, 1)
     return Refuse(Code.TOKEN_RESPONSE_INVALID)

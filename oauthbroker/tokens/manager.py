@@ -1,54 +1,69 @@
-"""The only door to tokens: `OAuthManager` walks the table in docs/embedding.md; its middle is `decision`."""
+"""Answer token calls: `OAuthManager` follows the table in docs/embedding.md, with `decision` for its middle part."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Protocol
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import AuditWriter, TokenRejected
-from oauthbroker.clock import Clock
-from oauthbroker.decision import Ask, Decision, Refuse, Renew, Use, decide, is_early, settle
-from oauthbroker.errors import BrokerError, Code, place_of
-from oauthbroker.flows.connect import Connect
-from oauthbroker.flows.opening import Opening, Wish
-from oauthbroker.flows.refresh import Refresh
-from oauthbroker.keeper import Tell
-from oauthbroker.metrics import Metric, Metrics, Timing
+from oauthbroker.audit.gap import enter
+from oauthbroker.authorization.connect import Connect
+from oauthbroker.authorization.opening import Opening, Wish
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code, place_of
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.links import connect_link, private_page
+from oauthbroker.model.results import (
+    AuthorizationRequired,
+    Failed,
+    Ready,
+    Reason,
+    TokenResult,
+    invitation,
+    invitation_apart,
+)
+from oauthbroker.model.scope import ScopeNeed, union_in_app_order
+from oauthbroker.model.settings import Settings
+from oauthbroker.model.turn import checked_target, locale_of
+from oauthbroker.observability.logging import Log
+from oauthbroker.observability.metrics import Metric, Metrics, Timing
+from oauthbroker.observability.scrubber import Scrubber
+from oauthbroker.observability.tracing import Span, is_traced, span
 from oauthbroker.records import AuthSession, Grant, grant_id
 from oauthbroker.records.provider_data import told_to_tools
-from oauthbroker.repository import Repository
-from oauthbroker.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation, invitation_apart
-from oauthbroker.scope import ScopeNeed, union_in_app_order
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
-from oauthbroker.token_call import Caller, Calls, TokenCall
-from oauthbroker.tracing import Span, is_traced, span
-from oauthbroker.turn import checked_target, locale_of
+from oauthbroker.refresh.background import BackgroundRefresh
+from oauthbroker.refresh.transaction import RefreshTransaction
+from oauthbroker.repository.repository import Repository
+from oauthbroker.tokens.decision import AskPerson, Decision, RefreshToken, Refuse, UseToken, decide, is_early, settle
+from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
+
+
+class UseLog(Protocol):
+    """Where the use of a grant is noted, for the pages that show it."""
+
+    def note(self, grant: str, agent: str, tool: str | None, at: datetime) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthManager:
-    """Answers from a grant when it can, renews it when it has to, opens a session when it must; never raises.
-
-    `in_use` hears of every grant that a token was issued from, if its app renews ahead; `used` of each, by its id, with
-    agent, tool and time. `tell` writes the log.
-    """
+    """Answers a token call from a grant, refreshes it, or opens an auth session; never raises."""
 
     calls: Calls
     repository: Repository
     opening: Opening
     connect: Connect
-    refresh: Refresh
-    in_use: Callable[[OAuthApp, Grant], None]
+    refresh: RefreshTransaction
+    background: BackgroundRefresh
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
     settings: Settings
-    used: Callable[[str, str, str | None, datetime], None]
-    handed_out: Callable[[Secret], None]
-    tell: Tell
+    uses: UseLog
+    scrubber: Scrubber
+    log: Log
 
     async def get_access_token(
         self,
@@ -59,8 +74,8 @@ class OAuthManager:
         *,
         switch_account: bool = False,
     ) -> TokenResult:
-        """The token call. Always an answer: no exception crosses it. `switch_account` is the runtime's alone: where
-        nothing can be compared, a tool that switches puts an account of its own in the place of the person's."""
+        """Answer a token call. No exception leaves it. `switch_account` is for the runtime only: without a verifiable
+        owner a tool could replace the user's account with its own."""
 
         async def work() -> TokenResult:
             call = self.calls.judge(caller, app_name, scopes, min_ttl_seconds)
@@ -75,23 +90,25 @@ class OAuthManager:
     async def report_rejected(
         self, caller: Caller, app_name: str, access_token: Secret, scopes: Sequence[str] | None = None
     ) -> TokenResult:
-        """The provider's API refused this token (401): a newer one, made now unless somebody has made it meanwhile.
+        """Answer a report that the provider's API refused this token (401), with a newer one, refreshed unless that has
+        happened already.
 
-        However many report the same token, it is renewed once; and no grant more than `rejections_per_hour` times an
-        hour (`rateLimited`), because a tool must not keep a provider busy. What cannot be renewed needs a person.
+        However many callers report the same token, it is refreshed once. A grant is refreshed at most
+        `rejections_per_hour` times an hour (`rateLimited`), so that no tool can flood a provider. A grant that cannot
+        be refreshed needs consent.
         """
 
         async def work() -> TokenResult:
             call = self.calls.judge(caller, app_name, scopes, None)
             grant = grant_id(call.app.name, call.subject)
             words = (app_name, grant, caller.turn.agent_name, caller.tool, caller.turn_id, caller.instance)
-            self.audit.write(TokenRejected(*words), self.clock.now())
+            await enter(self.audit, TokenRejected(*words), self.clock.now())
             return await self._answer(caller, replace(call, rejected=access_token))
 
         return await self._watched(caller, app_name, work)
 
     async def _watched(self, caller: Caller, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
-        """The answer, timed and traced, whatever it is."""
+        """Time and trace the call."""
         began = self.clock.monotonic()
         result = await (self._traced(caller, app_name, work) if is_traced() else self._answered(caller, work))
         self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, _outcome(result))
@@ -109,7 +126,7 @@ class OAuthManager:
         except BrokerError as error:
             refused = error
         except Exception as fault:  # noqa: BLE001  (a tool is always answered; its text may hold anything)
-            self.tell("a token call failed", error=type(fault).__name__, place=place_of(fault))
+            self.log.error("a token call failed", error=type(fault).__name__, place=place_of(fault))
             refused = BrokerError(Code.BROKER_UNREACHABLE)
         return self._failed(caller, refused)
 
@@ -124,20 +141,22 @@ class OAuthManager:
             held = self.repository.warm_grant(app.name, subject) or await self.repository.grant(app.name, subject)
             grant = held.record if held is not None else None
             decision = self._decide(call, grant)
-            if isinstance(decision, Renew):
+            if isinstance(decision, RefreshToken):
                 rejected = call.rejected if self._is_rejected(call, grant) else None
                 early = grant is not None and is_early(grant, call.need, self.clock.now())
-                renewed = await self.refresh.renew(app, subject, held, rejected=rejected, early=early)
-                grant, decision = renewed.grant, settle(renewed, call.need, self.clock.now())
-                if isinstance(decision, Use) and self._is_rejected(call, grant):
-                    raise renewed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
+                refreshed = await self.refresh.refresh(app, subject, held, rejected=rejected, early=early)
+                grant, decision = refreshed.grant, settle(refreshed, call.need, self.clock.now())
+                if isinstance(decision, UseToken) and self._is_rejected(call, grant):
+                    raise refreshed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
             await caller.check_turn()
             match decision:
                 case Refuse(code, seconds):
                     raise BrokerError(code, retry_after_seconds=seconds)
-                case Use(degraded) if grant is not None:
-                    return self._issue(caller, call, grant, degraded=degraded)
-                case Ask(reason):
+                case UseToken(degraded) if grant is not None:
+                    ready = await self._issue(caller, call, grant, degraded=degraded)
+                    if ready is not None:
+                        return ready
+                case AskPerson(reason):
                     answer = await self._ask(caller, call, grant, reason)
                     if answer is not None:
                         await caller.check_turn()
@@ -146,56 +165,67 @@ class OAuthManager:
 
     def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:
-            return Ask("noGrant")
+            return AskPerson("noGrant")
         now = self.clock.now()
         decision = decide(grant, call.need, now)
         if grant is None:
             return decision
-        if isinstance(decision, Use) and self._is_rejected(call, grant):
+        if isinstance(decision, UseToken) and self._is_rejected(call, grant):
             if not grant.refresh_tokens and not call.need.alone:
-                return Ask("revoked")
+                return AskPerson("revoked")
             return self._forced(grant, now)
-        return self._forced(grant, now) if isinstance(decision, Renew) and is_early(grant, call.need, now) else decision
+        return (
+            self._forced(grant, now)
+            if isinstance(decision, RefreshToken) and is_early(grant, call.need, now)
+            else decision
+        )
 
     def _forced(self, grant: Grant, now: datetime) -> Decision:
-        """Renewals of tokens that seem to live are counted: a tool must not keep a provider busy."""
+        """Refresh a token that seems valid, up to the hourly limit: no tool may flood a provider."""
         hour = timedelta(hours=1)
-        forced = [at for at in grant.renewal.forced_since(now - hour) if at <= now]
+        forced = grant.refresh_state.forced_before(now)
         if len(forced) >= self.settings.limits.rejections_per_hour:
             return Refuse(Code.RATE_LIMITED, max(1, int((forced[0] + hour - now).total_seconds())))
-        return Renew()
+        return RefreshToken()
 
     def _is_rejected(self, call: TokenCall, grant: Grant | None) -> bool:
-        """Whether the grant still has the token that was reported, and not a newer one."""
+        """Return whether the grant still has the token that was reported."""
         token = grant.token if grant is not None else None
         return call.rejected is not None and token is not None and token.access_token == call.rejected
 
-    def _issue(self, caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> Ready:
-        """Audit first: no entry, no token."""
+    async def _issue(self, caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> Ready | None:
+        """Issue the grant's token. The audit entry comes first: no entry, no token. None if the entry had to wait and
+        the grant or turn changed meanwhile."""
         app, token, entry = call.app, grant.token, call.entry(caller, grant, degraded=degraded)
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
         now = self.clock.now()
-        self.audit.write(entry, now)
-        self.used(entry.grant, entry.agent, entry.tool, now)
-        self.handed_out(token.access_token)
+        if await enter(self.audit, entry, now) and not await self._still_stands(caller, grant):
+            return None
+        self.uses.note(entry.grant, entry.agent, entry.tool, now)
+        self.scrubber.remember(token.access_token)
         self.metrics.add(Metric.TOKENS_READY, grant.app)
         if app.refresh_ahead_seconds:
-            self.in_use(app, grant)
+            self.background.in_use(app, grant)
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
         return Ready(
             token.access_token, token.token_type, token.expires_at, scopes, degraded,
             provider_data=told_to_tools(app, grant),
         )  # fmt: skip
 
+    async def _still_stands(self, caller: Caller, grant: Grant) -> bool:
+        await caller.check_turn()
+        held = await self.repository.grant(grant.app, grant.subject)
+        return held is not None and held.record == grant
+
     async def _ask(
         self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason
     ) -> AuthorizationRequired | None:
-        """A link for a person; None when a grant that suffices arrived meanwhile."""
+        """Open an auth session and return its link. None when a sufficient grant arrived meanwhile."""
         app = call.app
         target = checked_target(caller.turn.resume_target)
         scopes = _step_up(app, call.asked, grant, reason)
         wish = Wish(call.subject, scopes, target, reason, call.switch_account)
-        session = await self.opening.open(app, wish, lambda there: isinstance(self._decide(call, there), Ask))
+        session = await self.opening.open(app, wish, lambda there: isinstance(self._decide(call, there), AskPerson))
         if session is None:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
@@ -211,10 +241,11 @@ class OAuthManager:
         return AuthorizationRequired(session.id, link, session.expires_at, message, reason, prompt)
 
     async def _link(self, app: OAuthApp, session: AuthSession) -> str:
-        """The connect page's link, which is safe in a chat; the provider's own only where the app says `direct`."""
+        """Return the link of the connect page, which is safe in a chat, or the provider's own if the app says
+        `direct`."""
         if session.link == "direct" and session.attempt.cookie is None:
             return (await self.connect.provider_url(app, session)).reveal()
-        return connect_link(self.settings.public_base_url, session)
+        return connect_link(self.settings.public_base_url, session.ticket)
 
 
 def _outcome(result: TokenResult) -> str:
@@ -223,19 +254,8 @@ def _outcome(result: TokenResult) -> str:
     return result.status
 
 
-def connect_link(base_url: str, session: AuthSession) -> str:
-    """`<publicBaseUrl>/connect/<ticket>`: opaque; no state, no client id, no challenge in it."""
-    ticket = session.ticket if session.ticket is not None else Secret("")
-    return f"{base_url.rstrip('/')}/connect/{ticket.reveal()}"
-
-
-def private_page(base_url: str) -> str:
-    """A page that says that the link was delivered elsewhere: nothing in its address, nothing to open."""
-    return f"{base_url.rstrip('/')}/connect"
-
-
 def _step_up(app: OAuthApp, asked: ScopeNeed, grant: Grant | None, reason: Reason) -> tuple[str, ...]:
-    """A step-up asks for the union of granted and wanted, so that no tool loses what another one has."""
+    """Return the union of granted and requested scopes, so that a step-up takes no scope from another tool."""
     if grant is None or grant.revoked or reason == "noGrant":
         return asked.asked
     return union_in_app_order(app, grant.scopes, asked.asked)

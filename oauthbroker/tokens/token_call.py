@@ -1,4 +1,4 @@
-"""Who asks for a token and what for: lines 1 to 4 of the table in docs/embedding.md, before anything is looked up."""
+"""Check who asks for a token and for what: lines 1 to 4 of the table in docs/embedding.md, before any lookup."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 
-from oauthbroker.apps import OAuthApp, ToolAuth
 from oauthbroker.audit import TokenIssued
-from oauthbroker.decision import Need
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp, ToolAuth
+from oauthbroker.model.scope import ScopeNeed, resolve_scopes
+from oauthbroker.model.subject import resolve_subject
+from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.records import Grant
-from oauthbroker.scope import ScopeNeed, resolve_scopes
-from oauthbroker.secret import Secret
-from oauthbroker.subject import resolve_subject
-from oauthbroker.turn import Turn, whole_turn
+from oauthbroker.tokens.decision import Need
 
 MAX_MIN_TTL = 10 * 365 * 24 * 3600
 MOST_REMEMBERED = 64  # calls of one caller
@@ -23,9 +23,9 @@ Words = tuple[str, tuple[str, ...] | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a turn, and the tool it runs (None: the runtime itself); `turn_id` where a turn token said so.
-    `private_links`: links are delivered by the runtime, so an answer holds none. `narrowed`: its turn token has a
-    caveat of any kind. `turn_holds` raises `turnEnded` once that token's turn is over."""
+    """The caller: a turn, and the tool it runs (None: the runtime itself); `turn_id` is set for a turn token.
+    `private_links`: the runtime delivers links, so an answer has none. `narrowed`: the turn token has a caveat.
+    `turn_holds` raises `turnEnded` once that token's turn is over."""
 
     turn: Turn
     tool: str | None = None
@@ -38,17 +38,17 @@ class Caller:
 
     @property
     def speaks_for_person(self) -> bool:
-        """Whether this is the runtime itself, which alone passes on what the person said in the conversation: that a
-        browser was theirs, that they want another account, or that they said no. A tool may be hostile."""
+        """Return whether this is the runtime itself. Only the runtime may pass on what the user said: that a browser
+        was theirs, that they want another account, or that they declined. A tool may be hostile."""
         return self.tool is None and self.declared is None and not self.narrowed
 
     @property
     def instance(self) -> str:
-        """Whose conversation it is, for the audit log."""
+        """Return the id of the conversation, for the audit log."""
         return self.turn.instance_key
 
     def scopes_for(self, app: str) -> tuple[str, ...] | None:
-        """The scopes the tool declared for the app, None for all of them. Raises `appForbidden`."""
+        """Return the scopes that the tool declared for the app, None for all of them. Raises `appForbidden`."""
         if self.declared is None:
             return None
         for auth in self.declared:
@@ -57,19 +57,19 @@ class Caller:
         raise BrokerError(Code.APP_FORBIDDEN)
 
     async def check_turn(self) -> None:
-        """Raise `turnEnded` for a turn that ended since its token was admitted. Call it after the last wait before an
-        answer leaves: other processes end turns, too."""
+        """Raise `turnEnded` if the turn has ended since its token was admitted. Call it after the last wait before an
+        answer is returned, because other processes end turns too."""
         if self.turn_holds is not None:
             await self.turn_holds()
 
     def remember(self, words: Words, call: TokenCall) -> None:
-        """Tools ask for the same thing again and again."""
+        """Cache a judged call: tools repeat the same one."""
         if len(self._calls) >= MOST_REMEMBERED:
             self._calls.clear()
         self._calls[words] = call
 
     def remembered(self, words: Words, app: OAuthApp | None) -> TokenCall | None:
-        """What the same words came to before, unless the configuration or the turn's subject are others since."""
+        """Return the cached call of the same arguments, unless the configuration or the turn's subject has changed."""
         call = self._calls.get(words)
         if call is None or call.app is not app:
             return None
@@ -81,8 +81,8 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class TokenCall:
-    """A call that may be made. `rejected`: the token that a provider's API refused. `issued`: its audit entries, by
-    `degraded`, for it is made again and again."""
+    """A permitted call. `rejected`: the token that a provider's API refused. `issued`: its audit entries by `degraded`,
+    cached because calls repeat."""
 
     app: OAuthApp
     subject: str
@@ -93,7 +93,7 @@ class TokenCall:
     issued: dict[bool, TokenIssued] = field(default_factory=dict)
 
     def entry(self, by: Caller, grant: Grant, *, degraded: bool) -> TokenIssued:
-        """What to write before the grant's token leaves."""
+        """Return the audit entry to write before the grant's token is issued."""
         entry = self.issued.get(degraded)
         if entry is None:
             entry = TokenIssued(grant.app, grant.id, by.turn.agent_name, by.tool, degraded, by.turn_id, by.instance)
@@ -103,14 +103,15 @@ class TokenCall:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Judges calls by the configuration in use. `default_ttl`: seconds that a token must live, where nobody says."""
+    """Checks calls against the current configuration. `default_ttl`: the minimum lifetime in seconds if the caller
+    names none."""
 
     apps: Mapping[str, OAuthApp]
     default_ttl: int
 
     def judge(self, caller: Caller, app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> TokenCall:
-        """What is refused before anything is looked up is refused here: `oauthAppNotFound`, `appForbidden`,
-        `scopeNotAllowed`, `subjectUnavailable`, `requestInvalid`; the last also for arguments whose own code raises."""
+        """Check a call and return it. Raises `oauthAppNotFound`, `appForbidden`, `scopeNotAllowed`,
+        `subjectUnavailable`, `requestInvalid`; the last also for arguments whose own code raises."""
         try:
             app, words = self.apps.get(app_name), _words(app_name, scopes, ttl)
             call = caller.remembered(words, app) if words is not None else None
@@ -120,7 +121,7 @@ class Calls:
                     caller.remember(words, call)
         except BrokerError:
             raise
-        except Exception:  # noqa: BLE001  (only the caller's arguments are touched here)
+        except Exception:  # noqa: BLE001  (only the caller's arguments run here)
             call = None
         if call is None:
             raise BrokerError(Code.REQUEST_INVALID, note="arguments")
@@ -141,7 +142,7 @@ class Calls:
 
 
 def _words(app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> Words | None:
-    """What a call is remembered by; None where something odd was asked, which is judged each time."""
+    """Return the cache key of a call. None for unusual arguments, which are checked each time."""
     if scopes is None and ttl is None:
         return app_name, None, None
     if type(ttl) not in {int, NoneType} or type(scopes) not in {tuple, list, NoneType}:

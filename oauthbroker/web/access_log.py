@@ -5,24 +5,21 @@ Servers log the request line, and ours would carry tickets and codes; so theirs 
 
 from __future__ import annotations
 
-import json
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import Any
 
-import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.clock import Clock, random_text, to_iso
-from oauthbroker.errors import BrokerError
-from oauthbroker.metrics import Metric, Metrics, status_class
-from oauthbroker.tracing import Span, span
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.observability.metrics import Metric, Metrics, status_class
+from oauthbroker.observability.tracing import Span, span
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STATE_KEY = "request_id"
 API = "/v1/"
 _REFUSED_KEY = "refused"
-_LEVELS = {"warn": "warning", "exception": "error"}  # methods that are named otherwise than their level
 
 
 class AccessLog:
@@ -91,23 +88,6 @@ def note_refusal(scope: MutableMapping[str, Any], error: BrokerError) -> None:
 def route_template(scope: MutableMapping[str, Any]) -> str:
     """`/connect/{ticket}` as declared, `-` where nothing matched: what people typed is never repeated."""
     return str(getattr(scope.get("route"), "path", "-"))
-
-
-def json_log(stream: TextIO, clock: Clock) -> FilteringBoundLogger:
-    """A structured logger: one JSON object a line, ASCII only, so that no value can start a line of its own."""
-    encode = json.JSONEncoder(default=repr).encode
-
-    def line(_logger: WrappedLogger, name: str, event: EventDict) -> str:
-        """In one step: it is taken for every request."""
-        return encode({"time": to_iso(clock.now()), **event, "level": _LEVELS.get(name, name)})
-
-    logger: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(stream),
-        processors=[line],
-        wrapper_class=structlog.make_filtering_bound_logger("info"),
-        cache_logger_on_first_use=True,
-    )
-    return logger
 
 
 def uvicorn_options() -> dict[str, Any]:

@@ -8,17 +8,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from oauthbroker.clock import Clock
-from oauthbroker.desk.admin import Admin
-from oauthbroker.desk.letters import MOST_SHOWN, agent_of
-from oauthbroker.desk.survey import Entries, Wanted
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.settings import Settings
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.settings import Settings
+from oauthbroker.operations.admin import Admin
+from oauthbroker.operations.dead_letters import MOST_SHOWN, agent_of
+from oauthbroker.operations.grant_pages import GrantFilter
+from oauthbroker.operations.overview import AuditEntries
 from oauthbroker.web import admin_views as views
 from oauthbroker.web import csrf
 from oauthbroker.web.admin_views import HOME, Office
-from oauthbroker.web.attempts import Attempts
 from oauthbroker.web.forwarded import is_local
+from oauthbroker.web.limits import failed_logins
 from oauthbroker.web.routes import Handler, route
 from oauthbroker.web.times import end_of_second, moment_of
 from oauthbroker.web.visitors import Visitor, Visitors
@@ -35,7 +36,7 @@ class AdminPages:
         self._survey = admin.survey
         self._visitors = Visitors("admin", admin.visits, settings, mac, clock)
         self._loopback = settings.admin_loopback
-        self._attempts = Attempts(clock)
+        self._failures = failed_logins(clock)
         self._clock = clock
 
     def routes(self) -> list[BaseRoute]:
@@ -77,7 +78,7 @@ class AdminPages:
             refused = error
         else:
             return self._visitors.see_other(HOME, self._visitors.cookie_of(arrival))
-        self._turned_away(request, "/login", refused)
+        await self._turned_away(request, "/login", refused)
         return self._login_page(request, refused)
 
     async def enter(self, request: Request) -> Response:
@@ -85,14 +86,14 @@ class AdminPages:
         await self._visitors.form(request, self._visitors.browser_key(request), HOME + "/enter")
         if not self._is_from_here(request):
             refused = BrokerError(Code.NOT_ALLOWED, note="not from this machine, or not without a key")
-            self._turned_away(request, "/enter", refused)
+            await self._turned_away(request, "/enter", refused)
             raise refused
         return self._visitors.see_other(HOME, self._visitors.cookie_of(await self._admin.enter_from_here()))
 
-    def _turned_away(self, request: Request, place: str, refused: BrokerError) -> None:
+    async def _turned_away(self, request: Request, place: str, refused: BrokerError) -> None:
         """Counts it and writes it down. Raises `rateLimited`: who fails without end does not fill the audit log."""
-        self._attempts.failed(request.client.host if request.client is not None else "")
-        self._admin.turned_away(f"POST {HOME}{place}", refused.code)
+        self._failures.take(request.client.host if request.client is not None else "")
+        await self._admin.turned_away(f"POST {HOME}{place}", refused.code)
 
     async def leave(self, request: Request, visitor: Visitor) -> Response:
         await self._visitors.form(request, visitor.key, HOME + "/leave")
@@ -114,8 +115,10 @@ class AdminPages:
         asked = request.query_params
         page = asked.get("page", "1")
         number = int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1
-        wanted = Wanted(_word(asked.get("app")), _word(asked.get("health")), _word(asked.get("q")), number)
-        found = await self._survey.grants(wanted)
+        wanted = GrantFilter(
+            app=_word(asked.get("app")), health=_word(asked.get("health")), text=_word(asked.get("q")), page=number
+        )
+        found = await self._survey.pages.numbered(wanted)
         office = self._office(request, visitor.key)
         return views.render_grants(office, found, wanted, self._survey.app_names).response()
 
@@ -137,7 +140,7 @@ class AdminPages:
 
     async def audit(self, request: Request, visitor: Visitor) -> Response:
         asked = request.query_params
-        entries = Entries(
+        entries = AuditEntries(
             _word(asked.get("app")),
             _word(asked.get("type")),
             _word(asked.get("grant")).strip(),

@@ -10,18 +10,19 @@ from urllib.parse import urlencode
 
 from oauthbroker import audit
 from oauthbroker.audit.trail import AuditLine
-from oauthbroker.clock import from_iso
-from oauthbroker.desk.letters import Letter, QueueState
-from oauthbroker.desk.survey import AppState, Entries, Found, Row, Waiting, Wanted
-from oauthbroker.desk.troubles import Seen
-from oauthbroker.errors import Locale
-from oauthbroker.records.use import Use
+from oauthbroker.core.clock import from_iso
+from oauthbroker.core.errors import Locale
+from oauthbroker.operations.dead_letters import DeadLetter, QueueState
+from oauthbroker.operations.grant_pages import Found, GrantFilter
+from oauthbroker.operations.open_circuits import Seen
+from oauthbroker.operations.overview import AppState, AuditEntries, WaitingSession
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.use import GrantUse
 from oauthbroker.web.display import plain_phrase
 from oauthbroker.web.rendering import Page, render
 from oauthbroker.web.scopes import scope_line
-from oauthbroker.web.texts_admin import ADMIN, AdminTexts
-from oauthbroker.web.texts_desk import DESK
 from oauthbroker.web.times import field_of, stamp_element, time_element
+from oauthbroker.web.words import ADMIN, CONNECTIONS, Words
 
 HOME = "/admin"
 STATES = ("alive", "ending", "again", "ended")
@@ -40,12 +41,12 @@ class Office:
     done: str = ""
 
     @property
-    def text(self) -> AdminTexts:
+    def text(self) -> Words:
         return ADMIN[self.locale]
 
     def page(self, template: str, title: str, place: str = "", *, status: int = 200, **words: Any) -> Page:
         """`place` is where the page stands in the navigation."""
-        desk = DESK[self.locale]
+        desk = CONNECTIONS[self.locale]
         names = dict(zip(_PLACES, self._labels(), strict=True))
         html = render(
             f"admin_{template}.html",
@@ -112,48 +113,53 @@ def render_overview(office: Office, apps: Sequence[AppState], *, trouble: bool) 
     )
 
 
-def render_grants(office: Office, found: Found, wanted: Wanted, apps: Sequence[str]) -> Page:
+def render_grants(office: Office, found: Found, wanted: GrantFilter, apps: Sequence[str]) -> Page:
     def at(page: int) -> str:
-        return office.url(_asking("/grants", q=wanted.text, app=wanted.app, health=wanted.state, page=str(page)))
+        return office.url(_asking("/grants", q=wanted.text, app=wanted.app or "", health=wanted.health, page=str(page)))
 
     return office.page(
         "grants", office.text.grants, "/grants", found=found, wanted=wanted, apps=apps, states=STATES, at=at
     )
 
 
-def render_grant(office: Office, row: Row, use: Use | None, audit_name: str) -> Page:
+def render_grant(office: Office, row: GrantView, use: GrantUse | None, audit_name: str) -> Page:
     scopes = [scope_line(row.provider, scope, office.locale) for scope in row.scopes[:100]]
     title = plain_phrase(office.text.grant_title, app=row.app)
     return office.page("grant", title, "/grants", row=row, use=use, audit_name=audit_name, scopes=scopes)
 
 
-def render_revoke(office: Office, row: Row) -> Page:
+def render_revoke(office: Office, row: GrantView) -> Page:
     return office.page("revoke", plain_phrase(office.text.revoke_title, app=row.app), "/grants", row=row)
 
 
-def render_waiting(office: Office, waiting: Sequence[Waiting]) -> Page:
+def render_waiting(office: Office, waiting: Sequence[WaitingSession]) -> Page:
     return office.page("waiting", office.text.waiting, "/waiting", waiting=waiting)
 
 
-def render_queues(office: Office, queues: Sequence[QueueState], dead: Sequence[Letter]) -> Page:
-    def drop(letter: Letter) -> str:
+def render_queues(office: Office, queues: Sequence[QueueState], dead: Sequence[DeadLetter]) -> Page:
+    def drop(letter: DeadLetter) -> str:
         return office.url(_asking("/queues/drop", queue=letter.queue, event=letter.id))
 
     return office.page("queues", office.text.queues, "/queues", queues=queues, dead=dead, drop=drop)
 
 
-def render_drop(office: Office, letter: Letter) -> Page:
+def render_drop(office: Office, letter: DeadLetter) -> Page:
     return office.page("drop", office.text.drop_title, "/queues", letter=letter)
 
 
 def render_circuits(office: Office, circuits: Sequence[Seen]) -> Page:
     text = office.text
-    names = {"renewals": text.what_renewals, "revocations": text.what_revocations, "device codes": text.what_devices}
+    names = {"renewals": text.what_refreshes, "revocations": text.what_revocations, "device codes": text.what_devices}
     return office.page("circuits", text.circuits, "/circuits", circuits=circuits, names=names)
 
 
 def render_audit(
-    office: Office, lines: Sequence[AuditLine], known: Mapping[str, Row], entries: Entries, *, apps: Sequence[str]
+    office: Office,
+    lines: Sequence[AuditLine],
+    known: Mapping[str, GrantView],
+    entries: AuditEntries,
+    *,
+    apps: Sequence[str],
 ) -> Page:
     """`known` are the grants that lines speak of, by what the log calls them."""
     return office.page(

@@ -10,9 +10,9 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.clock import Clock
-from oauthbroker.metrics import Metrics
-from oauthbroker.settings import Settings
+from oauthbroker.core.clock import Clock
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.metrics import Metrics
 from oauthbroker.web import problems
 from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.branding import Brand, Branded

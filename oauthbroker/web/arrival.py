@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from starlette.datastructures import Headers
 
+from oauthbroker.core.clock import SET_BACK
 from oauthbroker.web import csrf
 
 SECONDS = 300  # time to get there, by way of a runtime's page too, and to look again
@@ -30,9 +31,10 @@ def locator_of(mac: csrf.Mac, headers: Headers, now: datetime, *, secure: bool) 
     if found is None:
         return None
     until, locator, proof = found.groups()
-    if not hmac.compare_digest(csrf.tag(mac, "arrival", until, locator), proof) or int(until) <= now.timestamp():
+    if not hmac.compare_digest(csrf.tag(mac, "arrival", until, locator), proof):
         return None
-    return locator
+    left = int(until) - now.timestamp()  # more than any had: the clock was set back since
+    return locator if 0 < left <= SECONDS + SET_BACK.total_seconds() else None
 
 
 def _name(*, secure: bool) -> str:

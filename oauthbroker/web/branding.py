@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from oauthbroker.settings import Branding, Logo, Settings
+from oauthbroker.model.settings import Branding, Logo, Settings
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import route
 

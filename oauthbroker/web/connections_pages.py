@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from oauthbroker.clock import Clock
-from oauthbroker.desk.connections import LINK_PATH, Connections
-from oauthbroker.settings import Settings
+from oauthbroker.core.clock import Clock
+from oauthbroker.model.settings import Settings
+from oauthbroker.operations.connections import LINK_PATH, Connections
 from oauthbroker.web import csrf
 from oauthbroker.web.connections_views import (
     Desk,

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from oauthbroker.desk.connections import Connection, Service
-from oauthbroker.errors import Locale
+from oauthbroker.core.errors import Locale
+from oauthbroker.operations.connections import GrantConnection, Service
 from oauthbroker.web.display import phrase, plain_phrase
 from oauthbroker.web.rendering import Page, render
 from oauthbroker.web.scopes import brand_of, scope_line
-from oauthbroker.web.texts_desk import DESK, DeskTexts
 from oauthbroker.web.times import time_element
+from oauthbroker.web.words import CONNECTIONS, Words
 
 SCOPES_SHOWN = 100
 Ending = Literal["unopened", "closed", "left"]
@@ -31,8 +31,8 @@ class Desk:
     token: Callable[[str], str] = field(repr=False)
 
     @property
-    def text(self) -> DeskTexts:
-        return DESK[self.locale]
+    def text(self) -> Words:
+        return CONNECTIONS[self.locale]
 
     def words(self, **more: Any) -> dict[str, Any]:
         """For a template."""
@@ -65,7 +65,7 @@ def render_connections(desk: Desk, services: Sequence[Service], *, done: str = "
     return Page(render("connections.html", desk.locale, **words), 200, desk.locale, "same-origin")
 
 
-def render_disconnect(desk: Desk, connection: Connection) -> Page:
+def render_disconnect(desk: Desk, connection: GrantConnection) -> Page:
     """The question before a connection ends."""
     words = desk.words(
         title=plain_phrase(desk.text.disconnect_title, app=connection.app.display_name),
@@ -77,7 +77,7 @@ def render_disconnect(desk: Desk, connection: Connection) -> Page:
 
 def render_ending(ending: Ending, locale: Locale) -> Page:
     """Where nobody is, or nobody any more."""
-    text = DESK[locale]
+    text = CONNECTIONS[locale]
     title, lead = {
         "unopened": (text.unopened_title, text.unopened_lead),
         "closed": (text.closed_title, text.closed_lead),
@@ -88,32 +88,32 @@ def render_ending(ending: Ending, locale: Locale) -> Page:
     return Page(html, status, locale)
 
 
-def _card(desk: Desk, it: Connection) -> dict[str, Any]:
+def _card(desk: Desk, it: GrantConnection) -> dict[str, Any]:
     """One connection, for its card."""
     return {
         "it": it,
         "state": _state(desk, it),
-        "scopes": _scopes(desk.locale, it.app.provider, it.scopes),
-        "more": max(0, len(it.scopes) - SCOPES_SHOWN),
-        "path": f"/connections/{it.id}",
+        "scopes": _scopes(desk.locale, it.app.provider, it.grant.scopes),
+        "more": max(0, len(it.grant.scopes) - SCOPES_SHOWN),
+        "path": f"/connections/{it.grant.id}",
     }
 
 
-def _state(desk: Desk, it: Connection) -> tuple[str, Markup]:
+def _state(desk: Desk, it: GrantConnection) -> tuple[str, Markup]:
     """(how it looks, what it says)."""
-    text, health = desk.text, it.health
-    until = Markup("") if health.until is None else time_element(health.until, desk.now, text)
-    if health.state == "again":
+    text, grant = desk.text, it.grant
+    until = Markup("") if grant.until is None else time_element(grant.until, desk.now, text)
+    if grant.health == "again":
         return "bad", phrase(text.state_again)
-    if health.state == "ending":
+    if grant.health == "ending":
         return "warn", phrase(text.state_ending, when=until)
-    return "good", phrase(text.state_alive) if health.until is None else phrase(text.state_until, when=until)
+    return "good", phrase(text.state_alive) if grant.until is None else phrase(text.state_until, when=until)
 
 
 def _scopes(locale: Locale, provider: str, scopes: tuple[str, ...]) -> list[Any]:
     return [scope_line(provider, scope, locale) for scope in scopes[:SCOPES_SHOWN]]
 
 
-def done_words(word: str | None, text: DeskTexts) -> str:
+def done_words(word: str | None, text: Words) -> str:
     """What a finished action says, by a word of ours in the address; nothing for any other word."""
     return {"disconnected": text.done_disconnected}.get(word or "", "")

@@ -11,24 +11,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from oauthbroker.apps import LOGIN_NAME, OAuthApp
-from oauthbroker.clock import Clock
-from oauthbroker.consent import Consent, Ending, Invitation, locator_of_callback, locator_of_link
-from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.resume import locator_of
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
+from oauthbroker.authorization.pages_service import (
+    AuthorizationEnd,
+    Invitation,
+    PagesService,
+    locator_of_callback,
+    locator_of_link,
+)
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import LOGIN_NAME, OAuthApp
+from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.settings import Settings
 from oauthbroker.web import arrival, csrf, pages, problems
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.display import host_of
-from oauthbroker.web.forms import read_form
 from oauthbroker.web.next_step import render_next, render_private, render_wrong_account
 from oauthbroker.web.pages import CANCEL, CONTINUE, CSRF_FIELD, DECISION_FIELD, ConnectView, DoneView
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.rendering import Page
 from oauthbroker.web.retry_pages import AGAIN, RetryPages
-from oauthbroker.web.routes import Handler, route
-from oauthbroker.web.texts import locale_of
+from oauthbroker.web.routes import Handler, read_form, route
+from oauthbroker.web.words import locale_of
 
 BROWSER_COOKIE_SECONDS = 3600
 TRUTH_SECONDS = 3600  # how long a session's cookie outlives its link, so that its browser can be told what became of it
@@ -40,7 +45,9 @@ OVER = frozenset({Code.STATE_UNKNOWN, Code.STATE_USED, Code.STATE_EXPIRED})
 class ConsentPages:
     """The handlers. Each reads what the browser sent, asks `consent`, and renders a page."""
 
-    def __init__(self, consent: Consent, retry: RetryPages, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+    def __init__(
+        self, consent: PagesService, retry: RetryPages, settings: Settings, mac: csrf.Mac, clock: Clock
+    ) -> None:
         self._consent = consent
         self._retry = retry
         self._base_url = settings.public_base_url.rstrip("/")
@@ -125,7 +132,7 @@ class ConsentPages:
             return pages.render_connect(view, locale)
         return pages.render_device(view, invitation.device, locale)
 
-    def _ended(self, ending: Ending, request: Request, locator: str) -> Response:
+    def _ended(self, ending: AuthorizationEnd, request: Request, locator: str) -> Response:
         """Where a page that is looked at again goes once there is nothing left to do on it."""
         if ending.code is None:
             return self._arrived(f"/connected/{ending.app.name}", locator)
@@ -187,7 +194,7 @@ class ConsentPages:
         locale = self._locale_of(request, ending.locale)
         return pages.render_outcome("denied", None, ending.app.display_name, locale).response()
 
-    async def _just_ended(self, request: Request, code: Code | None) -> Ending:
+    async def _just_ended(self, request: Request, code: Code | None) -> AuthorizationEnd:
         """How it ended for this browser, which just came back, if that was with `code`. Every other browser is told
         that there is nothing here, for every name of an app."""
         locator = arrival.locator_of(self._mac, request.headers, self._clock.now(), secure=self._secure)
@@ -209,7 +216,7 @@ class ConsentPages:
 
     async def _go_on(self, request: Request, locator: str) -> Response:
         step = await self._consent.next_step(locator, self._cookies_of(request)(locator))
-        if isinstance(step, Ending):
+        if isinstance(step, AuthorizationEnd):
             offered = await self._retry.offered(request, locator, BrokerError(step.code)) if step.code else None
             return offered or self._ended(step, request, locator)
         return render_next(step, self._locale_of(request), self._consent.now()).response()

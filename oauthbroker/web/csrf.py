@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from oauthbroker.clock import Clock, random_text
+from oauthbroker.core.clock import Clock, random_text
 
 Mac = Callable[[bytes], bytes]  # a keyed function of the keyring, its key used for nothing else
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")  # 256 bits as base64url

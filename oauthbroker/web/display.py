@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup, escape
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.particles import particle
 
 _FIELD = re.compile(r"\{(\w+)(?::([^{}]+))?\}")

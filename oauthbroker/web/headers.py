@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -14,9 +15,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.errors import BrokerError, Code, Locale, place_of
+from oauthbroker.core.errors import BrokerError, Code, Locale, place_of
 from oauthbroker.web.access_log import request_id
-from oauthbroker.web.deadline import set_deadline
 from oauthbroker.web.forwarded import HEARSAY, Proxies
 from oauthbroker.web.policy import raw_security_headers
 from oauthbroker.web.problems import answer, bare_answer
@@ -26,8 +26,21 @@ REFUSAL_LIMIT = 32 * 1024  # of a query with an `error`: some providers send a w
 BODY_LIMIT = 64 * 1024
 PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix socket: {"uid": 1000}
 PROBES = frozenset({"/healthz", "/readyz"})
+_DEADLINE = "deadline"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+def set_deadline(scope: MutableMapping[str, Any], limit: asyncio.Timeout) -> None:
+    """Let a route lift `limit`, which holds until the answer begins."""
+    scope.setdefault("state", {})[_DEADLINE] = limit
+
+
+def may_take_long(request: Request) -> None:
+    """Lift the time limit of a route that waits for something. Its caller's body has been read by then."""
+    limit = request.scope.get("state", {}).get(_DEADLINE)
+    if limit is not None:
+        limit.reschedule(None)
 
 
 def allowed_hosts(public_base_url: str, extra: Iterable[str] = ()) -> frozenset[str]:

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.in_use import Health
-from oauthbroker.lifecycle import Life
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Life
+from oauthbroker.operations.health import HealthCheck
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import Handler, route
 
@@ -63,16 +63,16 @@ class Readiness:
         return found
 
 
-def health_routes(health: Callable[[], Health], readiness: Readiness) -> list[BaseRoute]:
+def health_routes(health: HealthCheck, readiness: Readiness) -> list[BaseRoute]:
     return [route("/healthz", health_page(health), "GET"), route("/readyz", ready_page(readiness), "GET")]
 
 
-def health_page(health: Callable[[], Health]) -> Handler:
+def health_page(health: HealthCheck) -> Handler:
     """Always 200: the process answers and serves tokens. Whoever restarts on another status would end a broker that
     works, and with a broken configuration it would not come up again. What is wrong is in the body."""
 
     async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
-        return JSONResponse(health().to_json(), headers=security_headers())
+        return JSONResponse(health.now().to_json(), headers=security_headers())
 
     return answer
 

@@ -1,63 +1,65 @@
-"""How often somebody may call: token buckets, in memory, and never more of them than a bound."""
+"""Rate limits: one token bucket a caller, in memory, and never more buckets than a bound."""
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
 
 MOST_BUCKETS = 10_000
 BURST_SECONDS = 10
 FAILURES_PER_MINUTE = 60
+FAILED_LOGINS = 20
 
 
-class Buckets:
-    """One bucket a caller: `per_minute` calls a minute, up to ten seconds' worth of them at once.
+class Limiter:
+    """Allow each caller `per_minute` calls a minute, and `burst` of them at once: by default ten seconds' worth.
 
-    Beyond `most` callers the one that has been quiet the longest is forgotten, and starts with a full bucket again.
+    Beyond `most` callers the one that has been quiet the longest is evicted, and starts with a full bucket again.
     """
 
-    def __init__(self, clock: Clock, per_minute: int, *, most: int = MOST_BUCKETS) -> None:
+    def __init__(self, clock: Clock, per_minute: int, *, burst: int | None = None, most: int = MOST_BUCKETS) -> None:
         self._clock = clock
         self._rate = per_minute / 60
-        self._size = max(1.0, self._rate * BURST_SECONDS)
-        self._most = most
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._burst = max(1.0, self._rate * BURST_SECONDS) if burst is None else float(burst)
+        self._buckets = Bounded[str, tuple[float, float]](most)
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, who: str) -> None:
-        """Raises `rateLimited`, with the seconds until the next call would be taken."""
+    def take(self, caller: str) -> None:
+        """Count one call. Raises `rateLimited`, with the seconds until the next call would be allowed."""
         now = self._clock.monotonic()
-        left, at = self._buckets.get(who, (self._size, now))
-        left = min(self._size, left + (now - at) * self._rate)
+        left, at = self._buckets.get(caller) or (self._burst, now)
+        left = min(self._burst, left + (now - at) * self._rate)
+        self._buckets.keep(caller, (left - 1 if left >= 1 else left, now))
         if left < 1:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=math.ceil((1 - left) / self._rate))
-        self._buckets[who] = (left - 1, now)
-        self._buckets.move_to_end(who)
-        if len(self._buckets) > self._most:
-            self._buckets.popitem(last=False)
+
+
+def failed_logins(clock: Clock) -> Limiter:
+    """Return the limit of failed sign-ins of one address. A good key is never refused for the failures of others."""
+    return Limiter(clock, FAILED_LOGINS, burst=FAILED_LOGINS)
 
 
 class RequestLimits:
-    """Two sorts of buckets: callers who are known, and addresses that nobody known has called from.
+    """Two limits: for callers who are known, and for addresses that send no good credentials.
 
-    A failed authentication costs only its address something, and only other failures are refused for it: whoever has
-    a good token is never kept out by a stranger behind the same address.
+    A failed authentication costs only its address something, and only other failures are refused for it: a caller
+    with a good token is never kept out by a stranger behind the same address.
     """
 
     def __init__(self, clock: Clock, per_minute: int) -> None:
-        self._known = Buckets(clock, per_minute)
-        self._strangers = Buckets(clock, min(per_minute, FAILURES_PER_MINUTE))
+        self._known = Limiter(clock, per_minute)
+        self._strangers = Limiter(clock, min(per_minute, FAILURES_PER_MINUTE))
 
     def called(self, caller: str) -> None:
-        """Raises `rateLimited`."""
+        """Count a call of a known caller. Raises `rateLimited`."""
         self._known.take(caller)
 
     def strange(self, address: str) -> None:
-        """An anonymous call, or one with no or a bad token; not one with our own token of a turn that is over, which
-        is a known caller's. Raises `rateLimited`."""
+        """Count a call without credentials, or with bad ones. A token of ours whose turn is over is a known caller's.
+        Raises `rateLimited`."""
         self._strangers.take(address)

@@ -10,14 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.gauges import Gauges
-from oauthbroker.metrics import SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing
-from oauthbroker.metrics_folder import Figures, MetricsFolder
-from oauthbroker.web.api.caller import Callers, may
-from oauthbroker.web.api.known import address_of, known
-from oauthbroker.web.api.limits import RequestLimits
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.observability.metrics import SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing
+from oauthbroker.observability.shared_metrics import MetricFigures, MetricsFolder
+from oauthbroker.operations.gauges import Gauges
+from oauthbroker.web.api.caller import Callers, address_of, known, may
 from oauthbroker.web.forwarded import is_local
+from oauthbroker.web.limits import RequestLimits
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import Handler, route
 
@@ -43,7 +42,7 @@ class Scrape:
         self._apps = apps
         self._folder = folder
 
-    async def __call__(self) -> Figures:
+    async def __call__(self) -> MetricFigures:
         """Raises `storeUnavailable` when the folder cannot be read: figures of half the processes would look as if the
         other half had begun anew."""
         figures = await self._others()
@@ -55,9 +54,9 @@ class Scrape:
         figures.now |= await self._gauges.of_store()
         return figures
 
-    async def _others(self) -> Figures:
+    async def _others(self) -> MetricFigures:
         if self._folder is None:
-            return Figures()
+            return MetricFigures()
         try:
             return await asyncio.to_thread(self._folder.others)
         except OSError:
@@ -65,12 +64,12 @@ class Scrape:
         raise failed
 
 
-def metrics_routes(figures: Callable[[], Awaitable[Figures]], admit: Admit) -> list[BaseRoute]:
+def metrics_routes(figures: Callable[[], Awaitable[MetricFigures]], admit: Admit) -> list[BaseRoute]:
     """`admit` raises for whoever may not read."""
     return [route(PATH, metrics_page(figures, admit), "GET")]
 
 
-def metrics_page(figures: Callable[[], Awaitable[Figures]], admit: Admit) -> Handler:
+def metrics_page(figures: Callable[[], Awaitable[MetricFigures]], admit: Admit) -> Handler:
     async def answer(request: Request) -> Response:
         await admit(request)
         body, kind = text_of(await figures())
@@ -94,7 +93,7 @@ def operators_only(callers: Callers, limits: RequestLimits, *, loopback: bool) -
     return admit
 
 
-def text_of(figures: Figures) -> tuple[bytes, str]:
+def text_of(figures: MetricFigures) -> tuple[bytes, str]:
     """The body and its content type."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -105,7 +104,7 @@ def text_of(figures: Figures) -> tuple[bytes, str]:
 
 
 class _Collector:
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: MetricFigures) -> None:
         self._figures = figures
 
     def collect(self) -> Iterable[Family]:

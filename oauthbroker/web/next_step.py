@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from oauthbroker.consent import Step
-from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.authorization.pages_service import Step
+from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.records.parked import grouped
 from oauthbroker.web.display import HOST_LIMIT, checked_url, host_of, isolated, phrase, plain_phrase
 from oauthbroker.web.rendering import Page, render
 from oauthbroker.web.scopes import provider_title
-from oauthbroker.web.texts import TEXTS
+from oauthbroker.web.words import PAGES
 
 
 def render_next(step: Step, locale: Locale, now: datetime) -> Page:
@@ -27,7 +27,7 @@ def render_next(step: Step, locale: Locale, now: datetime) -> Page:
 
 def render_private(locale: Locale) -> Page:
     """Says that the link is elsewhere, and nothing about whose or what for."""
-    text = TEXTS[locale]
+    text = PAGES[locale]
     html = render(
         "plain.html",
         locale,
@@ -46,7 +46,7 @@ def _code(step: Step, code: str, locale: Locale, now: datetime) -> Page:
         "code.html",
         locale,
         kind="device",
-        title=plain_phrase(TEXTS[locale].code_title, app=step.app.display_name),
+        title=plain_phrase(PAGES[locale].code_title, app=step.app.display_name),
         app_name=step.app.display_name,
         code=grouped(code),
         seconds=str(max(0, math.ceil((step.until - now).total_seconds()))),
@@ -55,7 +55,7 @@ def _code(step: Step, code: str, locale: Locale, now: datetime) -> Page:
 
 
 def _onward(step: Step, url: str, locale: Locale) -> Page:
-    text, app = TEXTS[locale], step.app.display_name
+    text, app = PAGES[locale], step.app.display_name
     html = render(
         "onward.html",
         locale,
@@ -70,7 +70,7 @@ def _onward(step: Step, url: str, locale: Locale) -> Page:
 
 def render_wrong_account(login_endpoint: str, locale: Locale) -> Page:
     """Somebody else logged in. It says at which login, and neither who that was nor who it should have been."""
-    text, host = TEXTS[locale], isolated(host_of(login_endpoint), HOST_LIMIT)
+    text, host = PAGES[locale], isolated(host_of(login_endpoint), HOST_LIMIT)
     html = render(
         "plain.html",
         locale,
@@ -86,7 +86,7 @@ def render_wrong_account(login_endpoint: str, locale: Locale) -> Page:
 
 def _leaving(step: Step, url: str, locale: Locale) -> Page:
     """On to the app's provider, for somebody who has logged in."""
-    text, host = TEXTS[locale], host_of(url)
+    text, host = PAGES[locale], host_of(url)
     provider = provider_title(step.app.provider, host)
     html = render(
         "onward.html",
@@ -101,7 +101,7 @@ def _leaving(step: Step, url: str, locale: Locale) -> Page:
 
 
 def _finishing(step: Step, locale: Locale) -> Page:
-    text, app = TEXTS[locale], step.app.display_name
+    text, app = PAGES[locale], step.app.display_name
     html = render(
         "plain.html",
         locale,

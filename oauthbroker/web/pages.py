@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal
 
+import segno
 from markupsafe import Markup, escape
 
-from oauthbroker.clock import printed
-from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.results import DevicePrompt
-from oauthbroker.turn import SubjectMode
+from oauthbroker.core.clock import printed
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.model.results import DevicePrompt
+from oauthbroker.model.turn import SubjectMode
 from oauthbroker.web.display import HOST_LIMIT, breakable, checked_url, isolated, phrase, plain_phrase
-from oauthbroker.web.qr import qr_svg
 from oauthbroker.web.rendering import Page, render
 from oauthbroker.web.scopes import provider_title, scope_line
-from oauthbroker.web.texts import TEXTS, Texts
+from oauthbroker.web.words import PAGES, Words
 
 Outcome = Literal["connected", "denied", "failed", "expired", "missing"]
 CSRF_FIELD, DECISION_FIELD = "csrf", "decision"
@@ -62,7 +63,7 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
 
     Referrer-Policy is `same-origin`: with `no-referrer` browsers send `Origin: null` on the form's POST.
     """
-    text = TEXTS[locale]
+    text = PAGES[locale]
     html = render(
         "connect.html",
         locale,
@@ -79,7 +80,7 @@ def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Pa
 
     Raises `appMisconfigured` for an address that no browser should be given.
     """
-    text, url = TEXTS[locale], prompt.verification_uri_complete or prompt.verification_uri
+    text, url = PAGES[locale], prompt.verification_uri_complete or prompt.verification_uri
     html = render(
         "device.html",
         locale,
@@ -96,9 +97,18 @@ def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Pa
     return Page(html, 200, locale, "same-origin")
 
 
+@lru_cache(maxsize=64)
+def qr_svg(address: str) -> Markup:
+    """Return an address as a QR code: SVG of one path, without a style that our Content-Security-Policy forbids.
+
+    Remembered, because drawing it takes 40 times as long as the rest of its page, which a person reloads while waiting.
+    """
+    return Markup(segno.make_qr(address, error="m").svg_inline(omitsize=True, border=4, svgclass=None, lineclass=None))  # noqa: S704
+
+
 def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
     """Who asks for what, for whom, until when."""
-    text = TEXTS[locale]
+    text = PAGES[locale]
     return {
         "view": view,
         "agent": view.agent_title or view.agent_name,
@@ -110,7 +120,7 @@ def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
     }
 
 
-def _expiry(view: ConnectView, text: Texts) -> str:
+def _expiry(view: ConnectView, text: Words) -> str:
     minutes = max(0, math.ceil((view.expires_at - view.now).total_seconds() / 60))
     return text.expiry.format(minutes=minutes, time=f"{view.expires_at.astimezone(UTC):%H:%M}")
 
@@ -120,7 +130,7 @@ def render_interstitial(url: str, view: ConnectView, locale: Locale) -> Page:
 
     `url` is the authorization URL we built; raises `appMisconfigured` for one that no browser should be given.
     """
-    text = TEXTS[locale]
+    text = PAGES[locale]
     provider = provider_title(view.provider, view.provider_host)
     html = render(
         "leaving.html",
@@ -136,7 +146,7 @@ def render_interstitial(url: str, view: ConnectView, locale: Locale) -> Page:
 
 def render_done(view: DoneView, locale: Locale) -> Page:
     """It is connected: with which account, what it may do, and where it can be ended."""
-    text, scopes = TEXTS[locale], view.scopes or ()
+    text, scopes = PAGES[locale], view.scopes or ()
     html = render(
         "done.html",
         locale,
@@ -163,7 +173,7 @@ def render_outcome(
 
     `reference` is the request id, shown on `failed` pages to quote when asking for help. `status` overrides.
     """
-    text = TEXTS[locale]
+    text = PAGES[locale]
     heading, title, lead = _ending(outcome, code, app_name, locale)
     html = render(
         "outcome.html", locale, kind=outcome, title=title, heading=heading, lead=lead, reference=reference, text=text
@@ -172,7 +182,7 @@ def render_outcome(
 
 
 def _ending(outcome: Outcome, code: Code | None, app_name: str | None, locale: Locale) -> tuple[Markup, str, str]:
-    text = TEXTS[locale]
+    text = PAGES[locale]
     if outcome == "connected" and app_name:
         heading, title = phrase(text.connected_title, app=app_name), plain_phrase(text.connected_title, app=app_name)
         return heading, title, BrokerError(code).message(locale) if code else text.connected_lead

@@ -11,13 +11,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker.consent import AlreadyConnected
-from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.authorization.pages_service import AlreadyConnected
+from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.web.access_log import note_refusal, request_id
 from oauthbroker.web.pages import Outcome, render_outcome
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.rendering import Page
-from oauthbroker.web.texts import locale_of
+from oauthbroker.web.words import locale_of
 
 _OUTCOMES: dict[Code, Outcome] = {
     Code.PROVIDER_DENIED: "denied",

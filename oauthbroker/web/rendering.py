@@ -10,11 +10,11 @@ from typing import Any, Literal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from oauthbroker.errors import Locale
+from oauthbroker.core.errors import Locale
 from oauthbroker.web.branding import BRAND
 from oauthbroker.web.display import HOST_LIMIT, counted, isolated, phrase
 from oauthbroker.web.policy import TEMPLATES, content_security_policy, security_headers, stylesheet
-from oauthbroker.web.texts import TEXTS
+from oauthbroker.web.words import PAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +64,5 @@ def _environment() -> Environment:
 
 def render(template: str, locale: Locale, **words: Any) -> str:
     """The HTML of one template; `text` are the words of the language unless it is given."""
-    common = {"text": TEXTS[locale], "brand": BRAND.get(), "support": TEXTS[locale].support}
+    common = {"text": PAGES[locale], "brand": BRAND.get(), "support": PAGES[locale].support}
     return _environment().get_template(template).render(locale=locale, **{**common, **words})

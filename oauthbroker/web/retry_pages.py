@@ -5,19 +5,19 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.resume import locator_of
-from oauthbroker.retrying import Offer, Retrying
-from oauthbroker.settings import Settings
+from oauthbroker.authorization.retry import Offer, RetryService
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.settings import Settings
 from oauthbroker.web import csrf, problems
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.display import HOST_LIMIT, host_of, isolated, phrase
-from oauthbroker.web.forms import read_form
 from oauthbroker.web.pages import CSRF_FIELD
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.rendering import Page, render
-from oauthbroker.web.texts import TEXTS, locale_of
+from oauthbroker.web.routes import read_form
+from oauthbroker.web.words import PAGES, locale_of
 
 AGAIN = "/next/{session}/again"
 BROWSER_COOKIE_SECONDS = 3600
@@ -26,7 +26,7 @@ BROWSER_COOKIE_SECONDS = 3600
 class RetryPages:
     """`offered` makes the page, `again` is where its button goes."""
 
-    def __init__(self, retrying: Retrying, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+    def __init__(self, retrying: RetryService, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
         self._retrying = retrying
         self._base_url = settings.public_base_url.rstrip("/")
         self._origin = csrf.origin_of(settings.public_base_url)
@@ -78,7 +78,7 @@ def _path(locator: str) -> str:
 
 def render_offer(offer: Offer, action: str, token: str, locale: Locale, login: str = "") -> Page:
     """What went wrong, and the button. It never says which account came."""
-    text, error = TEXTS[locale], BrokerError(offer.code)
+    text, error = PAGES[locale], BrokerError(offer.code)
     lead: str = text.code_over_lead if offer.is_of_code else error.message(locale)
     hint: str = text.code_over_hint if offer.is_of_code else text.again_hint
     if login:

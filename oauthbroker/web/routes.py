@@ -1,12 +1,17 @@
-"""Routes of one method each."""
+"""Routes of one method each, and the small forms that they read."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+
+from oauthbroker.core.errors import BrokerError, Code
+
+FORM = "application/x-www-form-urlencoded"
 
 Handler = Callable[[Request], Awaitable[Response]]
 Routes = Callable[[], list[BaseRoute]]
@@ -17,3 +22,16 @@ def route(path: str, handler: Handler, method: str) -> Route:
     made = Route(path, handler, methods=[method])
     made.methods = {method}
     return made
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a small urlencoded form; a field that comes twice is no field. Raises `requestInvalid`."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        raise BrokerError(Code.REQUEST_INVALID, note="content-type")
+    try:
+        fields = parse_qs((await request.body()).decode("ascii"), max_num_fields=16)
+    except ValueError:
+        fields = None
+    if fields is None:
+        raise BrokerError(Code.REQUEST_INVALID, note="form")
+    return {name: values[0] for name, values in fields.items() if len(values) == 1}

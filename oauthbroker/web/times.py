@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from oauthbroker.clock import printed
-from oauthbroker.web.texts_desk import DeskTexts
+from oauthbroker.core.clock import printed
+from oauthbroker.web.words import Words
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
-def told(moment: datetime, now: datetime, text: DeskTexts) -> str:
+def told(moment: datetime, now: datetime, text: Words) -> str:
     """`5 min ago`, `in 3 h`, `12 days ago`; rounded down, so that nothing seems older or later than it is."""
     seconds = (now - moment).total_seconds()
     past = seconds >= 0
@@ -26,7 +26,7 @@ def told(moment: datetime, now: datetime, text: DeskTexts) -> str:
     return (text.days_ago if past else text.in_days).format(count=int(seconds // _DAY))
 
 
-def time_element(moment: datetime, now: datetime, text: DeskTexts) -> Markup:
+def time_element(moment: datetime, now: datetime, text: Words) -> Markup:
     """`told` in a `<time>`, with the exact moment for machines and in the title."""
     element = Markup('<time datetime="{}" title="{}">{}</time>')
     return element.format(printed(moment), _exact(moment), told(moment, now, text))

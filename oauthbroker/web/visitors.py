@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.clock import Clock
-from oauthbroker.desk.visits import VISIT_SECONDS, Arrival, Visits
-from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.records.visit import Pages, Visit
-from oauthbroker.settings import Settings
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.model.settings import Settings
+from oauthbroker.operations.browser_sessions import VISIT_SECONDS, BrowserSessions, NewBrowserSession
+from oauthbroker.records.browser_session import BrowserSession, Pages
 from oauthbroker.web import csrf
-from oauthbroker.web.forms import read_form
 from oauthbroker.web.pages import CSRF_FIELD
 from oauthbroker.web.policy import security_headers
-from oauthbroker.web.routes import Handler
-from oauthbroker.web.texts import locale_of
+from oauthbroker.web.routes import Handler, read_form
+from oauthbroker.web.words import locale_of
 
 BROWSER_COOKIE_SECONDS = 3600
 _LOCATOR_LENGTH = 22
@@ -28,7 +27,7 @@ _LOCATOR_LENGTH = 22
 class Visitor:
     """Somebody who was let in. `key` is this browser's, and goes into forms as their MAC only."""
 
-    visit: Visit
+    visit: BrowserSession
     key: str
 
     def __repr__(self) -> str:
@@ -38,7 +37,7 @@ class Visitor:
 class Visitors:
     """Those of one kind of pages. Paths begin with a slash and stand below `publicBaseUrl`."""
 
-    def __init__(self, pages: Pages, visits: Visits, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+    def __init__(self, pages: Pages, visits: BrowserSessions, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
         self.pages: Pages = pages
         self.visits = visits
         self.clock = clock
@@ -77,7 +76,7 @@ class Visitors:
         name = csrf.browser_cookie_name(secure=self._secure)
         return csrf.cookie_header(name, key, secure=self._secure, max_age=BROWSER_COOKIE_SECONDS)
 
-    def cookie_of(self, arrival: Arrival) -> str:
+    def cookie_of(self, arrival: NewBrowserSession) -> str:
         return csrf.cookie_header(
             self._cookie_name, arrival.cookie.reveal(), secure=self._secure, max_age=VISIT_SECONDS
         )

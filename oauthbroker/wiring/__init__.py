@@ -1,5 +1,6 @@
-"""Where everything is put together, from below: `storage` and `vault`, `flows`, `rooms`, `faces`; `broker` builds the
-whole and `house` keeps it going. Nobody else knows how parts fit."""
+"""Where a broker is built. `open_broker` (`broker`) reads the configuration and opens the store (`storage`); `Parts` is
+every part, in three layers (`foundation`, `flows`, `parts`); `web_apps` serves them; `running` starts and stops the
+whole. `vault` opens the store without a broker."""
 
 from oauthbroker.wiring.broker import open_broker
 from oauthbroker.wiring.storage import KEY_ENV, init_store, key_origin, unlocked, with_keys

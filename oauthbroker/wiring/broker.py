@@ -1,39 +1,29 @@
-"""The one place that builds a broker: settings -> objects; start, stop. No other file knows how parts fit."""
+"""Open a broker: read its configuration, open its store, build its parts, start them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditWriter
 from oauthbroker.broker import Broker
-from oauthbroker.clock import Clock, SystemClock
 from oauthbroker.config import Loaded, load, resolve
-from oauthbroker.confirming import Confirming
-from oauthbroker.desk.troubles import Left
-from oauthbroker.erasure import Erasure
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.inventory import Secrets, SessionList
-from oauthbroker.metrics_folder import MetricsFolder, Sharing
-from oauthbroker.pending import Pending
-from oauthbroker.records.turn_record import TurnRecord
-from oauthbroker.reload import Read, Reload, Source
-from oauthbroker.repository import Repository
-from oauthbroker.resume import Events, Outcomes
-from oauthbroker.settings import Settings
-from oauthbroker.turns import Turns
-from oauthbroker.web.access_log import json_log
-from oauthbroker.wiring.faces import Faces
-from oauthbroker.wiring.house import House
-from oauthbroker.wiring.rooms import Given, Rooms
+from oauthbroker.config.reload import Source
+from oauthbroker.core.clock import Clock, SystemClock
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.shared_metrics import MetricsFolder
+from oauthbroker.repository.repository import Repository
+from oauthbroker.wiring.parts import Parts
+from oauthbroker.wiring.running import Running
 from oauthbroker.wiring.storage import AnyStore, default_audit, open_store, reporting, with_keys
 
 
@@ -61,7 +51,36 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     Raises ConfigRefused with every problem, or a store code; nothing has been changed then. Leaving the block waits
     for exchanges and commits under way.
     """
-    clock, env = clock or SystemClock(), os.environ if env is None else env
+    async with open_running(
+        config,
+        env=os.environ if env is None else env,
+        clock=clock or SystemClock(),
+        store=store,
+        audit=audit,
+        log=log,
+        background=background,
+        only=only,
+        metrics_folder=metrics_folder,
+        workers=workers,
+    ) as running:
+        yield running.broker
+
+
+@asynccontextmanager
+async def open_running(  # noqa: PLR0913  (those of `open_broker`)
+    config: str | Path | Bundle,
+    *,
+    env: Mapping[str, str],
+    clock: Clock,
+    store: AnyStore | None = None,
+    audit: AuditWriter | None = None,
+    log: FilteringBoundLogger | None = None,
+    background: bool = True,
+    only: Collection[str] | None = None,
+    metrics_folder: Path | None = None,
+    workers: int = 1,
+) -> AsyncIterator[Running]:
+    """Open a broker with all its parts, as `open_broker` does."""
     log = log or json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
         loaded = config if isinstance(config, Bundle) else load(config)
@@ -69,107 +88,54 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
             store = open_store(with_keys(loaded.settings, env), env, clock, log)
         repository = Repository(store, reporting(log))
         stack.push_async_callback(repository.close)
-        said = loaded if isinstance(loaded, Bundle) else await _resolved(loaded, env, repository, only)
-        bundle = _one_of(workers, said)
+        source = ConfigSource(config=config, env=env, repository=repository, only=only, workers=workers)
+        bundle = await source.resolved(loaded)
         audit = audit or default_audit(bundle.settings, store, log)
         stack.callback(audit.close)
         if background:
             _say_what_is_off(bundle.settings, log)
-
-        async def read(given: Source) -> Bundle:
-            given = config if given is None else given
-            if isinstance(given, Bundle):
-                return _one_of(workers, given)
-            return _one_of(workers, await _resolved(await asyncio.to_thread(load, given), env, repository, only))
-
-        place = await asyncio.to_thread(MetricsFolder.open, metrics_folder, clock) if metrics_folder else None
-        parts = Given(bundle, repository, store.mac, clock, audit, log)
-        house = build(parts, whole=only is None, read=read, place=place)
-        stack.push_async_callback(house.close)
+        shared = await asyncio.to_thread(MetricsFolder.open, metrics_folder, clock) if metrics_folder else None
+        parts = Parts(
+            bundle=bundle,
+            repository=repository,
+            mac=store.mac,
+            clock=clock,
+            audit_log=audit,
+            log=log,
+            whole=only is None,
+            metrics_folder=shared,
+        )
+        running = Running(parts, source.read)
+        stack.push_async_callback(running.close)
         if only is not None:
-            stack.push_async_callback(house.hand_over)
-        await house.start(background=background)
-        yield house.broker
+            stack.push_async_callback(running.hand_over)
+        await running.start(background=background)
+        yield running
 
 
-def build(given: Given, *, whole: bool = True, read: Read | None = None, place: MetricsFolder | None = None) -> House:
-    """`whole`: the configuration names every app there is. `read` takes a configuration anew; `place` is where the
-    processes of one store share their figures."""
-    repository, clock, audit, log = given.repository, given.clock, given.audit, given.log
-    rooms = Rooms.of(given, whole=whole, elsewhere=_circuits_in(place))
-    faces = Faces.of(given, rooms, lambda: broker, place)
-    in_use, flows = rooms.in_use, rooms.flows
-    turns = Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: in_use.bundle, clock, rooms.audit)
-    erasure = Erasure(
-        repository, rooms.revocations, flows.connect, flows.sweep, rooms.queues, turns, rooms.people, clock, rooms.audit
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSource:
+    """Where the configuration of one broker comes from, when it is opened and at each reload."""
 
-    def follow(changed: Collection[str]) -> None:
-        faces.web.follow()
-        for name in changed:
-            flows.forget_troubles(name)
+    config: str | Path | Bundle
+    env: Mapping[str, str]
+    repository: Repository
+    only: Collection[str] | None
+    workers: int
 
-    broker = Broker(
-        in_use=in_use,
-        manager=rooms.manager,
-        consent=rooms.consent,
-        events=Events(rooms.queues, clock, rooms.moved, rooms.life),
-        grants=rooms.grants,
-        sessions=SessionList(repository),
-        dead_letters=rooms.admin.letters,
-        secrets=Secrets(repository, clock, audit),
-        outcomes=Outcomes(repository, clock, rooms.moved, rooms.life),
-        waiting=Pending(in_use.apps, repository, flows.connect, in_use.bundle.settings, clock, log.warning),
-        confirming=Confirming(in_use.apps, flows.parking),
-        clock=clock,
-        audit=rooms.audit,
-        metrics=rooms.metrics,
-        web=faces.web.both,
-        doors=faces.web,
-        life=rooms.life,
-        reloading=Reload(in_use, read or _as_given, follow, lambda: flows.sweep.end_outdated(in_use.apps.get), log),
-        checkup=rooms.health,
-        turns=turns,
-        api_keys=rooms.api_keys,
-        people=rooms.people,
-        scrubber=rooms.scrubber,
-        audit_trail=rooms.trail,
-        erasure=erasure,
-    )
-    sharing = Sharing(place, rooms.metrics, faces.gauges.of_process, rooms.admin.survey.troubles.left)
-    means = rooms.means
-    return House(broker, rooms.relay, rooms.upkeep, flows, means.transport, rooms.outbox, sharing, repository, log)
+    async def read(self, given: Source) -> Bundle:
+        given = self.config if given is None else given
+        return await self.resolved(given if isinstance(given, Bundle) else await asyncio.to_thread(load, given))
 
-
-def _circuits_in(place: MetricsFolder | None) -> Callable[[], Awaitable[list[Left]]]:
-    """Reads those of the other workers. A folder that cannot be read has none."""
-
-    async def read() -> list[Left]:
-        with suppress(OSError):
-            return await asyncio.to_thread(place.circuits) if place is not None else []
-        return []
-
-    return read
-
-
-async def _as_given(given: Source) -> Bundle:
-    """For a house that was built from a bundle and knows no folder."""
-    if not isinstance(given, Bundle):
-        raise BrokerError(Code.REQUEST_INVALID, note="nothing to read the configuration from")
-    return given
-
-
-async def _resolved(
-    loaded: Loaded, env: Mapping[str, str], repository: Repository, only: Collection[str] | None
-) -> Bundle:
-    secrets = await repository.secrets() if loaded.secret_keys else {}
-    return resolve(loaded, env, secrets, only=only)
-
-
-def _one_of(workers: int, bundle: Bundle) -> Bundle:
-    """What one of so many processes goes by."""
-    limits = bundle.settings.limits.shared_by(workers)
-    return replace(bundle, settings=replace(bundle.settings, limits=limits))
+    async def resolved(self, loaded: Loaded | Bundle) -> Bundle:
+        """Fill in the values, and take the part of the limits that one of so many processes has."""
+        if isinstance(loaded, Bundle):
+            bundle = loaded
+        else:
+            secrets = await self.repository.secrets() if loaded.secret_keys else {}
+            bundle = resolve(loaded, self.env, secrets, only=self.only)
+        limits = bundle.settings.limits.shared_by(self.workers)
+        return replace(bundle, settings=replace(bundle.settings, limits=limits))
 
 
 def _say_what_is_off(settings: Settings, log: FilteringBoundLogger) -> None:

@@ -1,147 +1,252 @@
-"""The floors below the manager, put together: what every part needs, and the flows that stand on it."""
+"""How grants come, stay and go: authorization, refresh, revocation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 
-from oauthbroker.apps import BrokerLogin, OAuthApp
-from oauthbroker.audit import AuditWriter
-from oauthbroker.circuit import Circuits
-from oauthbroker.clock import Clock
-from oauthbroker.flows.callback import Callback
-from oauthbroker.flows.connect import Connect
-from oauthbroker.flows.device import DeviceCodes
-from oauthbroker.flows.exchange import Exchange
-from oauthbroker.flows.fetch import Fetch
-from oauthbroker.flows.finish import Finish
-from oauthbroker.flows.login import Logins
-from oauthbroker.flows.opening import Opening
-from oauthbroker.flows.parking import Parking
-from oauthbroker.flows.polling import Polling
-from oauthbroker.flows.refresh import Refresh
-from oauthbroker.flows.revoke import Revoke
-from oauthbroker.flows.sweep import Sweep
-from oauthbroker.importing import Importing
-from oauthbroker.in_use import InUse
-from oauthbroker.keeper import Keeper, Tell
-from oauthbroker.kin import Kin
-from oauthbroker.metrics import Metrics
-from oauthbroker.protocol.asker import Asker, Notice
-from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.authorization.callback import Callback
+from oauthbroker.authorization.connect import Connect
+from oauthbroker.authorization.device import DeviceCodes
+from oauthbroker.authorization.exchange import Exchange
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.login import Logins
+from oauthbroker.authorization.opening import Opening
+from oauthbroker.authorization.parked_codes import ParkedCodes
+from oauthbroker.authorization.polling import Polling
+from oauthbroker.authorization.sweep import Sweep
 from oauthbroker.protocol.redeem import Redeemer
-from oauthbroker.protocol.transport import Transport
-from oauthbroker.protocol.watch import Watch
-from oauthbroker.protocol.way_out import WayOut
-from oauthbroker.quota import OpenSessions
-from oauthbroker.reach import Reach
-from oauthbroker.renewing import Renewing
-from oauthbroker.repository import Repository
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.refresh.background import BackgroundRefresh
+from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.refresh.client_credentials import ClientCredentials
+from oauthbroker.refresh.retry_store import RetryStore
+from oauthbroker.refresh.transaction import RefreshTransaction
+from oauthbroker.refresh.writeback import Writeback
+from oauthbroker.repository.session_limits import OpenSessions
+from oauthbroker.revocation.bulk import BulkRevocation
+from oauthbroker.revocation.revoke import Revoke
+from oauthbroker.revocation.shared_grants import SharedGrants
+from oauthbroker.wiring.foundation import Foundation
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What every part may use: the store's records, the provider's endpoints, time, and the three kinds of notes."""
+class Flows(Foundation):
+    """The flows of one broker, from the session that is opened to the grant that ends."""
 
-    repository: Repository
-    transport: Transport
-    discovery: Discovery
-    asker: Asker
-    owners: OwnerReader
-    clock: Clock
-    audit: AuditWriter
-    metrics: Metrics
-    limits: Limits
-    tell: Tell
+    @cached_property
+    def open_sessions(self) -> OpenSessions:
+        return OpenSessions(self.limits)
 
-    @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        repository: Repository,
-        clock: Clock,
-        audit: AuditWriter,
-        metrics: Metrics,
-        tell: Tell,
-        on_changed: Notice,
-    ) -> Means:
-        limits = settings.limits
-        plain_http = "plainHttpProvider" in settings.weaken
-        reach = Reach(settings.provider_networks)
-        transport = Transport(plain_http_loopback=plain_http, reach=reach, watch=Watch(metrics, clock))
-        discovery = Discovery(transport, clock, limits)
-        asker = Asker(transport, clock, limits, on_changed)
-        owners = OwnerReader(transport, discovery, clock, limits)
-        return cls(repository, transport, discovery, asker, owners, clock, audit, metrics, limits, tell)
-
-
-@dataclass(frozen=True, slots=True)
-class Flows:
-    """One broker's flows, with what outlives one call of them: circuits, and what a bad disk has not taken yet."""
-
-    opening: Opening
-    connect: Connect
-    callback: Callback
-    exchange: Exchange
-    logins: Logins
-    parking: Parking
-    polling: Polling
-    refresh: Refresh
-    revoke: Revoke
-    sweep: Sweep
-    keeper: Keeper
-    circuits: tuple[Circuits, ...]
-
-    @classmethod
-    def on(cls, means: Means, in_use: InUse, wake: Callable[[], None], *, whole: bool) -> Flows:
-        """`wake` is called when an event waits to be queued. `whole`: the configuration names every app there is."""
-        repository, asker, discovery, tell = means.repository, means.asker, means.discovery, means.tell
-        clock, audit, metrics, limits = means.clock, means.audit, means.metrics, means.limits
-        apps, expired_events = in_use.apps, in_use.bundle.settings.expired_events
-        kin = Kin(repository, clock, apps if whole else None)
-        finish = Finish(repository, means.owners, clock, audit, metrics, kin.learn, wake, tell)
-        quota = OpenSessions(limits)
-        of_revoke, of_devices = Circuits(clock), Circuits(clock)
-        of_refresh = Circuits(clock, limits.provider_concurrency)
-        revoke = Revoke(repository, asker, discovery, clock, audit, limits, kin, of_revoke, wake, tell)
-        polling = Polling(
-            repository, asker, discovery, finish, revoke.tokens, apps.get, quota.ended, clock, limits, tell,
-            expired_events,
-        )  # fmt: skip
-        devices = DeviceCodes(asker, means.transport.check_url, discovery, of_devices, clock, tell, polling.watch)
-        keeper = Keeper(clock, metrics, tell)
-        renewing = Renewing(repository, keeper, revoke.tokens, revoke.late, clock, audit, metrics, tell)
-        exchange = Exchange(asker, discovery, finish, revoke.tokens, quota.ended, clock, limits)
-        way_out = WayOut(asker, discovery, clock)
-
-        def login() -> BrokerLogin | None:
-            return in_use.bundle.login
-
-        redeemer, fetch = Redeemer(asker, means.owners, clock), Fetch(repository, asker, discovery, clock)
-        return cls(
-            opening=Opening(repository, finish, quota, devices, way_out, login, clock, audit, limits, tell),
-            connect=Connect(repository, way_out, discovery, finish, quota, clock, audit),
-            callback=Callback(repository, discovery, finish, exchange, quota.ended, login, clock),
-            exchange=exchange,
-            logins=Logins(
-                repository, discovery, way_out, means.owners, finish, exchange, login, apps.get, quota.ended, clock
-            ),
-            parking=Parking(repository, finish, exchange, apps.get, quota.ended, clock),
-            polling=polling,
-            refresh=Refresh(repository, discovery, redeemer, fetch, renewing, of_refresh, clock, limits, tell),
-            revoke=revoke,
-            sweep=Sweep(repository, finish, quota.ended, clock, limits, expired_events, polling.watch),
-            keeper=keeper,
-            circuits=(of_revoke, of_devices, of_refresh),
+    @cached_property
+    def opening(self) -> Opening:
+        return Opening(
+            repository=self.repository,
+            finish=self.finish,
+            open_sessions=self.open_sessions,
+            devices=self.device_codes,
+            way_out=self.authorization_urls,
+            config=self.config,
+            clock=self.clock,
+            audit=self.audit,
+            limits=self.limits,
+            log=self.log,
         )
 
-    def importing(self, means: Means, apps: Mapping[str, OAuthApp]) -> Importing:
-        """What takes over grants of another system; renewals and revocations know of each."""
-        return Importing(apps, means.repository, self.refresh, means.clock, means.audit, self.revoke.kin.learn)
+    @cached_property
+    def device_codes(self) -> DeviceCodes:
+        return DeviceCodes(
+            asker=self.client_requests,
+            check_url=self.transport.check_url,
+            discovery=self.discovery,
+            circuits=self.device_circuits,
+            clock=self.clock,
+            log=self.log,
+            watch=self.polling.watch,
+        )
+
+    @cached_property
+    def connect(self) -> Connect:
+        return Connect(
+            repository=self.repository,
+            way_out=self.authorization_urls,
+            discovery=self.discovery,
+            finish=self.finish,
+            open_sessions=self.open_sessions,
+            clock=self.clock,
+            audit=self.audit,
+        )
+
+    @cached_property
+    def logins(self) -> Logins:
+        return Logins(
+            repository=self.repository,
+            discovery=self.discovery,
+            way_out=self.authorization_urls,
+            owners=self.owners,
+            finish=self.finish,
+            exchange=self.exchange,
+            config=self.config,
+            apps=self.apps,
+            open_sessions=self.open_sessions,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def callback(self) -> Callback:
+        return Callback(
+            repository=self.repository,
+            discovery=self.discovery,
+            finish=self.finish,
+            exchange=self.exchange,
+            open_sessions=self.open_sessions,
+            config=self.config,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def parked_codes(self) -> ParkedCodes:
+        return ParkedCodes(
+            repository=self.repository,
+            finish=self.finish,
+            exchange=self.exchange,
+            apps=self.apps,
+            open_sessions=self.open_sessions,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def polling(self) -> Polling:
+        return Polling(
+            repository=self.repository,
+            asker=self.client_requests,
+            discovery=self.discovery,
+            finish=self.finish,
+            revoke=self.revoke.tokens,
+            apps=self.apps,
+            open_sessions=self.open_sessions,
+            clock=self.clock,
+            limits=self.limits,
+            log=self.log,
+            expired_events=self.settings.expired_events,
+        )
+
+    @cached_property
+    def exchange(self) -> Exchange:
+        return Exchange(
+            asker=self.client_requests,
+            discovery=self.discovery,
+            finish=self.finish,
+            revoke=self.revoke.tokens,
+            open_sessions=self.open_sessions,
+            clock=self.clock,
+            limits=self.limits,
+        )
+
+    @cached_property
+    def finish(self) -> Finish:
+        return Finish(
+            repository=self.repository,
+            owners=self.owners,
+            clock=self.clock,
+            audit=self.audit,
+            metrics=self.metrics,
+            shared_grants=self.shared_grants,
+            outbox=self.outbox,
+            log=self.log,
+        )
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        return Sweep(
+            repository=self.repository,
+            finish=self.finish,
+            open_sessions=self.open_sessions,
+            clock=self.clock,
+            limits=self.limits,
+            expired_events=self.settings.expired_events,
+            watch=self.polling.watch,
+        )
+
+    @cached_property
+    def refresh(self) -> RefreshTransaction:
+        return RefreshTransaction(
+            repository=self.repository,
+            discovery=self.discovery,
+            redeemer=Redeemer(self.client_requests, self.owners, self.clock),
+            fetch=self.client_credentials,
+            writeback=self.writeback,
+            circuits=self.refresh_circuits,
+            clock=self.clock,
+            limits=self.limits,
+            log=self.log,
+        )
+
+    @cached_property
+    def client_credentials(self) -> ClientCredentials:
+        return ClientCredentials(
+            repository=self.repository, asker=self.client_requests, discovery=self.discovery, clock=self.clock
+        )
+
+    @cached_property
+    def writeback(self) -> Writeback:
+        return Writeback(
+            repository=self.repository,
+            keeper=self.retry_store,
+            drop=self.revoke.tokens,
+            late=self.revoke.late,
+            clock=self.clock,
+            audit=self.audit,
+            metrics=self.metrics,
+            log=self.log,
+        )
+
+    @cached_property
+    def retry_store(self) -> RetryStore:
+        return RetryStore(self.clock, self.metrics, self.log)
+
+    @cached_property
+    def background_refresh(self) -> BackgroundRefresh:
+        return BackgroundRefresh(repository=self.repository, refresh=self.refresh, apps=self.apps, clock=self.clock)
+
+    @cached_property
+    def revoke(self) -> Revoke:
+        return Revoke(
+            repository=self.repository,
+            asker=self.client_requests,
+            discovery=self.discovery,
+            clock=self.clock,
+            certain=self.certain,
+            audit=self.audit,
+            limits=self.limits,
+            kin=self.shared_grants,
+            circuits=self.revocation_circuits,
+            outbox=self.outbox,
+            log=self.log,
+        )
+
+    @cached_property
+    def shared_grants(self) -> SharedGrants:
+        return SharedGrants(self.repository, self.clock, self.apps if self.whole else None)
+
+    @cached_property
+    def bulk_revocation(self) -> BulkRevocation:
+        return BulkRevocation(repository=self.repository, revoke=self.revoke, apps=self.apps, clock=self.clock)
+
+    @cached_property
+    def revocation_circuits(self) -> Circuits:
+        return Circuits(self.clock)
+
+    @cached_property
+    def device_circuits(self) -> Circuits:
+        return Circuits(self.clock)
+
+    @cached_property
+    def refresh_circuits(self) -> Circuits:
+        return Circuits(self.clock, self.limits.provider_concurrency)
+
+    @property
+    def circuits(self) -> tuple[Circuits, ...]:
+        return self.revocation_circuits, self.device_circuits, self.refresh_circuits
 
     def forget_troubles(self, app: str) -> None:
-        """The app was mended: it is asked for at once, whatever went wrong with it before."""
+        """Close the circuits of an app whose configuration has changed."""
         for each in self.circuits:
             each.worked(app)

@@ -8,17 +8,18 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.api_keys import ApiKeys
+from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.audit import AuditList, AuditWriter
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
-from oauthbroker.clock import Clock
 from oauthbroker.config.settings import with_key_file
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.settings import Settings
 from oauthbroker.records.api_key import ApiKey
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.settings import Settings
-from oauthbroker.store.file import FileStore
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.fs import Fs, at_border
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
@@ -70,11 +71,12 @@ def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
     Raises `keyExists` where a keyring is: nothing is ever overwritten.
     """
     path = Path(settings.key_file)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    at_border(lambda: Fs().make_root(path.parent))
     is_new = not path.exists()
     if is_new and _keyring_path(settings).exists():
         raise BrokerError(Code.KEY_UNKNOWN, note="the store has a keyring, but its key file is missing")
-    kek = (FileKek.create if is_new else FileKek.open)(path, outside=_key_free(settings))
+    outside = _key_free(settings)
+    kek = FileKek.create(path, outside=outside) if is_new else FileKek.open(path, outside=outside, durably=True)
     Keyring.create(_keyring_path(settings), kek, clock=clock)
     return is_new, path
 
@@ -112,7 +114,7 @@ def default_audit(settings: Settings, store: AnyStore, log: FilteringBoundLogger
 
 def audit_file(settings: Settings, store: FileStore, log: FilteringBoundLogger) -> AuditFile:
     keys = AuditKeys(store.mac)
-    return AuditFile(_data(settings), keys, most_bytes=settings.audit_max_bytes, tell=log.warning)
+    return AuditFile(folder=_data(settings), keys=keys, most_bytes=settings.audit_max_bytes, tell=log.warning)
 
 
 def _data(settings: Settings) -> Path:

@@ -10,19 +10,19 @@ from pathlib import Path
 
 from oauthbroker.audit import AuditList
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.checkup.inspection import Inspection
-from oauthbroker.clock import Clock, SystemClock
-from oauthbroker.desk.letters import Letters
-from oauthbroker.errors import Code
-from oauthbroker.inventory import GrantList, Secrets, SessionList, Vault
-from oauthbroker.metrics import Metrics
-from oauthbroker.queues import Queues
-from oauthbroker.repository import KINDS, Repository
-from oauthbroker.settings import Settings
-from oauthbroker.store.file import FileStore
+from oauthbroker.core.clock import Clock, SystemClock
+from oauthbroker.core.errors import Code
+from oauthbroker.events.queue import Queues
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.metrics import Metrics
+from oauthbroker.operations.checkup.inspection import Inspection
+from oauthbroker.operations.dead_letters import DeadLetters
+from oauthbroker.operations.grants import GrantList, Secrets, SessionList, Vault
+from oauthbroker.repository.repository import KINDS, Repository
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.read_only import look_at
 from oauthbroker.store.keys import Keyring
-from oauthbroker.store.read_only import look_at
-from oauthbroker.web.access_log import json_log
 from oauthbroker.wiring.storage import api_keys, audit_file, open_store, reporting, with_keys
 
 
@@ -41,10 +41,15 @@ async def open_vault(
         audit = audit_file(settings, store, log)
         stack.callback(audit.close)
         trail = FileTrail(audit.folder, audit.keys)
-        secrets, keys = Secrets(repository, clock, audit), api_keys(repository, clock, audit)
-        queues = Queues(repository, clock, settings.limits, Metrics())
-        dead_letters = Letters(repository, queues, clock, audit)
-        yield Vault(secrets, GrantList(repository, clock), SessionList(repository), dead_letters, keys, trail)
+        queues = Queues(repository=repository, clock=clock, limits=settings.limits, metrics=Metrics())
+        yield Vault(
+            secrets=Secrets(repository, clock, audit),
+            grants=GrantList(repository, clock),
+            sessions=SessionList(repository),
+            dead_letters=DeadLetters(repository=repository, queues=queues, clock=clock, audit=audit),
+            api_keys=api_keys(repository, clock, audit),
+            audit=trail,
+        )
 
 
 def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[FileStore, Inspection] | None:
@@ -61,4 +66,6 @@ def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[FileS
     store, kinds = opened
     repository = Repository(store, report, kinds)
     keys = api_keys(repository, clock, AuditList())
-    return store, Inspection(repository, keys, kinds, clock, settings.limits, damaged)
+    return store, Inspection(
+        repository=repository, keys=keys, kinds=kinds, clock=clock, limits=settings.limits, damaged=damaged
+    )

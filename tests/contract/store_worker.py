@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from oauthbroker.store.file import FileStore
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.port import Conflict
 from oauthbroker.testing.stores import open_file_store
 

@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from oauthbroker.clock import SystemClock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.store.file import FileStore
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.names import entry_name
 from oauthbroker.store.port import Conflict, Key, Store
 from oauthbroker.store.seal import MAX_BODY
 from oauthbroker.testing.stores import open_file_store
-from tests import machine
+from tests.kit import installed
 
 Open = Callable[[], Store]
 WORKER = Path(__file__).with_name("store_worker.py")
@@ -495,7 +495,7 @@ class FileAgainstMemory(RuleBasedStateMachine):
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
 
-    with tempfile.TemporaryDirectory(dir=machine.memory()) as folder:
+    with tempfile.TemporaryDirectory(dir=installed.memory()) as folder:
         yield folder
 
 

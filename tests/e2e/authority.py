@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from oauthbroker.secret import Secret
-from tests import machine
+from oauthbroker.core.secret import Secret
+from tests.kit import installed
 
 _PATIENCE = 20.0  # seconds for a busy machine to start or stop a Node process
 
@@ -76,7 +76,7 @@ async def running(clients: Iterable[Mapping[str, Any]], *, rotating: bool = Fals
     """
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        str(machine.node()), "provider.mjs", cwd=machine.NODE_HOME, stdin=pipe, stdout=pipe
+        str(installed.node()), "provider.mjs", cwd=installed.NODE_HOME, stdin=pipe, stdout=pipe
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from joserfc.jwk import ECKey
 
 from oauthbroker import TurnAuth
-from oauthbroker.apps import Binding
-from oauthbroker.turn import Turn
+from oauthbroker.model.apps import Binding
+from oauthbroker.model.turn import Turn
 
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 # Everything that has to be encoded before it may stand in an Authorization header (RFC 6749 section 2.3.1).

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import playwright.async_api as browsers
 
+from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from oauthbroker.turn import ResumeTarget
-from tests import planting
 from tests.e2e import served
 from tests.e2e.person import Person
-from tests.house import ALICE, BOB, TEAM, House, at, global_app, public, running, turn, user_app
+from tests.kit import planted_records
+from tests.kit.running_broker import ALICE, BOB, TEAM, House, at, global_app, public, running, turn, user_app
 
 
 @dataclass
@@ -73,21 +73,21 @@ async def furnished(
 
 
 async def _furnish(house: House) -> None:
-    await planting.dead_letter(house, 1, "researcher")
-    await planting.dead_letter(house, 2, "planner", "notes")
-    await planting.grant(house, "mail", ALICE, scopes=("openid", "read"))
-    house.broker.people.uses.note(
-        (await planting.grant(house, "mail", ALICE)).id, "planner", "Tool/mail", house.clock.now()
+    await planted_records.dead_letter(house, 1, "researcher")
+    await planted_records.dead_letter(house, 2, "planner", "notes")
+    await planted_records.grant(house, "mail", ALICE, scopes=("openid", "read"))
+    house.parts.uses.note(
+        (await planted_records.grant(house, "mail", ALICE)).id, "planner", "Tool/mail", house.clock.now()
     )
-    await planting.dead_grant(house, "notes", ALICE)
-    await planting.ending_grant(house, "code", ALICE)
-    await planting.grant(house, "team", TEAM, authorized_by="idp:user:U345678")
-    await planting.ended_grant(house, "notes", BOB)
+    await planted_records.dead_grant(house, "notes", ALICE)
+    await planted_records.ending_grant(house, "code", ALICE)
+    await planted_records.grant(house, "team", TEAM, authorized_by="idp:user:U345678")
+    await planted_records.ended_grant(house, "notes", BOB)
     for number in range(60):
-        await planting.grant(house, "mail", f"idp:user:U9{number:05d}")
+        await planted_records.grant(house, "mail", f"idp:user:U9{number:05d}")
     await house.ask_link("notes", of=turn(agent="researcher"))
     await house.ask_link("notes", of=turn(BOB))
     await house.ask_link("notes", of=turn("idp:user:" + "W" * 300, agent="A" * 200))
-    await planting.grant(house, "mail", "idp:user:" + "M" * 300, resume=ResumeTarget("A" * 200, "1"))
+    await planted_records.grant(house, "mail", "idp:user:" + "M" * 300, resume=ResumeTarget("A" * 200, "1"))
     house.clock.advance(130)
-    planting.open_circuit(house, "code")
+    planted_records.open_circuit(house, "code")

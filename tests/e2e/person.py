@@ -19,7 +19,7 @@ from playwright.async_api import (
 )
 
 from oauthbroker.testing import Canaries
-from tests import machine
+from tests.kit import installed
 
 _ARGUMENTS = [
     "--no-sandbox",  # as root Chromium refuses to run without it
@@ -36,7 +36,7 @@ _SECRET_FIELDS = ("state", "nonce", "code")
 async def chromium() -> AsyncIterator[Browser]:
     """The distribution's browser, headless."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=machine.chromium(), args=_ARGUMENTS)
+        browser = await playwright.chromium.launch(executable_path=installed.chromium(), args=_ARGUMENTS)
         try:
             yield browser
         finally:

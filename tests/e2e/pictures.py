@@ -7,7 +7,7 @@ from typing import Literal
 
 from playwright.async_api import Page
 
-from tests.machine import NODE_HOME
+from tests.kit.installed import NODE_HOME
 
 FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
 AXE = NODE_HOME / "node_modules" / "axe-core" / "axe.min.js"

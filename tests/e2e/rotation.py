@@ -14,8 +14,8 @@ import httpx2
 import playwright.async_api as browsers
 
 from oauthbroker import AuthorizationRequired, Ready
-from oauthbroker.results import TokenResult
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import TokenResult
 from oauthbroker.testing import Browser, Canaries, leave, off_the_record
 from oauthbroker.testing.browser import Page
 from tests.e2e import authority, bundle, served
@@ -83,7 +83,7 @@ class Scene(Stage):
 
     async def refresh_token(self, app: str) -> Secret:
         """What a thief with our key would find in alice's grant."""
-        held = await self.broker.grants._repository.grant(app, self.apps[app].subject)
+        held = await self.parts.repository.grant(app, self.apps[app].subject)
         assert held is not None
         assert held.record.token is not None
         assert held.record.token.refresh_token is not None
@@ -96,7 +96,7 @@ class Scene(Stage):
             async with httpx2.AsyncClient(trust_env=False) as http:
                 return await http.post(self.provider.issuer + "/token", data=form)
 
-    async def renewals(self, client: str) -> tuple[int, int, int]:
+    async def refreshes(self, client: str) -> tuple[int, int, int]:
         """(refresh requests that gave tokens, refresh tokens used up, grants ended) at the provider, by client."""
         success = await self.provider.events("grant.success", client=client, grant="refresh_token")
         consumed = await self.provider.events("refresh_token.consumed", client=client)

@@ -20,15 +20,15 @@ from typing import Any
 
 from oauthbroker import open_broker
 from oauthbroker.broker import Broker
-from oauthbroker.clock import SystemClock
 from oauthbroker.config import load
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import TokenResult
-from oauthbroker.store.file import FileStore
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.model.results import TokenResult
+from oauthbroker.observability.logging import json_log
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.kek import FileKek
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.web.access_log import json_log
 from tests.e2e.bundle import turn
 from tests.faults.broker_worker import say
 from tests.faults.storm_worker import PACE, Nursery, TellingStore, fingerprint, word_of

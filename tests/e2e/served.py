@@ -15,12 +15,13 @@ import httpx2
 import uvicorn
 from starlette.types import ASGIApp
 
-from oauthbroker import Broker, open_broker
-from oauthbroker.clock import SystemClock
 from oauthbroker.config import load
+from oauthbroker.core.clock import SystemClock
 from oauthbroker.testing import off_the_record
 from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.wiring import init_store, with_keys
+from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.running import Running
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE = 60.0  # seconds: a busy machine starts a process slowly, and nobody waits longer than it takes
@@ -50,15 +51,15 @@ def free_port() -> socket.socket:
 @asynccontextmanager
 async def embedded(
     bundle: Path, door: socket.socket, env: Mapping[str, str], clock: LateClock
-) -> AsyncIterator[Broker]:
+) -> AsyncIterator[Running]:
     """A broker in this process, with its pages behind `door`, until the block ends."""
     init_store(with_keys(load(bundle).settings, env), clock)
-    async with open_broker(bundle, env=env, clock=clock) as broker, listening(broker.web, door):
-        yield broker
+    async with open_running(bundle, env=env, clock=clock) as running, listening(running.broker.web, door):
+        yield running
 
 
 @asynccontextmanager
-async def apart(bundle: Path, door: socket.socket, env: Mapping[str, str], clock: LateClock) -> AsyncIterator[Broker]:
+async def apart(bundle: Path, door: socket.socket, env: Mapping[str, str], clock: LateClock) -> AsyncIterator[Running]:
     """A broker in this process whose pages another one serves: `oauthbroker serve` on the same store.
 
     What that process prints goes where ours goes, so that it is swept for secrets too.
@@ -70,8 +71,8 @@ async def apart(bundle: Path, door: socket.socket, env: Mapping[str, str], clock
     serve = await _oauthbroker("serve", bundle, env)
     try:
         await _healthy(home, serve)
-        async with open_broker(bundle, env=env, clock=clock) as broker:
-            yield broker
+        async with open_running(bundle, env=env, clock=clock) as running:
+            yield running
         serve.terminate()
         assert 0 == await asyncio.wait_for(serve.wait(), _PATIENCE)
     finally:

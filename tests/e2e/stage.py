@@ -12,6 +12,8 @@ import playwright.async_api as browsers
 from oauthbroker import AuthorizationRequired, Broker, Ready
 from oauthbroker.records import AgentEvent
 from oauthbroker.testing import Canaries, off_the_record
+from oauthbroker.wiring.parts import Parts
+from oauthbroker.wiring.running import Running
 from tests.e2e import bundle
 from tests.e2e.authority import Authority
 from tests.e2e.person import Person
@@ -25,12 +27,21 @@ class Stage:
     """Everything a story needs. `home` is the broker's address."""
 
     home: str
-    broker: Broker
+    running: Running
     provider: Authority
     clock: LateClock
     apps: Mapping[str, bundle.Registration]
     chromium: browsers.Browser | None
     canaries: Canaries
+
+    @property
+    def broker(self) -> Broker:
+        return self.running.broker
+
+    @property
+    def parts(self) -> Parts:
+        """What `Broker` keeps to itself."""
+        return self.running.parts
 
     async def person(self, **profile: Any) -> Person:
         """Somebody with a browser of his own; `profile` goes to Playwright's `new_context`."""

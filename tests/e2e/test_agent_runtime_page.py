@@ -1,4 +1,4 @@
-"""README.md, "In your runtime", "What you configure" and "From another process", and docs/testing.md, "Trying it on this machine": every
+"""docs/agent-runtime.md, "In your runtime", "What you configure" and "From another process", and docs/testing.md, "Trying it on this machine": every
 block as it is printed, against `oauthbroker serve` in a process of its own. Only addresses are other ones."""
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pytest
 
 from oauthbroker.testing import Account, Browser, Canaries, Client, IdentityProvider
 from oauthbroker.testing.provider.person import go_through
-from tests import machine
-from tests.cli_kit import REPOSITORY, Desk, environment, free_port, serving
-from tests.page_kit import LINK, Program, agree, blocks, program, section, with_shims
+from tests.kit import installed
+from tests.kit.cli import REPOSITORY, Desk, environment, free_port, serving
+from tests.kit.docs_shell import LINK, Program, agree, blocks, program, section, with_shims
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 ADDRESS = "http://127.0.0.1:8420"  # on the pages; a test takes a free port
-NEWCOMER = Account("newcomer", "U1", "T111")  # whom README's bundle names as its authorizer
+NEWCOMER = Account("newcomer", "U1", "T111")  # whom the page's bundle names as its authorizer
 ENDPOINTS = """\
   endpoints:
     authorizationUrl: {base}/authorize
@@ -86,7 +86,7 @@ def typed(block: str, desk: Desk) -> str:
 
 
 async def lives_by_hand(desk: Desk, idp: Any, shell: Program, account: str) -> str:
-    """README's commands, one after another. The token that they end with."""
+    """The page's commands, one after another. The token that they end with."""
     first, second = blocks("sh")
     await shell.type(f"{typed(first, desk)}\n")
     await agree(desk, idp, await shell.says(r'"authorizationUrl":\s*"([^"]+)"'), account)
@@ -126,7 +126,7 @@ async def running_python(desk: Desk, env: Mapping[str, str]) -> AsyncIterator[Pr
 @asynccontextmanager
 async def running_typescript(desk: Desk, env: Mapping[str, str]) -> AsyncIterator[Program]:
     [block] = blocks("ts")
-    home = machine.TYPESCRIPT_HOME
+    home = installed.TYPESCRIPT_HOME
     folder = home / "build" / "readme"  # inside the package, where its own name is known
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "story.ts").write_text(block, "utf-8")
@@ -134,10 +134,10 @@ async def running_typescript(desk: Desk, env: Mapping[str, str]) -> AsyncIterato
         '{"extends": "../../tsconfig.json", "compilerOptions": {"rootDir": ".", "outDir": "out"}, "include": ["story.ts"]}'
     )
     for project in ("tsconfig.build.json", "build/readme"):
-        tsc = (str(machine.node()), "node_modules/typescript/bin/tsc", "-p", project)
+        tsc = (str(installed.node()), "node_modules/typescript/bin/tsc", "-p", project)
         async with program(*tsc, cwd=home, env=dict(os.environ)) as compiler:
             assert "" == await compiler.end()
-    async with program(str(machine.node()), str(folder / "out" / "story.js"), cwd=desk.folder, env=env) as node:
+    async with program(str(installed.node()), str(folder / "out" / "story.js"), cwd=desk.folder, env=env) as node:
         yield node
 
 
@@ -173,7 +173,7 @@ async def test_the_programs_ask_nobody_again_who_has_said_no(
 
 @asynccontextmanager
 async def in_one_process(desk: Desk) -> AsyncIterator[Program]:
-    """README's first program, in the configured folder. It serves its own pages."""
+    """The page's first program, in the configured folder. It serves its own pages."""
     [block] = blocks("python", "In your runtime")
     assert block.startswith("# agent.py\n")
     assert "port=8420" in block

@@ -102,8 +102,9 @@ async def world(tmp_path: Path, canaries: Canaries, chromium: Browser) -> AsyncI
         provider = await stack.enter_async_context(authority.running(app.client(home) for app in apps.values()))
         more = {"confirmUrl": site.confirm_url}
         written = bundle.write(tmp_path, home, provider.issuer, apps.values(), more=more)
-        site.broker = await stack.enter_async_context(served.embedded(written, door, {}, clock))
-        yield World(Stage(home, site.broker, provider, clock, apps, chromium, canaries), site)
+        running = await stack.enter_async_context(served.embedded(written, door, {}, clock))
+        site.broker = running.broker
+        yield World(Stage(home, running, provider, clock, apps, chromium, canaries), site)
 
 
 @each_binding

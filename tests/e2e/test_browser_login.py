@@ -162,7 +162,7 @@ async def test_a_login_in_one_browser_takes_no_other_one_along(stage: Stage) -> 
 
 
 @pytest.mark.parametrize(
-    "locale, title, first", [("en-GB", "Not the right account", "First you sign in at"), ("ko-KR", "다른 계정", "먼저")]
+    "locale, title, first", [("en-GB", "Not the right account", "You sign in at"), ("ko-KR", "다른 계정", "먼저")]
 )
 async def test_the_pages_of_a_login_are_photographed(stage: Stage, locale: str, title: str, first: str) -> None:
     asked, someone = await stage.ask(APP, "mallory"), await stage.person(locale=locale)

@@ -11,16 +11,16 @@ import pytest
 from joserfc.jwk import ECKey
 
 from oauthbroker import Ready, open_broker
-from oauthbroker.apps import AuthMethod, Bundle, Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.audit import AuditList
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import AuthMethod, Bundle, Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import json_log
 from oauthbroker.testing import Canaries
-from oauthbroker.web.access_log import json_log
 from tests.e2e import authority
 from tests.e2e.bundle import turn
 from tests.e2e.served import LateClock
-from tests.house import file_store
+from tests.kit.running_broker import file_store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 METHODS: list[AuthMethod] = ["client_secret_basic", "client_secret_post", "private_key_jwt"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oauthbroker import AuthorizationRequired, Code
-from oauthbroker.results import DevicePrompt
+from oauthbroker.model.results import DevicePrompt
 from tests.e2e import pictures
 from tests.e2e.bundle import turn
 from tests.e2e.person import Person
@@ -107,7 +107,7 @@ async def test_a_code_that_was_passed_on_connects_nothing(stage: Stage):
 @pytest.mark.parametrize(
     "app, locale, name, words",
     [
-        ("terminal", "en-GB", "device", "Only go on if you started this yourself, just now."),
+        ("terminal", "en-GB", "device", "Only continue if you started this yourself, just now."),
         ("wall", "ko-KR", "device-korean", "방금 직접 시작한 경우에만 계속하십시오."),
     ],
 )

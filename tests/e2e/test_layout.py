@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 from playwright.async_api import Browser
 
-from oauthbroker.errors import Locale
-from oauthbroker.results import DevicePrompt
+from oauthbroker.core.errors import Locale
+from oauthbroker.model.results import DevicePrompt
 from oauthbroker.testing import Canaries
 from oauthbroker.web.branding import BRAND, Brand
 from oauthbroker.web.pages import render_connect, render_device

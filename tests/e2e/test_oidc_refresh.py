@@ -13,9 +13,9 @@ import pytest
 from playwright.async_api import Browser
 
 from oauthbroker import AuthorizationRequired, Ready
-from oauthbroker.metrics import Metric
-from oauthbroker.results import TokenResult
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import TokenResult
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries
 from tests.e2e.rotation import RESOURCE, Brokers, Scene, audience, scene
 from tests.e2e.rotation_worker import PEOPLE
@@ -40,7 +40,7 @@ async def replaced(stage: Scene, app: str, old: Ready) -> Ready:
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_token_is_renewed_for_generations_with_one_request_each(
+async def test_a_token_is_refreshed_for_generations_with_one_request_each(
     tmp_path: Path, canaries: Canaries, chromium: Browser
 ):
     """Once agreed to in a browser, it is kept alive by nothing but a tool's plain calls."""
@@ -48,28 +48,28 @@ async def test_a_token_is_renewed_for_generations_with_one_request_each(
         await stage.provider.let_tokens_live(SHORT)
         alice = await stage.connected("personal")
         tokens = [await stage.token("personal")]
-        before = await stage.renewals("personal")
+        before = await stage.refreshes("personal")
         for generation in range(GENERATIONS):
             assert (200, "alice") == who(await stage.use(tokens[-1]))
-            assert (before[0] + generation, before[1] + generation, 0) == await stage.renewals("personal")
+            assert (before[0] + generation, before[1] + generation, 0) == await stage.refreshes("personal")
             await asyncio.sleep(SHORT / 2 + 0.05)  # from half of its life on it is renewed
             tokens.append(await stage.token("personal"))
         assert (200, "alice") == who(await stage.use(tokens[-1]))
-        assert (before[0] + GENERATIONS, before[1] + GENERATIONS, 0) == await stage.renewals("personal")
+        assert (before[0] + GENERATIONS, before[1] + GENERATIONS, 0) == await stage.refreshes("personal")
         assert GENERATIONS + 1 == len({token.access_token.reveal() for token in tokens})
         assert not any(token.degraded for token in tokens)
         assert [] == alice.troubles
 
 
-async def test_every_way_to_prove_who_we_are_works_for_renewals_too(tmp_path: Path, canaries: Canaries):
+async def test_every_way_to_prove_who_we_are_works_for_refreshes_too(tmp_path: Path, canaries: Canaries):
     apps = ("personal", "shared", "signed", "public")  # basic, post, private_key_jwt, none
     async with scene(tmp_path, canaries, *apps) as stage:
         for app, token in zip(apps, await stage.grant(*apps), strict=True):
             assert (200, "alice") == who(await stage.use(await replaced(stage, app, token)))
-            assert (1, 1, 0) == await stage.renewals(app)
+            assert (1, 1, 0) == await stage.refreshes(app)
 
 
-async def test_a_renewed_token_is_for_the_resource_that_the_first_one_was_for(tmp_path: Path, canaries: Canaries):
+async def test_a_refreshed_token_is_for_the_resource_that_the_first_one_was_for(tmp_path: Path, canaries: Canaries):
     """RFC 8707: who leaves `resource` out of a refresh gets a token for userinfo from this provider."""
     async with scene(tmp_path, canaries, "notes") as stage:
         (token,) = await stage.grant("notes")
@@ -97,7 +97,7 @@ async def test_a_token_that_the_provider_has_ended_is_replaced_once_for_all_who_
         new = await stage.token("public")
         assert all(answer.access_token == new.access_token for answer in answers if isinstance(answer, Ready))
         assert (200, "alice") == who(await stage.use(new))
-        assert (1, 1, 0) == await stage.renewals("public")
+        assert (1, 1, 0) == await stage.refreshes("public")
 
 
 @pytest.mark.case("52")
@@ -111,7 +111,7 @@ async def test_a_refresh_token_that_somebody_uses_again_ends_the_grant_and_a_per
         token = await replaced(stage, "public", first)
         assert spent != await stage.refresh_token("public")
         assert 400 == (await stage.redeem("public", spent)).status_code
-        assert (1, 1, 1) == await stage.renewals("public")
+        assert (1, 1, 1) == await stage.refreshes("public")
         assert 401 == (await stage.use(token))[0]
 
         for _ in range(3):
@@ -122,7 +122,7 @@ async def test_a_refresh_token_that_somebody_uses_again_ends_the_grant_and_a_per
 
 
 @pytest.mark.case("46")
-async def test_one_expired_grant_is_renewed_once_for_many_processes(tmp_path: Path, canaries: Canaries):
+async def test_one_expired_grant_is_refreshed_once_for_many_processes(tmp_path: Path, canaries: Canaries):
     told: list[list[str]] = []
 
     def hear(line: list[str]) -> None:
@@ -142,7 +142,7 @@ async def test_one_expired_grant_is_renewed_once_for_many_processes(tmp_path: Pa
             await brokers.until(lambda: len(brokers.ends) == PROCESSES)
         assert {"ready": PROCESSES * TASKS} == Counter(word for word, _, _ in told)
         assert 1 == len({fingerprint for _, fingerprint, _ in told})
-        assert (1, 1, 0) == await stage.renewals("personal")
+        assert (1, 1, 0) == await stage.refreshes("personal")
         assert 2 == await stage.provider.count("token"), "the exchange and the renewal"
         assert (200, "alice") == who(await stage.use(await stage.token("personal")))
 
@@ -174,7 +174,7 @@ class Persons(People):
 
 @pytest.mark.case("47")
 @pytest.mark.rule("12.5.3-3")
-async def test_brokers_killed_amid_renewals_leave_living_grants_or_say_that_an_answer_was_lost(
+async def test_brokers_killed_amid_refreshes_leave_living_grants_or_say_that_an_answer_was_lost(
     tmp_path: Path, canaries: Canaries
 ):
     facts, apps = Facts(), ("personal", "public")

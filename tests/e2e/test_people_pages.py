@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from oauthbroker.results import AuthorizationRequired
+from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.e2e import pictures
 from tests.e2e.desk import Desk, furnished
 from tests.e2e.person import Person
-from tests.house import ALICE
+from tests.kit.running_broker import ALICE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 Way = Callable[[Desk, dict[str, Any]], Awaitable[Person]]

@@ -9,15 +9,15 @@ import pytest
 from playwright.async_api import Browser
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.consent import Step
-from oauthbroker.errors import Locale
+from oauthbroker.authorization.pages_service import Step
+from oauthbroker.core.errors import Locale
 from oauthbroker.testing import Canaries, IdentityProvider
 from oauthbroker.web.next_step import render_next, render_private
 from oauthbroker.web.pages import Outcome, render_interstitial, render_outcome
 from tests.e2e import pictures
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage
-from tests.house import user_app
+from tests.kit.running_broker import user_app
 from tests.unit.web.kit import a_view
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope=
     "app, locale, name, words",
     [
         ("personal", "en-GB", "connect-personal", "Only continue if you started this yourself."),
-        ("shared", "en-GB", "connect-shared", "Shared: for everybody the agent works for"),
+        ("shared", "en-GB", "connect-shared", "Shared: used for everyone the agent works for"),
         ("shared", "ko-KR", "connect-korean", "동의하기 전에는 아무 일도 일어나지 않습니다."),
     ],
 )
@@ -83,7 +83,7 @@ async def test_the_page_for_a_wrong_address(stage: Stage):
     alice = await stage.person()
     await alice.open(stage.home + "/nowhere")
     assert 404 == alice.last.status
-    await photographed(alice, "missing", "There is nothing here")
+    await photographed(alice, "missing", "Page not found")
 
 
 @pytest.mark.parametrize("locale", get_args(Locale))

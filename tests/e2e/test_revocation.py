@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import AuthorizationRequired, Ready
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from tests.e2e.bundle import turn
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage
@@ -29,7 +29,7 @@ async def again(stage: Stage, person: Person, app: str, **wish: Any) -> Ready:
 
 
 async def refresh_token(stage: Stage, app: str) -> Secret:
-    held = await stage.broker.grants._repository.grant(app, ALICE)
+    held = await stage.parts.repository.grant(app, ALICE)
     assert held is not None
     assert held.record.token is not None
     assert held.record.token.refresh_token is not None
@@ -75,7 +75,7 @@ async def test_connecting_again_revokes_nothing_because_the_old_login_shares_the
     old = await refresh_token(stage, "personal")
     new = await again(stage, alice, "personal", switch_account=True)
     assert (0, 200) == (await stage.provider.count("revocation"), await status(stage, new))
-    assert await stage.broker.grants._revoke.tokens(stage.broker.bundle.apps["personal"], (old, old))
+    assert await stage.parts.revoke.tokens(stage.broker.bundle.apps["personal"], (old, old))
     assert 401 == await status(stage, new), "this is what telling it of the old token would have done"
 
 
@@ -83,9 +83,9 @@ async def test_connecting_again_revokes_nothing_because_the_old_login_shares_the
 async def test_a_login_after_a_revocation_that_the_provider_has_not_heard_of_yet_is_not_ended_by_it(stage: Stage):
     """The provider was not told in time; now it must not be: its grant is the new login's."""
     alice = await stage.connected("personal")
-    assert await stage.broker.grants._revoke.bury("personal", ALICE) is not None
-    stage.broker.grants._revoke.wake()
+    assert await stage.parts.revoke.bury("personal", ALICE) is not None
+    stage.parts.revoke.outbox.ring()
     assert "auth.revoked" == (await stage.next_event()).type
     new = await again(stage, alice, "personal")
-    await stage.broker.grants._revocations.round()
+    await stage.parts.bulk_revocation.round()
     assert (0, 200) == (await stage.provider.count("revocation"), await status(stage, new))

@@ -16,21 +16,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from oauthbroker.settings import Settings
+from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, connect_through
-from tests import machine
-from tests.house import BASE, House, global_app, running, user_app
+from tests.kit import installed
+from tests.kit.running_broker import BASE, House, global_app, running, user_app
 from tests.story.api.clients import TOOLS, listening
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-HOME = machine.TYPESCRIPT_HOME
+HOME = installed.TYPESCRIPT_HOME
 PATIENCE = 240.0
 
 
 async def node(*arguments: str, **env: str) -> str:
     """Runs Node in the client's folder; what it printed. Fails with that, if Node did."""
     process = await asyncio.create_subprocess_exec(
-        str(machine.node()), *arguments, cwd=HOME, env={**_plain_environment(), **env},
+        str(installed.node()), *arguments, cwd=HOME, env={**_plain_environment(), **env},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:

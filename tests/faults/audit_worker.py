@@ -6,6 +6,7 @@ SIGKILL in the middle of its last line.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.audit.file import AuditFile
-from tests.audit_kit import AT, ENTRY, KEYS
+from oauthbroker.audit.gap import enter
+from tests.kit.audit import AT, ENTRY, KEYS
 
 
 def tearing(write: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
@@ -27,17 +29,17 @@ def tearing(write: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
     return half
 
 
-def main(folder: str, name: str, count: int, most_bytes: int, tear: bool) -> None:
+async def main(folder: str, name: str, count: int, most_bytes: int, tear: bool) -> None:
     log = AuditFile(Path(folder), KEYS, most_bytes=most_bytes)
     os.write(1, b"ready\n")
     sys.stdin.readline()
     for number in range(count):
         if tear and number == count - 1:
             os.write = tearing(os.write)
-        log.write(replace(ENTRY, agent=name, tool=f"Tool/{number}"), AT)
+        await enter(log, replace(ENTRY, agent=name, tool=f"Tool/{number}"), AT)
         os.write(1, f"wrote {number}\n".encode())
     log.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:] == ["tear"])
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:] == ["tear"]))

@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import Turn, open_broker
-from oauthbroker.apps import Bundle, OAuthApp
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
-from oauthbroker.clock import SystemClock
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import json_log
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, Client, IdentityProvider, connect_through
 from oauthbroker.testing.provider.person import go_through
-from oauthbroker.web.access_log import json_log
-from tests.house import BASE, file_store, turn, user_app
+from tests.kit.running_broker import BASE, file_store, turn, user_app
 
 PEOPLE, APPS = 10, 250
 PAIRS = PEOPLE * APPS  # more than any run gets to

@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from oauthbroker.model.results import Ready
 from oauthbroker.records import Grant, grant_id
-from oauthbroker.repository import Repository
-from oauthbroker.results import Ready
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import Account, Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.provider.nouns import Client
-from tests.faults.broker_kit import AFTER_CLAIMS, Process
 from tests.faults.broker_worker import PAIRS, PEOPLE, app_of, subject_of, turns_of
-from tests.house import BASE, file_store, user_app
+from tests.kit.broker_process import AFTER_CLAIMS, Process
+from tests.kit.running_broker import BASE, file_store, user_app
 
 ROOT = Path(__file__).parents[2]
 MOST_LINES = 14  # that a broker may say before it dies: two stories

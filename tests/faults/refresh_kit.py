@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.results import AuthorizationRequired, Ready, TokenResult
+from oauthbroker.model.settings import Limits
 from oauthbroker.records import Grant
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.results import AuthorizationRequired, Ready, TokenResult
-from oauthbroker.settings import Limits
-from oauthbroker.store.file import FileStore
-from oauthbroker.store.fs import Fs
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.keys import Keyring
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import CHANGING, Process
-from tests.house import ALICE, House, running, turn, user_app
+from tests.kit.broker_process import CHANGING, Process
+from tests.kit.running_broker import ALICE, House, running, turn, user_app
 
 LIFETIME = 3600
 LIMITS = Limits(provider_seconds=2)  # nobody waits long for a flight that somebody else keeps

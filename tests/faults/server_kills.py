@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oauthbroker import Broker, open_broker
-from oauthbroker.clock import SystemClock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.observability.logging import json_log
 from oauthbroker.testing import Canaries, IdentityProvider
-from oauthbroker.web.access_log import json_log
 from tests.faults.server_load import Ledger, Line, Load, Lost
 from tests.faults.server_world import Pair, Server, World
 
@@ -42,8 +42,8 @@ class Report:
     lost: int
     granted: int
     tokens: int
-    renewals: int
-    renewals_lost: int
+    refreshes: int
+    refreshes_lost: int
     events: int
     again: int
     turns: int
@@ -74,7 +74,7 @@ async def run(folder: Path, idp: IdentityProvider, *, kills: int, workers: int, 
         problems += [f"it ended with status {status}"] if status else []
     finally:
         server.bury()
-    problems += wrong_events(ledger) + wrong_renewals(world, ledger) + leaked(world, ledger)
+    problems += wrong_events(ledger) + wrong_refreshes(world, ledger) + leaked(world, ledger)
     problems += [await each.told(world) for each in ledger.unforeseen]
     log = json_log(io.StringIO(), SystemClock())
     async with open_broker(folder / "config", env={}, background=False, log=log) as broker:
@@ -153,7 +153,7 @@ def wrong_events(ledger: Ledger) -> list[str]:
     return problems
 
 
-def wrong_renewals(world: World, ledger: Ledger) -> list[str]:
+def wrong_refreshes(world: World, ledger: Ledger) -> list[str]:
     """A refresh token goes out once. For each time that its answer may have been lost with the process it may go out twice
     more: recovery tries once, and may be killed at that too."""
     uncertain = Counter[str]()
@@ -207,8 +207,8 @@ def _report(world: World, ledger: Ledger, kills: int, seconds: float, problems: 
         lost=ledger.lost,
         granted=len(ledger.granted),
         tokens=len([*ledger.said("ready")]),
-        renewals=len([*ledger.said("renewed")]),
-        renewals_lost=ledger.uncertain.total(),
+        refreshes=len([*ledger.said("renewed")]),
+        refreshes_lost=ledger.uncertain.total(),
         events=len(set(received)),
         again=len(received) - len(set(received)),
         turns=len([*ledger.said("begun")]),

@@ -133,6 +133,9 @@ class Load:
     ledger: Ledger
     dice: random.Random
     _next: int = 0
+    _ending: set[int] = field(
+        default_factory=set
+    )  # a grant is ended by one caller at a time: the second one gets a 404
 
     @property
     def idp(self) -> IdentityProvider:
@@ -194,8 +197,12 @@ class Load:
             pair = Pair(self.dice.choice(connected))
             try:
                 await self._work(line, pair)
-                if self.dice.random() < 0.08 and self._is_settled(pair):
-                    await self._disconnect(line, pair)
+                if self.dice.random() < 0.08 and self._is_settled(pair) and pair.number not in self._ending:
+                    self._ending.add(pair.number)
+                    try:
+                        await self._disconnect(line, pair)
+                    finally:
+                        self._ending.discard(pair.number)
             except Lost:
                 await asyncio.sleep(PAUSE)
 
@@ -208,7 +215,7 @@ class Load:
             if status == 200 and answer["status"] == "ready":
                 self.ledger.say("ready", str(pair.number))
         if self.dice.random() < 0.15 and status == 200 and answer["status"] == "ready":
-            await self._renew(line, pair, token, answer["accessToken"])
+            await self._refresh(line, pair, token, answer["accessToken"])
         if self.dice.random() < 0.8:
             await self._end(line, turn_id, token)
 
@@ -226,7 +233,7 @@ class Load:
         if status == 200:
             self.ledger.say("disconnected", str(pair.number))
 
-    async def _renew(self, line: Line, pair: Pair, token: str, access: str) -> None:
+    async def _refresh(self, line: Line, pair: Pair, token: str, access: str) -> None:
         body = {"oauthAppRef": f"OAuthApp/{pair.app}", "accessToken": access}
         try:
             _, answer = await line.call("POST", "/v1/tokens/rejected", body, token=token)

@@ -8,17 +8,19 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from oauthbroker.clock import SystemClock
 from oauthbroker.config import load
-from oauthbroker.secret import Secret
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Account, IdentityProvider
 from oauthbroker.testing.provider.nouns import Client
 from oauthbroker.wiring import init_store, open_vault
-from tests.cli_kit import APP, BROKER, MAIN, environment, free_port
-from tests.service_kit import children_of, is_there, kill
+from tests.kit.cli import APP, BROKER, MAIN, environment, free_port
+from tests.kit.served_api import children_of, is_there, kill
 
 APPS, PEOPLE = 6, 40
 LIMITS = "  limits: {queueLeaseSeconds: 1, queueAttempts: 100, requestsPerMinute: 1000000, rejectionsPerHour: 1000}\n"
@@ -52,6 +54,9 @@ class World:
     folder: Path
     idp: IdentityProvider
     workers: int
+    limits: str = LIMITS
+    client: Mapping[str, Any] = field(default_factory=dict)  # what the provider's client is, beside the usual
+    more: Mapping[str, str] = field(default_factory=dict)  # files of the configuration, by name
     port: int = field(default_factory=free_port)
     key: str = field(default="", repr=False)
     starts: int = 0
@@ -67,13 +72,15 @@ class World:
     async def make(self) -> None:
         """As the README says: write it, init, set the secret, make a key."""
         (self.folder / "config").mkdir(parents=True)
-        self._write("broker", BROKER.format(base=self.base, port=self.port) + LIMITS)
+        self._write("broker", BROKER.format(base=self.base, port=self.port) + self.limits)
         secret = self.idp.canaries.mint("client secret")
         for number in range(APPS):
             app = Pair(number).app
             self._write(app, APP.format(issuer=self.idp.issuer).replace("name: mail", f"name: {app}"))
+        for name, text in self.more.items():
+            self._write(name, text)
         uris = tuple(f"{self.base}/oauth/callback/{Pair(number).app}" for number in range(APPS))
-        self.idp.register(Client("client-mail", Secret(secret.reveal()), redirect_uris=uris))
+        self.idp.register(Client("client-mail", Secret(secret.reveal()), redirect_uris=uris, **self.client))
         for number in range(PEOPLE):
             self.idp.add_account(Account(f"person{number}", f"P{number}"))
         settings = load(self.folder / "config").settings

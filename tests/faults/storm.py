@@ -2,7 +2,8 @@
 
 `rush`: many processes find one token expired at the same moment, at a provider that ends the family of a refresh
 token that comes twice. `siege`: brokers that ask all the time are killed at random, mostly while a renewal is under
-way. Both print a table of what happened; `problems` must be empty. CI runs a shortened form (`test_storm.py`).
+way. `cancels`: every public coroutine of two brokers is cancelled at every await. All print a table of what happened;
+`problems` must be empty. CI runs a shortened form (`test_storm.py`, `test_cancel_storm.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tests.faults.storm_cancels import CANCELS, cancels
 from tests.faults.storm_rush import PROCESSES, TASKS, rush
 from tests.faults.storm_siege import KILLS, siege
 
@@ -24,18 +26,20 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--tasks", type=int, default=TASKS)
     parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--cancels", type=int, default=CANCELS)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=["rush", "siege"])
+    parser.add_argument("--only", choices=["rush", "siege", "cancels"])
     given = parser.parse_args()
     reports = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("rush", "siege"):
+        storms = {
+            "rush": lambda place: rush(place, given.processes, given.tasks),
+            "siege": lambda place: siege(place, given.kills, given.seed),
+            "cancels": lambda place: cancels(place, given.cancels, given.seed),
+        }
+        for name in [given.only] if given.only else storms:
             (Path(folder) / name).mkdir()
-        if given.only != "siege":
-            reports.append(asyncio.run(rush(Path(folder) / "rush", given.processes, given.tasks)))
-            Console().print(reports[-1].table())
-        if given.only != "rush":
-            reports.append(asyncio.run(siege(Path(folder) / "siege", given.kills, given.seed)))
+            reports.append(asyncio.run(storms[name](Path(folder) / name)))
             Console().print(reports[-1].table())
     return 1 if any(report.problems for report in reports) else 0
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from oauthbroker.broker import Broker
-from oauthbroker.results import AuthorizationRequired, TokenResult
+from oauthbroker.model.results import AuthorizationRequired, TokenResult
 from oauthbroker.testing import Browser, Canaries, connect_through
 from tests.faults.storm_worker import World, ask, broker_on, telling_store
-from tests.house import BASE, file_store
+from tests.kit.running_broker import BASE, file_store
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60

@@ -15,7 +15,7 @@ from typing import Any
 from oauthbroker.testing import Account, Client, IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.testing.provider.history import Family
-from tests.house import BASE
+from tests.kit.running_broker import BASE
 
 SLOW = 0.05
 """Seconds from the rotation of a token to the answer: whoever dies meanwhile has lost it."""

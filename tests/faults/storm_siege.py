@@ -16,11 +16,11 @@ from typing import Any
 
 import httpx2
 
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.model.results import AuthorizationRequired, Ready
 from tests.faults.storm_kit import Nursery, People, Provider
 from tests.faults.storm_report import Report
 from tests.faults.storm_worker import World
-from tests.house import file_store
+from tests.kit.running_broker import file_store
 
 KILLS, WORKERS, PERSONS = 1000, 8, 6
 APPS = {"strict": 0, "forgiving": 30}

@@ -22,23 +22,23 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle, OAuthApp
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
-from oauthbroker.clock import SystemClock
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.observability.logging import json_log
 from oauthbroker.records import Grant
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
-from oauthbroker.settings import Limits, Settings
-from oauthbroker.store.file import FileStore
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.kek import FileKek
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.store.port import Entry, Key, Reservation
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.web.access_log import json_log
 from tests.faults.broker_worker import Elsewhere, say, subject_of
-from tests.house import BASE, turn, user_app
+from tests.kit.running_broker import BASE, turn, user_app
 
 PACE = (0.1, 0.6)  # seconds between two questions of one task
 
@@ -64,19 +64,19 @@ class TellingStore(FileStore):
 
     tell: Callable[..., None] = staticmethod(say)
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         entry = await super().put(key, body, expect=expect, room=room)
         if key.kind == "grants":
             grant = Grant.from_plaintext(body)
-            if (intent := grant.renewal.intent) is not None:
+            if (intent := grant.refresh_state.intent) is not None:
                 self.tell("intent", os.getpid(), grant.app, intent.lost)
-            if grant.renewal.ended:
-                self.tell("ended", os.getpid(), grant.app, grant.renewal.ended)
+            if grant.refresh_state.ended:
+                self.tell("ended", os.getpid(), grant.app, grant.refresh_state.ended)
         return entry
 
 
 def telling_store(folder: Path) -> TellingStore:
-    """The store that `tests.house.file_store` made."""
+    """The store that `tests.kit.running_broker.file_store` made."""
     ring = Keyring.load(folder / "store" / "data" / "keyring", FileKek.open(folder / "kek"))
     store = TellingStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
     assert isinstance(store, TellingStore)

@@ -16,12 +16,12 @@ from typing import Any, cast
 import pytest
 
 from oauthbroker.broker import Broker
-from oauthbroker.settings import Limits
+from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.crashfs import Crash
-from tests.faults.broker_kit import Heard, Process
-from tests.faults.test_broker_crash import MOST_CHANGES, WIDEST, CrashAtChange, Ready, prepared
-from tests.house import BASE, House
+from tests.faults.crash_kit import MOST_CHANGES, POWER_LOSS_STATES, BeforeCallback, CrashAtChange, before_callback
+from tests.kit.broker_process import Heard, Process
+from tests.kit.running_broker import BASE, House
 from tests.story.api.kit import Caller
 
 LEASE_IS_OVER = Limits().queue_lease_seconds + 1
@@ -72,9 +72,9 @@ class Runtime:
             assert 204 == await self.settle(found)
 
 
-async def queued(place: Path, idp: IdentityProvider) -> tuple[Ready, str]:
+async def queued(place: Path, idp: IdentityProvider) -> tuple[BeforeCallback, str]:
     """Two events lie in the queue; and the key of a runtime."""
-    story = await prepared(place, idp)
+    story = await before_callback(place, idp)
     process = story.start()
     story.browser.serve(BASE, process.broker.web)
     page = await story.browser.follow(story.callback)
@@ -108,7 +108,7 @@ async def test_a_crash_at_any_change_of_an_ack_over_the_api_loses_no_event_and_b
             await runtime.drain()
         except Crash:
             assert fs.fired
-        clones = list(fs.clones(place / "clones", seeds=1, only=WIDEST))
+        clones = list(fs.clones(place / "clones", seeds=1, only=POWER_LOSS_STATES))
         fs.restore()
         await process.die()
         seen_before_crash.add(len(runtime.heard.acknowledged))
@@ -127,7 +127,7 @@ async def test_a_crash_at_any_change_of_an_ack_over_the_api_loses_no_event_and_b
     assert number > 10
 
 
-async def heard_again(story: Ready, root: Path, key: str, before: Heard) -> set[str]:
+async def heard_again(story: BeforeCallback, root: Path, key: str, before: Heard) -> set[str]:
     """What the next process delivers from this disk, each once, and none that was acknowledged."""
     process = story.start(root, after=LEASE_IS_OVER)
     runtime = Runtime(process, key, Heard())

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.audit.trail import FileTrail
-from tests.audit_kit import KEYS, active, verdict, write
+from tests.kit.audit import KEYS, active, verdict, write
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "faults" / "audit_worker.py"

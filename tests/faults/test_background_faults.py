@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.records.use import Use
-from oauthbroker.repository import KINDS, LEASES
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.store.port import Entry, Key, Reservation
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import Process
-from tests.house import turn
+from tests.kit.broker_process import Process
+from tests.kit.running_broker import turn
 
 Spoil = Callable[[Path, Path], None]
 
@@ -61,26 +61,26 @@ async def spoilt(process: Process, tmp_path: Path, kind: str, spoil: Spoil, loca
 @pytest.mark.case("65", "67")
 @EACH_SPOIL
 async def test_a_damaged_use_keeps_no_other_from_being_written_and_no_visit_from_being_swept(process, tmp_path, spoil):
-    people, clock = process.broker.people, process.clock
+    parts, clock = process.parts, process.clock
     for grant in ("a", "b"):
-        people.uses.note(grant, "planner", None, clock.now())
-    await people.uses.write()
+        parts.uses.note(grant, "planner", None, clock.now())
+    await parts.uses.write()
     await spoilt(process, tmp_path, "uses", spoil, ["a", "b"])
-    await people.visits.enter("ops", "")
+    await parts.browser_sessions.enter("ops", "")
     clock.advance(3600)
     for grant in ("a", "b"):
-        people.uses.note(grant, "writer", None, clock.now())
+        parts.uses.note(grant, "writer", None, clock.now())
     await process.house._tend()
     assert 0 == await process.store.count("visits")
-    seen: dict[str, Use] = {use.grant: use async for use in people.uses.all()}
+    seen: dict[str, GrantUse] = {use.grant: use async for use in parts.uses.all()}
     assert "writer" == seen["b"].agent
-    assert ("a" in seen) is (spoil in {flipped, emptied}), "damage is replaced, another's record is not"
+    assert ("a" in seen) is (spoil is not a_folder), "what does not open is replaced, what was planted is not touched"
 
 
 @pytest.mark.case("65")
 @pytest.mark.parametrize("spoil", [flipped, emptied], ids=lambda each: each.__name__)
 async def test_a_damaged_use_can_be_forgotten(process, tmp_path, spoil):
-    uses = process.broker.people.uses
+    uses = process.parts.uses
     for grant in ("a", "b"):
         uses.note(grant, "planner", None, process.clock.now())
     await uses.write()
@@ -94,7 +94,7 @@ class Stubborn(MemoryStore):
 
     stuck: Key | None = None
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         self._refuse(key)
         return await super().put(key, body, expect=expect, room=room)
 
@@ -120,7 +120,7 @@ async def test_a_record_that_the_store_keeps_refusing_stops_no_other(kind):
         store.stuck = Key(kind, entries[number])
         await process.house._tend()
         if kind == "uses":
-            assert 2 == sum([use.agent == "writer" async for use in process.broker.people.uses.all()])
+            assert 2 == sum([use.agent == "writer" async for use in process.parts.uses.all()])
         else:
             assert 1 == await store.count(kind)
         await process.die()
@@ -134,11 +134,11 @@ async def three_of(process: Process, kind: str) -> None:
             if kind == "tombstones":
                 await broker.turns.end(begun.turn_id)
         elif kind == "visits":
-            await broker.people.visits.enter("ops", "")
+            await process.parts.browser_sessions.enter("ops", "")
         else:
-            broker.people.uses.note(str(number), "planner", None, process.clock.now())
+            process.parts.uses.note(str(number), "planner", None, process.clock.now())
     if kind == "uses":
-        await broker.people.uses.write()
+        await process.parts.uses.write()
         process.clock.advance(3600)
         for number in range(3):
-            broker.people.uses.note(str(number), "writer", None, process.clock.now())
+            process.parts.uses.note(str(number), "writer", None, process.clock.now())

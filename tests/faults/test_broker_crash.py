@@ -10,97 +10,29 @@ from __future__ import annotations
 import errno
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.errors import BrokerError
-from oauthbroker.store.keys import Keyring
-from oauthbroker.testing import Browser, IdentityProvider, leave
-from oauthbroker.testing.crashfs import Crash, CrashFs, FaultyFs
-from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import AFTER_CLAIMS, CHANGING, Heard, Process
-from tests.house import ALICE, BASE, turn, user_app
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.testing import IdentityProvider
+from oauthbroker.testing.crashfs import Crash
+from tests.faults.crash_kit import (
+    MOST_CHANGES,
+    POWER_LOSS_STATES,
+    BeforeCallback,
+    CrashAtChange,
+    FailAtChange,
+    before_callback,
+)
+from tests.kit.broker_process import AFTER_CLAIMS, Heard, Process
+from tests.kit.running_broker import ALICE, BASE
 
-MOST_CHANGES = 400  # far more than the story makes; the sweeps end by themselves
 SHARDS = 3
-WIDEST = ("clone-0-1.0", "clone-1-0.0", "clone-2-0.5")  # of the names that were not synced, all, none and some
 
 
-class CrashAtChange(CrashFs):
-    """Counts only calls that change the disk. A dead process keeps no lock and no descriptor. What is synced is written
-    down; there is no real power to be lost, so that nobody waits for the real disk."""
-
-    def _step(self, call: str, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
-        if call == "fsync":
-            run = nothing
-        if self.fired is not None and call in {"unlock", "close"}:
-            return run()
-        if self.fired is None and call not in CHANGING:
-            left, self._left = self._left, None
-            try:
-                return super()._step(call, args, run)
-            finally:
-                self._left = left
-        return super()._step(call, args, run)
-
-
-def nothing() -> None:
-    """Done."""
-
-
-class FailAtChange(FaultyFs):
-    """The same for a disk that fails."""
-
-    def _is_due(self, call: str) -> bool:
-        return call in CHANGING and super()._is_due(call)
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A story up to the moment in which the browser comes back: who waits, and with what it comes."""
-
-    root: Path
-    ring: Keyring
-    app: OAuthApp
-    at: datetime
-    browser: Browser
-    callback: str
-    first: str
-    second: str
-    other_account: str
-
-    def start(self, root: Path | None = None, fs: Any = None, after: float = 0) -> Process:
-        process = Process.start(root or self.root, self.ring, [self.app], self.at, fs)
-        process.clock.advance(after)
-        return process
-
-    def granted(self, session: str) -> str:
-        return f"evt-{session}-auth.granted"
-
-
-async def prepared(place: Path, idp: IdentityProvider) -> Ready:
-    """Two turns wait for the same thing, one wants another account; the person has agreed at the provider."""
-    ring, root, app = open_keyring(place), place / "store", user_app(idp)
-    process = Process.start(root, ring, [app], idp.clock.now())
-    asked = [await process.broker.oauth(turn(instance=name)).get_access_token("mail") for name in ("a", "b")]
-    switching = await process.broker.oauth(turn(instance="c")).get_access_token("mail", switch_account=True)
-    links = [each for each in (*asked, switching) if each.status == "authorization_required"]
-    browser = process.browser()
-    page = await leave(browser, links[0].authorization_url)
-    assert page.next_url is not None
-    callback = await idp.agree(page.next_url, "alice", browser=browser)
-    ids = [each.auth_session_id for each in links]
-    await process.die()
-    return Ready(root, ring, app, process.clock.now(), browser, callback, *ids)
-
-
-async def lived(process: Process, story: Ready) -> bool:
+async def lived(process: Process, story: BeforeCallback) -> bool:
     """From the callback to the acknowledged events; whether the person was told that it worked."""
     story.browser.serve(BASE, process.broker.web)
     page = await story.browser.follow(story.callback)
@@ -112,7 +44,7 @@ async def lived(process: Process, story: Ready) -> bool:
     return told
 
 
-async def check(process: Process, story: Ready, before: Heard, *, told: bool) -> bool:
+async def check(process: Process, story: BeforeCallback, before: Heard, *, told: bool) -> bool:
     """A broker starts on what is left: the claims of this page. Returns whether there was a grant."""
     await check_proof(process, story)
     process.heard.received.clear()
@@ -133,14 +65,14 @@ async def check(process: Process, story: Ready, before: Heard, *, told: bool) ->
     return grant is not None
 
 
-async def check_proof(process: Process, story: Ready) -> None:
+async def check_proof(process: Process, story: BeforeCallback) -> None:
     """Until its session is terminal, the outbox is the proof that it succeeded."""
     grant, session = await process.grant("mail", ALICE), await process.session(story.first)
     if grant is not None and session is not None and session.open:
         assert [story.granted(story.first)] == [event.id for event in grant.outbox]
 
 
-async def check_first(process: Process, story: Ready, heard: set[str], *, granted: bool) -> None:
+async def check_first(process: Process, story: BeforeCallback, heard: set[str], *, granted: bool) -> None:
     session = await process.session(story.first)
     assert session is not None
     failed = f"evt-{story.first}-auth.failed" in heard
@@ -151,7 +83,7 @@ async def check_first(process: Process, story: Ready, heard: set[str], *, grante
         assert session.claim is None or not session.open
 
 
-async def check_end(process: Process, story: Ready, heard: set[str]) -> None:
+async def check_end(process: Process, story: BeforeCallback, heard: set[str]) -> None:
     """Nobody stays open, nothing stays due, and no event is told twice."""
     await process.tend(after=700)
     sessions = [await process.session(each) for each in (story.first, story.second, story.other_account)]
@@ -176,7 +108,7 @@ async def test_a_crash_at_any_change_loses_no_grant_and_no_event(identity_provid
     for number in at_every(shard):
         place = tmp_path / str(number)
         place.mkdir()
-        story = await prepared(place, identity_provider)
+        story = await before_callback(place, identity_provider)
         fs = CrashAtChange(story.root)
         process, told = story.start(fs=fs), False
         fs.arm(number)
@@ -184,7 +116,7 @@ async def test_a_crash_at_any_change_loses_no_grant_and_no_event(identity_provid
             told = await lived(process, story)
         except Crash:
             assert fs.fired
-        for clone in list(fs.clones(place / "clones", seeds=1, only=WIDEST)):
+        for clone in list(fs.clones(place / "clones", seeds=1, only=POWER_LOSS_STATES)):
             outcomes.add(await looked_at(story, clone, process.heard, number, told=told))
         fs.restore()
         await process.die()
@@ -197,7 +129,7 @@ async def test_a_crash_at_any_change_loses_no_grant_and_no_event(identity_provid
     assert number > 60  # the story is long, and it was cut everywhere
 
 
-async def looked_at(story: Ready, root: Path, heard: Heard, seed: int, *, told: bool) -> bool:
+async def looked_at(story: BeforeCallback, root: Path, heard: Heard, seed: int, *, told: bool) -> bool:
     """`check` on one disk, after a second crash while the first one was being tidied up."""
     fs = CrashAtChange(root)
     process = story.start(root, fs)
@@ -228,7 +160,7 @@ async def test_a_disk_that_fails_at_any_change_gives_a_grant_with_its_events_or_
     for number in range(shard, MOST_CHANGES, 2):
         place = tmp_path / str(number)
         place.mkdir()
-        story = await prepared(place, identity_provider)
+        story = await before_callback(place, identity_provider)
         fs = FailAtChange()
         process, told = story.start(fs=fs), False
         fs.arm(number, number_of_error)

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.audit import AuditList, ConnectFailed, GrantEnded
+from oauthbroker.core.errors import Code
 from oauthbroker.records import AuthSession, Grant
-from oauthbroker.repository import Held
+from oauthbroker.repository.repository import Versioned
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, user_app
-from tests.story.test_recovery import ask, comes_back
+from tests.kit.broker_process import Process, ask, complete
+from tests.kit.running_broker import ALICE, user_app
 
 STEPS = range(0, 40, 2)
 
@@ -42,9 +43,9 @@ async def process(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncI
     await process.die()
 
 
-async def unmarked(process: Process) -> list[Held[Grant] | Held[AuthSession]]:
+async def unmarked(process: Process) -> list[Versioned[Grant] | Versioned[AuthSession]]:
     """Records that have something left to do and no marker."""
-    repository, found = process.house.repository, list[Held[Grant] | Held[AuthSession]]()
+    repository, found = process.parts.repository, list[Versioned[Grant] | Versioned[AuthSession]]()
     async for grant in repository.grants():
         if grant.record.unfinished and not await repository.marked(grant.entry.key):
             found.append(grant)
@@ -74,17 +75,18 @@ async def cancelled(process: Process, work: Coroutine[Any, Any, Any], steps: int
 async def test_a_cancelled_revocation_leaves_no_record_that_nobody_looks_at(process, identity_provider, tmp_path):
     for steps in STEPS:
         asked = await ask(process)
-        assert 200 == await comes_back(process, identity_provider, asked)
+        assert 200 == await complete(process, identity_provider, asked)
         await process.tend()
         await process.drain()
         await cancelled(process, process.broker.revoke("mail", subject=ALICE), steps)
         assert [] == await unmarked(process), steps
         assert [] == list((tmp_path / "store").rglob("*.tmp"))
         await process.broker.revoke("mail", subject=ALICE)
-        await process.house.relay.revocations()
+        await process.parts.relay.revocations()
         await process.tend()
         await process.drain()
         assert 1 == process.heard.received.count(f"evt-{asked.auth_session_id}-auth.revoked"), steps
+        assert 1 == entered(process, GrantEnded), f"cancelled at {steps}"
         assert 0 == identity_provider.living_tokens("client-mail")
 
 
@@ -93,15 +95,41 @@ async def test_a_cancelled_revocation_leaves_no_record_that_nobody_looks_at(proc
 async def test_a_cancelled_denial_leaves_no_session_that_nobody_looks_at(process, identity_provider, tmp_path):
     for steps in STEPS:
         asked = await ask(process)
-        session = await process.house.repository.session(asked.auth_session_id[3:])
-        finish = process.house.flows.sweep.finish
+        session = await process.parts.repository.session(asked.auth_session_id[3:])
+        finish = process.parts.sweep.finish
         await cancelled(process, finish.lapse(session, event="auth.expired"), steps)
         assert [] == await unmarked(process), steps
         assert [] == list((tmp_path / "store").rglob("*.tmp"))
         await process.broker.cancel(asked.auth_session_id)
 
 
+@pytest.mark.slow
+@pytest.mark.case("63", "93")
+async def test_a_cancelled_failure_is_entered_in_the_audit_log_and_told_at_once(process):
+    """Its event is not left to the next sweep: half a minute is long for an agent that waits."""
+    for steps in STEPS:
+        asked = await ask(process)
+        session = await process.parts.repository.session(asked.auth_session_id[3:])
+        rung = process.parts.outbox.listen()
+        fail = process.parts.sweep.finish.fail
+        await cancelled(process, fail(session, Code.PROVIDER_DENIED, event="auth.denied"), steps)
+        there = await process.session(asked.auth_session_id)
+        has_failed = there is not None and there.status == "failed"
+        assert has_failed is rung.is_set(), f"cancelled at {steps}"
+        assert has_failed == entered(process, ConnectFailed), f"cancelled at {steps}"
+        await process.broker.cancel(asked.auth_session_id)
+
+
+def entered(process: Process, kind: type) -> int:
+    """How many entries of that kind were written since this was asked last."""
+    audit = process.parts.audit
+    assert isinstance(audit, AuditList)
+    found = sum(isinstance(entry, kind) for entry in audit.entries)
+    audit.lines.clear()
+    return found
+
+
 async def relayed_for_ever(process: Process) -> None:
     while True:
-        await process.house.relay.once()
+        await process.parts.relay.once()
         await asyncio.sleep(0)

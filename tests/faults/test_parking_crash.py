@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import OAuthApp, Owner
-from oauthbroker.errors import BrokerError
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.model.apps import OAuthApp, Owner
 from oauthbroker.store.keys import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import AFTER_CLAIMS, Process
-from tests.faults.test_broker_crash import CrashAtChange
-from tests.house import BASE, user_app
+from tests.faults.crash_kit import CrashAtChange
+from tests.kit.broker_process import AFTER_CLAIMS, Process
+from tests.kit.running_broker import BASE, user_app
 from tests.story.binding_kit import ALICE, RUNTIME, handle_on, of_alice
 
 SHARDS, MOST_CHANGES = 2, 300

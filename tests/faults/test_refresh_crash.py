@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.crashfs import Crash
-from tests.faults.broker_kit import Process
+from tests.faults.crash_kit import CrashAtChange
 from tests.faults.refresh_kit import Expired, Moment, asked, grant_in, is_live
-from tests.faults.test_broker_crash import CrashAtChange
-from tests.house import tree
+from tests.kit.broker_process import Process
+from tests.kit.running_broker import tree
 
 MOST_CHANGES = 100
 GRACE = 60
@@ -86,20 +86,20 @@ async def cuts(story: Expired, place: Path) -> AsyncIterator[Cut]:
 
 async def found_at_start(process: Process, story: Expired, pause: float = PAUSE) -> TokenResult:
     """Nobody asks: the intent is settled all the same, and not before its pause is over."""
-    before, intent = story.requests, (await grant_in(process.store)).renewal.intent
+    before, intent = story.requests, (await grant_in(process.store)).refresh_state.intent
     is_early = intent is not None and intent.retry_at > story.clock.now()
-    await process.house.upkeep.recover()
+    await process.parts.background_refresh.recover()
     assert before == story.requests or not is_early
     story.clock.advance(pause)
-    await process.house.upkeep.recover()
-    assert (await grant_in(process.store)).renewal.intent is None
+    await process.parts.background_refresh.recover()
+    assert (await grant_in(process.store)).refresh_state.intent is None
     assert story.requests == before + (intent is not None)
     return await asked(process)
 
 
 async def found_at_next_use(process: Process, story: Expired, pause: float = PAUSE) -> TokenResult:
     """Whoever asks at once is told to come back."""
-    before, lost = story.requests, (await grant_in(process.store)).renewal.intent is not None
+    before, lost = story.requests, (await grant_in(process.store)).refresh_state.intent is not None
     result = await asked(process)
     if lost:
         assert isinstance(result, Failed), result

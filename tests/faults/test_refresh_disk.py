@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.errors import Code
-from oauthbroker.metrics import Metric
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import Failed, Ready
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.records import Grant
-from oauthbroker.results import Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.crashfs import HookedFs
+from tests.faults.crash_kit import FailAtChange
 from tests.faults.refresh_kit import Expired, FailFrom, Moment, asked, grant_in, is_live
-from tests.faults.test_broker_crash import FailAtChange
 
 MOST_CHANGES = 100
 UNWELL = [errno.ENOSPC, errno.EROFS, errno.EIO]
@@ -49,7 +49,7 @@ async def test_one_change_that_fails_is_found_before_anything_is_sent_or_made_go
         else:
             ends.add("ready")
         fs.disarm()
-        left = (await grant_in(process.store)).renewal.intent
+        left = (await grant_in(process.store)).refresh_state.intent
         if isinstance(result, Failed) and left is not None:  # its rename may be durable: a pause, no more
             story.clock.advance(2)
             ends.add("an intent is left")
@@ -58,7 +58,7 @@ async def test_one_change_that_fails_is_found_before_anything_is_sent_or_made_go
         assert story.requests == sent + 1
         again = story.start(root)
         assert (await asked(again)).status == "ready"
-        assert (await grant_in(again.store)).renewal.intent is None
+        assert (await grant_in(again.store)).refresh_state.intent is None
         assert story.requests == sent + 1
         await again.die()
         assert [] == list(root.rglob("*.tmp"))
@@ -179,7 +179,7 @@ async def test_a_disk_that_fills_up_while_the_provider_thinks_has_room_for_its_a
 def stored(grant: Grant | None) -> tuple[object, object]:
     assert grant is not None
     assert grant.token is not None
-    return grant.renewal.intent, grant.token.access_token
+    return grant.refresh_state.intent, grant.token.access_token
 
 
 @pytest.mark.slow

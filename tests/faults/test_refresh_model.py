@@ -16,21 +16,21 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.records import Grant
-from oauthbroker.records.renewal import Intent
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
-from oauthbroker.secret import Secret
-from oauthbroker.store.file import FileStore
-from oauthbroker.store.fs import Fs
+from oauthbroker.records.refresh_state import Intent
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.keys import Keyring
-from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.store.port import Entry, Key, Reservation
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import Process
-from tests.faults.test_broker_crash import FailAtChange
-from tests.house import ALICE, turn, user_app
+from tests.faults.crash_kit import FailAtChange
+from tests.kit.broker_process import Process
+from tests.kit.running_broker import ALICE, turn, user_app
 
 STEPS = 90
 SEEDS = range(4)
@@ -63,7 +63,7 @@ class NotingStore(FileStore):
         store.intents = intents
         return store
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         before = intent_in(await self.get(key))
         entry = await super().put(key, body, expect=expect, room=room)
         intent = intent_in(entry)
@@ -75,7 +75,7 @@ class NotingStore(FileStore):
 def intent_in(entry: Entry | None) -> Intent | None:
     if entry is None or entry.key.kind != "grants":
         return None
-    return Grant.from_plaintext(entry.body).renewal.intent
+    return Grant.from_plaintext(entry.body).refresh_state.intent
 
 
 @dataclass
@@ -152,8 +152,8 @@ class World:
             self.revoked = False
 
     async def upkeep(self) -> None:
-        await self.process.house.upkeep.recover()
-        await self.process.house.relay.revocations()
+        await self.process.parts.background_refresh.recover()
+        await self.process.parts.relay.revocations()
         self._noted("recovered", None)
 
     async def crash(self) -> None:
@@ -178,9 +178,9 @@ class World:
 
     async def _judged(self, call: Awaitable[TokenResult]) -> None:
         grant = await self.process.grant("mail", ALICE)
-        intent = grant.renewal.intent if grant is not None else None
+        intent = grant.refresh_state.intent if grant is not None else None
         self.requests = self.idp.count("refresh_token")
-        pausing = self.process.house.flows.refresh.circuits.pause("mail") > 0
+        pausing = self.process.parts.refresh.circuits.pause("mail") > 0
         pausing = pausing or (intent is not None and intent.retry_at > self.clock.now())
         result = await call
         assert not pausing or self.requests == self.idp.count("refresh_token"), "asked during a pause"

@@ -9,12 +9,12 @@ from typing import get_args
 
 import pytest
 
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import Failed, Ready
 from oauthbroker.records import Grant, Token
-from oauthbroker.results import Failed, Ready
 from oauthbroker.testing import Authority, Canaries, IdentityProvider
 from oauthbroker.testing.authority import Certificate, Fault
-from tests.house import ALICE, House, running, user_app
+from tests.kit.running_broker import ALICE, House, running, user_app
 
 FAULTS: list[Fault] = [fault for fault in get_args(Fault) if fault]
 
@@ -50,7 +50,7 @@ def trusted(tmp_path: Path) -> Authority:
 
 @pytest.mark.case("35")
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_renewal_over_a_bad_certificate_sends_nothing_and_keeps_the_grant(trusted: Authority, fault: Fault):
+async def test_a_refresh_over_a_bad_certificate_sends_nothing_and_keeps_the_grant(trusted: Authority, fault: Fault):
     answer, before, after, idp = await ask(trusted.issue(fault), trusted.file.read_text())
     assert isinstance(answer, Failed)
     assert (Code.PROVIDER_UNREACHABLE, True) == (answer.code, answer.retryable)
@@ -69,7 +69,7 @@ async def test_an_authority_that_nobody_trusts_is_refused_whatever_it_signs(tmp_
 
 
 @pytest.mark.case("35")
-async def test_the_same_renewal_reaches_a_provider_that_proves_itself(trusted: Authority):
+async def test_the_same_refresh_reaches_a_provider_that_proves_itself(trusted: Authority):
     answer, _, _, idp = await ask(trusted.issue(), trusted.file.read_text())
     assert not isinstance(answer, Ready)  # the planted token is none of the provider's
     assert 1 == idp.count("refresh_token")

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import revocations
-from oauthbroker.apps import OAuthApp
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.revocation import bulk
 from oauthbroker.store.keys import Keyring
 from oauthbroker.testing import IdentityProvider, connect_through
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import Process
-from tests.faults.test_broker_crash import MOST_CHANGES, WIDEST, CrashAtChange
-from tests.house import ALICE, BOB, turn, user_app
+from tests.faults.crash_kit import MOST_CHANGES, POWER_LOSS_STATES, CrashAtChange
+from tests.kit.broker_process import Process
+from tests.kit.running_broker import ALICE, BOB, turn, user_app
 
 SHARDS = 2
 PEOPLE = {ALICE: "alice", BOB: "bob"}
@@ -76,7 +76,7 @@ async def ended(process: Process) -> None:
 
 async def recovered(process: Process) -> None:
     await process.tend()
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     await process.tend()
     await process.drain()
 
@@ -110,7 +110,7 @@ async def check(story: Connected, process: Process, living: Mapping[str, int], h
 async def test_a_crash_at_any_change_of_a_revocation_ends_what_was_written_down_and_nothing_else(
     identity_provider, tmp_path, shard, monkeypatch
 ):
-    monkeypatch.setattr(revocations, "AT_ONCE", 1)  # the file layer counts the calls of one thread
+    monkeypatch.setattr(bulk, "AT_ONCE", 1)  # the file layer counts the calls of one thread
     outcomes: set[bool] = set()
     for number in range(shard, MOST_CHANGES, SHARDS):
         place = tmp_path / str(number)
@@ -124,7 +124,7 @@ async def test_a_crash_at_any_change_of_a_revocation_ends_what_was_written_down_
         except* Crash:
             assert fs.fired
         living = story.living()
-        name = WIDEST[number // SHARDS % len(WIDEST)]
+        name = POWER_LOSS_STATES[number // SHARDS % len(POWER_LOSS_STATES)]
         (clone,) = fs.clones(place / "clones", seeds=1, only=[name])
         fs.restore()
         await process.die()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.testing import Canaries, IdentityProvider
-from tests.faults.server_kills import run, wrong_events, wrong_renewals
+from tests.faults.server_kills import run, wrong_events, wrong_refreshes
 from tests.faults.server_load import FORESEEN, Ledger, Unforeseen
 from tests.faults.server_world import World
 
@@ -63,7 +63,7 @@ def test_the_judge_notices_what_is_missing_and_what_comes_again(lines: list[tupl
 def test_the_judge_notices_a_refresh_token_that_goes_out_twice(lost: int, redeemed: int, problems: int) -> None:
     families = [SimpleNamespace(login="person0", redeemed={1: redeemed, 2: 1})]
     world: Any = SimpleNamespace(idp=SimpleNamespace(families=lambda _client: families))
-    assert problems == len(wrong_renewals(world, Ledger([("renewal lost", "0")] * lost)))
+    assert problems == len(wrong_refreshes(world, Ledger([("renewal lost", "0")] * lost)))
 
 
 async def test_an_answer_that_nobody_foresaw_is_told_with_what_the_log_knows_of_it(

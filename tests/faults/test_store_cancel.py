@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.clock import SystemClock
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.store.file import FileStore
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.port import Key
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_file_store, open_keyring

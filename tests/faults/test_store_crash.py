@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.clock import SystemClock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.store.file import FileStore
-from oauthbroker.store.fs import Fs
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.keys import FileKek, Keyring
 from oauthbroker.store.port import Key, Store
 from oauthbroker.testing.crashfs import Crash, CrashFs, FaultyFs

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.file import FileStore
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.port import Conflict, Key
 from oauthbroker.testing.stores import open_file_store
 
@@ -91,7 +91,7 @@ async def test_a_damaged_record_may_be_removed_by_who_was_told(store, data):
 
 
 async def test_each_damage_is_kept_once_and_not_without_end(store, data, monkeypatch):
-    monkeypatch.setattr("oauthbroker.store.entries._MOST_ASIDE", 5)
+    monkeypatch.setattr("oauthbroker.store.file.entries._MOST_ASIDE", 5)
     key = store.key("grants", "b")
     for state in range(8):
         path_of(data, key).write_bytes(b"damage %d" % state)
@@ -162,3 +162,50 @@ async def test_a_name_that_is_no_entry_is_ignored(store, data):
     (data / "grants" / "README").write_text("what is this")
     assert 3 == len(await bodies(store))
     assert 3 == await store.count("grants")
+
+
+def foreign(store, data, key):
+    """Bytes of a key that is not at hand."""
+    whole = path_of(data, key).read_bytes()
+    path_of(data, key).write_bytes(whole[:5] + bytes(16) + whole[21:])
+
+
+def misplaced(store, data, key):
+    path_of(data, key).write_bytes(path_of(data, store.key("grants", "a")).read_bytes())
+
+
+def broken(store, data, key):
+    path_of(data, key).write_bytes(b"damaged")
+
+
+UNOPENED = pytest.mark.parametrize("spoil", [foreign, misplaced, broken], ids=lambda spoil: spoil.__name__)
+
+
+@pytest.mark.case("65", "67", "69")
+@UNOPENED
+async def test_what_does_not_open_is_set_aside_where_others_make_up_for_it(store, data, spoil):
+    key = store.key("grants", "b")
+    spoil(store, data, key)
+    before = path_of(data, key).read_bytes()
+    await store.set_aside(key)
+    assert None is await store.get(key)
+    assert [before] == [path.read_bytes() for path in (data / "corrupt").iterdir()]
+    assert 1 == (await store.put(key, b"anew", expect=0)).generation
+
+
+@UNOPENED
+async def test_nothing_is_set_aside_that_cannot_be_kept(store, data, spoil, monkeypatch):
+    monkeypatch.setattr("oauthbroker.store.file.entries._MOST_ASIDE", 0)
+    key = store.key("grants", "b")
+    spoil(store, data, key)
+    before = path_of(data, key).read_bytes()
+    with pytest.raises(BrokerError):
+        await store.set_aside(key)
+    assert before == path_of(data, key).read_bytes()
+
+
+async def test_what_opens_is_not_set_aside(store):
+    key = store.key("grants", "b")
+    await store.set_aside(key)
+    assert b"body of b" == (await store.get(key)).body
+    await store.set_aside(store.key("grants", "nothing"))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.file import FileStore
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.port import Key
 from oauthbroker.testing.stores import open_file_store
 

@@ -11,12 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.file import FileStore
-from oauthbroker.store.fs import Fs
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.port import Conflict, Key
 from oauthbroker.testing.stores import open_file_store
 
@@ -252,3 +253,32 @@ async def test_a_lock_file_removed_between_opening_and_locking_is_not_held(tmp_p
 
 def lock_of(key: Key) -> str:
     return f"write-{int(key.name[:4], 16) % 64:02d}"
+
+
+@pytest.mark.case("74")
+async def test_many_waiters_try_hardly_more_often_than_a_few(store, tmp_path, monkeypatch):
+    """Each try opens the lock's file: tries of one process are counted over a second, for 20 and for 400 waiters."""
+    tries = dict.fromkeys((20, 400), 0)
+    other = open_file_store(tmp_path)
+    try:
+        for many in tries:
+            async with contextlib.AsyncExitStack() as held:
+                for number in range(many):
+                    await held.enter_async_context(other.lease(store.key("flight", str(number)), wait=1))
+                waiters = [asyncio.create_task(take(store, store.key("flight", str(n)), 20)) for n in range(many)]
+                await asyncio.sleep(1)  # until they wait for longer than a moment
+                began, open_lock = asyncio.get_running_loop().time(), Fs.open_lock
+
+                def count(fs: Fs, *where: Any, many: int = many, open_lock: Callable[..., int] = open_lock) -> int:
+                    tries[many] += 1
+                    return open_lock(fs, *where)
+
+                monkeypatch.setattr(Fs, "open_lock", count)
+                await asyncio.sleep(1)
+                monkeypatch.undo()
+                tries[many] = round(tries[many] / (asyncio.get_running_loop().time() - began))
+            assert {None} == set(await asyncio.gather(*waiters)), "they are let in soon after"
+    finally:
+        await other.close()
+    assert tries[400] < 6_000, tries
+    assert tries[400] < 8 * tries[20], tries

@@ -15,7 +15,7 @@ KILLS, WORKERS = 40, 4
 
 @pytest.mark.slow
 @pytest.mark.case("46")
-async def test_one_expired_grant_is_renewed_once_for_all_processes_and_tasks(tmp_path: Path) -> None:
+async def test_one_expired_grant_is_refreshed_once_for_all_processes_and_tasks(tmp_path: Path) -> None:
     report = await rush(tmp_path, PROCESSES, TASKS, within=30)
     assert [] == report.problems
     assert {"ready": PROCESSES * TASKS} == report.figures["answers"]

@@ -7,23 +7,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from oauthbroker.apps import Bundle, OAuthApp
-from oauthbroker.audit import AuditList
+from oauthbroker.audit import AuditList, AuditWriter
+from oauthbroker.authorization.exchange import PROVIDER_CALLS
 from oauthbroker.broker import Broker
-from oauthbroker.flows.exchange import PROVIDER_CALLS
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Bundle, OAuthApp
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.observability.logging import json_log
 from oauthbroker.records import AuthSession, Grant
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.settings import Limits, Settings
-from oauthbroker.store.file import FileStore
-from oauthbroker.store.fs import Fs
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.keys import Keyring
-from oauthbroker.testing import Browser, TestClock
-from oauthbroker.web.access_log import json_log
-from oauthbroker.wiring.broker import build
-from oauthbroker.wiring.house import House
-from oauthbroker.wiring.rooms import Given
-from tests.house import BASE
+from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
+from oauthbroker.wiring.parts import Parts
+from oauthbroker.wiring.running import Running
+from tests.kit.running_broker import ALICE, BASE, TEAM, turn
 
 AFTER_CLAIMS = PROVIDER_CALLS * Limits().provider_seconds + 1
 CHANGING = frozenset({"make_folder", "create_file", "write", "reserve", "fsync", "rename", "unlink"})
@@ -45,7 +47,7 @@ class Heard:
 class Process:
     """One broker process, played in this one: `die` leaves everything as it lies."""
 
-    house: House
+    house: Running
     store: FileStore
     clock: TestClock
     heard: Heard = field(default_factory=Heard)
@@ -58,16 +60,31 @@ class Process:
         return cls.on(FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs), apps, clock)
 
     @classmethod
-    def on(cls, store: FileStore, apps: Iterable[OAuthApp], clock: TestClock) -> Process:
+    def on(
+        cls, store: FileStore, apps: Iterable[OAuthApp], clock: TestClock, audit: AuditWriter | None = None
+    ) -> Process:
         settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}))
         bundle = Bundle(settings, {app.name: app for app in apps})
         log = json_log(io.StringIO(), clock)
-        house = build(Given(bundle, Repository(store), store.mac, clock, AuditList(), log))
+        house = Running(
+            Parts(
+                bundle=bundle,
+                repository=Repository(store),
+                mac=store.mac,
+                clock=clock,
+                audit_log=audit or AuditList(),
+                log=log,
+            )
+        )
         return cls(house, store, clock)
 
     @property
     def broker(self) -> Broker:
         return self.house.broker
+
+    @property
+    def parts(self) -> Parts:
+        return self.house.parts
 
     def browser(self) -> Browser:
         return Browser(apps={BASE: self.broker.web})
@@ -75,9 +92,9 @@ class Process:
     async def tend(self, after: float = 0) -> None:
         """What the background does every now and then: first the sweeper, then the relay."""
         self.clock.advance(after)
-        await self.house.flows.sweep.once()
-        await self.house.relay.once()
-        await self.house.relay.tidy()
+        await self.parts.sweep.once()
+        await self.parts.relay.once()
+        await self.parts.relay.tidy()
 
     async def drain(self, agent: str = "planner") -> None:
         """Receives every event there is and acknowledges one by one."""
@@ -101,3 +118,47 @@ class Process:
         """Gives back what the operating system would take: descriptors, threads, connections."""
         await self.house.close()
         await self.store.close()
+
+
+async def ask(
+    process: Process, app: str = "mail", *, user: str = ALICE, team: str = TEAM, instance: str = "thread", **more: Any
+) -> Any:
+    return await process.broker.oauth(turn(user, team, instance=instance)).get_access_token(app, **more)
+
+
+async def complete(
+    process: Process, idp: IdentityProvider, asked: AuthorizationRequired, account: str = "alice", *, deny: bool = False
+) -> int:
+    """From the link to the last page; its status."""
+    browser = process.browser()
+    page = await leave(browser, asked.authorization_url)
+    assert page.next_url is not None
+    return await visit_callback(browser, await idp.agree(page.next_url, account, browser=browser, deny=deny))
+
+
+async def visit_callback(browser: Browser, callback: str) -> int:
+    page = await browser.follow(callback)
+    while page.location is not None:
+        page = await browser.follow()
+    return page.status
+
+
+def granted_event_ids(*asked: AuthorizationRequired) -> list[str]:
+    return [f"evt-{each.auth_session_id}-auth.granted" for each in asked]
+
+
+async def outcome(process: Process, asked: AuthorizationRequired) -> tuple[str, Code | None]:
+    """The state of the session, and why it ended."""
+    found = await process.broker.wait(asked.auth_session_id, timeout=0)
+    return found.status, found.code
+
+
+async def connected(
+    process: Process, idp: IdentityProvider, app: str = "mail", account: str = "alice", **who: Any
+) -> Ready:
+    asked = await ask(process, app, **who)
+    assert isinstance(asked, AuthorizationRequired), asked
+    assert 200 == await complete(process, idp, asked, account)
+    ready = await ask(process, app, **who)
+    assert isinstance(ready, Ready), ready
+    return ready

@@ -23,9 +23,9 @@ import pytest
 from oauthbroker import Ready, open_broker
 from oauthbroker.cli import run
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through
-from tests.house import turn
+from tests.kit.running_broker import turn
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 START_SECONDS = 60
 MAIN = "from oauthbroker.cli import main; main()"
 CLIENT_ID, SECRET = "client-mail", ("mail", "client_secret")

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.testing import Browser, connect_through
-from tests.cli_kit import REPOSITORY, Desk
+from tests.kit.cli import REPOSITORY, Desk
 
 PATIENCE = 240.0
 LINK = r"(http://127\.0\.0\.1\S+/connect/\S+)"
 
 
-def section(title: str, page: str = "README.md") -> str:
+def section(title: str, page: str = "docs/agent-runtime.md") -> str:
     text = (REPOSITORY / page).read_text("utf-8")
     return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
@@ -28,7 +28,7 @@ def page_blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (REPOSITORY / page).read_text("utf-8"), re.DOTALL)
 
 
-def blocks(language: str, title: str = "From another process", page: str = "README.md") -> list[str]:
+def blocks(language: str, title: str = "From another process", page: str = "docs/agent-runtime.md") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", section(title, page), re.DOTALL)
 
 

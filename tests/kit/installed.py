@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-NODE_HOME = Path(__file__).parent / "e2e" / "node"
-TYPESCRIPT_HOME = Path(__file__).parents[1] / "clients" / "typescript"
+NODE_HOME = Path(__file__).parents[1] / "e2e" / "node"
+TYPESCRIPT_HOME = Path(__file__).parents[2] / "clients" / "typescript"
 
 SKIPPED = "skipped, this machine lacks: "
 

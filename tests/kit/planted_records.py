@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import AgentEvent, Grant, Token
-from oauthbroker.records.renewal import Renewal
-from oauthbroker.repository import Repository
-from oauthbroker.secret import Secret
+from oauthbroker.records.refresh_state import RefreshState
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import Canaries
-from oauthbroker.turn import ResumeTarget
-from tests.house import House
+from tests.kit.running_broker import House
 
 
 async def grant(house: House, app: str, subject: str, **changes: Any) -> Grant:
@@ -52,7 +52,7 @@ async def dead_grant(house: House, app: str, subject: str) -> Grant:
     """Its provider has refused the refresh token."""
     now = house.clock.now()
     token = Token(_canary(f"planted-dead-{app}-{subject}", "access token"), "Bearer", None, now, 3600)
-    return await grant(house, app, subject, token=token, renewal=Renewal(ended="dead"))
+    return await grant(house, app, subject, token=token, refresh_state=RefreshState(ended="dead"))
 
 
 async def ending_grant(house: House, app: str, subject: str) -> Grant:
@@ -76,7 +76,7 @@ async def dead_letter(house: House, number: int = 1, agent: str = "planner", app
         {"oauthAppRef": {"kind": "OAuthApp", "name": app}},
         house.clock.now(),
     )
-    queues = house.broker.events._queues
+    queues = house.parts.queues
     await queues.enqueue(event)
     for _ in range(house.broker.bundle.settings.limits.queue_attempts):
         delivery = await queues.lease(agent)
@@ -90,7 +90,7 @@ async def dead_letter(house: House, number: int = 1, agent: str = "planner", app
 
 def open_circuit(house: House, app: str, code: Code = Code.APP_MISCONFIGURED) -> None:
     """This process has just been told so by the app's provider."""
-    house.broker.manager.refresh.circuits.failed(app, BrokerError(code))
+    house.parts.manager.refresh.circuits.failed(app, BrokerError(code))
 
 
 def _canary(text: str, kind: str) -> Secret:

@@ -9,7 +9,7 @@ from typing import Any
 
 from oauthbroker.protocol.answers import lookup
 from oauthbroker.providers import Preset
-from tests.preset_plays import Play, Said
+from tests.kit.preset_plays import Play, Said
 
 Shown = Callable[[Preset, Play], bool]
 _NO_QUIRKS = {"assertion_audience", "name", "title", "documentation", "params", "endpoints", "flows", "pkce", "refresh_tokens", "identity",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.preset_plays import Demand
+from tests.kit.preset_plays import Demand
 
 CLIENT_ID = "client-of-the-play"
 _TYPES = {"form": "application/x-www-form-urlencoded", "json": "application/json", "none": ""}

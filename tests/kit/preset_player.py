@@ -19,11 +19,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
-from oauthbroker.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.discovery import relies_on_discovery
 from oauthbroker.testing import Canaries, TestClock
-from tests.preset_demands import CLIENT_ID, Call, Inspector
-from tests.preset_plays import Asked, Demand, Play, Said
+from tests.kit.preset_demands import CLIENT_ID, Call, Inspector
+from tests.kit.preset_plays import Asked, Demand, Play, Said
 from tests.unit.protocol.kit import RawServer, raw_answer
 
 CODE = "code-of-the-play"
@@ -45,7 +45,7 @@ class Player:
     refusing: dict[str, Said] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     asked: dict[str, str] = field(default_factory=dict)
-    renewals: int = 0
+    refreshes: int = 0
     revoked: list[str] = field(default_factory=list)
     inspector: Inspector = field(init=False)
     server: RawServer = field(init=False)
@@ -115,7 +115,7 @@ class Player:
             return Said(status=400, body={"error": "unsupported_grant_type"})
         wanted: dict[str, str | None]
         if again:
-            wanted = {"refresh_token": self.secrets["refresh" if self.renewals == 0 else self._current_refresh]}
+            wanted = {"refresh_token": self.secrets["refresh" if self.refreshes == 0 else self._current_refresh]}
         elif self.play.app.flow == "clientCredentials":
             wanted = {"grant_type": "client_credentials"}
         elif self.play.app.flow == "deviceCode":
@@ -136,7 +136,7 @@ class Player:
         if not again:
             return self.play.answers.token
         assert self.play.answers.refresh is not None, "the play has no answer to a refresh"
-        self.renewals += 1
+        self.refreshes += 1
         return self.play.answers.refresh
 
     @property
@@ -184,7 +184,7 @@ class Player:
     def _filled(self, text: str) -> bytes:
         """Placeholders replaced; a moment that stands alone in JSON becomes a number."""
         for name in _SECRETS:
-            later = name.replace("2", "3") if self.renewals > 1 else name
+            later = name.replace("2", "3") if self.refreshes > 1 else name
             text = text.replace(f"{{{name}}}", self.secrets[later])
         if "{id_token}" in text:
             text = text.replace("{id_token}", self.id_token())
@@ -205,7 +205,7 @@ class Player:
             re.sub(r"\{(\w+)\}", lambda it: str(claims[it[1]]), template) if template else self.app.endpoints.issuer
         )
         claims = {"iss": issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 3600} | claims
-        if self.renewals == 0 and "nonce" in self.asked:
+        if self.refreshes == 0 and "nonce" in self.asked:
             claims["nonce"] = self.asked["nonce"]
         algorithm = self.app.habits.id_token_algorithms[0]
         header = {"alg": algorithm, "kid": self.key.kid, "typ": "JWT"}

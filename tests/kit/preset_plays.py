@@ -14,10 +14,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from oauthbroker.apps import Flow
+from oauthbroker.model.apps import Flow
 from oauthbroker.providers import Preset, presets
 
-FOLDER = Path(__file__).parent / "presets"
+FOLDER = Path(__file__).parents[1] / "presets"
 ANSWER_JSON = "application/json"
 Pairs = dict[str, str | None]
 

@@ -13,20 +13,20 @@ from typing import Any, cast
 
 import yaml
 
-from oauthbroker.apps import Client, OAuthApp
 from oauthbroker.config import load
-from oauthbroker.errors import Code
-from oauthbroker.protocol.messages import Answer
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, SessionOutcome
+from oauthbroker.model.turn import Turn
+from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.revoke import revoke_response
-from oauthbroker.results import AuthorizationRequired, Failed, Ready, SessionOutcome
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from oauthbroker.turn import Turn
-from tests.house import BASE, House, running, turn
-from tests.preset_demands import CLIENT_ID
-from tests.preset_player import Player, playing
-from tests.preset_plays import Play, Refusal
-from tests.story.test_callback import assert_says
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.preset_demands import CLIENT_ID
+from tests.kit.preset_player import Player, playing
+from tests.kit.preset_plays import Play, Refusal
+from tests.kit.running_broker import BASE, House, running, turn
 
 LATER = 366 * 24 * 3600  # by then no token lives
 BUNDLE = {
@@ -60,7 +60,7 @@ class Stage:
             kept = {name for name in play.preset.keeps if isinstance(body, dict) and name in body}
             assert kept == set(grant.provider_data)
 
-    async def renew(self, play: Play) -> None:
+    async def refresh(self, play: Play) -> None:
         """Twice: the second request shows which refresh token was kept."""
         after = play.result.after_refresh
         assert after is not None
@@ -83,7 +83,7 @@ class Stage:
                 return
             page = await agree(house, player) if refusal.at != "refresh" else None
             if page is not None:
-                assert_says(page, Code(refusal.code))
+                assert_error_page(page, Code(refusal.code))
                 return
             result = await (ask_later(house, player, "access") if refusal.at == "refresh" else ask(house, play))
             if refusal.code == "reauth":
@@ -105,7 +105,9 @@ class Stage:
             assert (both if demand.token == "both" else {demand.token}) == set(player.revoked)
             said = play.answers.revoke
             body = said.body if isinstance(said.body, str) else json.dumps(said.body)
-            assert revoke_response(player.app, Answer(said.status, said.type, None, body.encode())), "not told dead"
+            assert revoke_response(player.app, ProviderResponse(said.status, said.type, None, body.encode())), (
+                "not told dead"
+            )
 
     @asynccontextmanager
     async def _set(self, play: Play) -> AsyncIterator[tuple[House, Player]]:

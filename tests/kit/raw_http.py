@@ -18,15 +18,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from oauthbroker.clock import SystemClock
-from oauthbroker.metrics import Metrics
-from oauthbroker.serving.doors import listen
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.metrics import Metrics
+from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import Server, served
 from oauthbroker.serving.terms import Terms
-from oauthbroker.web.access_log import AccessLog, json_log
-from oauthbroker.web.deadline import may_take_long
+from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.forwarded import Proxies
-from oauthbroker.web.headers import Guard
+from oauthbroker.web.headers import Guard, may_take_long
 from oauthbroker.web.problems import handlers
 
 HOST = "broker.example"

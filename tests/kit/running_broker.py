@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.apps import (
+from oauthbroker import Turn, TurnAuth
+from oauthbroker.audit import AuditList, line_of
+from oauthbroker.broker import Broker
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import (
     BrokerLogin,
     Bundle,
     Client,
@@ -25,24 +29,23 @@ from oauthbroker.apps import (
     Revocation,
     ToolAuth,
 )
-from oauthbroker.audit import AuditList, line_of
-from oauthbroker.broker import Broker
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.observability.logging import json_log
 from oauthbroker.records import AuthSession, Grant
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.resume import locator_of
-from oauthbroker.settings import Limits, Settings
-from oauthbroker.store.file import FileStore
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.kek import FileKek
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.store.port import Entry, Key, Reservation
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Client as Registration
-from oauthbroker.web.access_log import json_log
+from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.parts import Parts
+from oauthbroker.wiring.running import Running
 
 BASE = "http://127.0.0.1:8420"
 SCOPES = ("read", "write", "admin")
@@ -136,9 +139,18 @@ class House:
     store: FileStore | MemoryStore
     audit: AuditList
     log: io.StringIO
-    broker: Broker
+    running: Running
     browsers: list[Browser] = field(default_factory=list)
     corp: IdentityProvider | None = None
+
+    @property
+    def broker(self) -> Broker:
+        return self.running.broker
+
+    @property
+    def parts(self) -> Parts:
+        """What `Broker` keeps to itself."""
+        return self.running.parts
 
     @property
     def origin(self) -> str:
@@ -268,7 +280,7 @@ async def running(
     bundle = Bundle(settings, {app.name: app for app in apps}, tools or {}, login=login)
     store = store or MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
     audit, log = AuditList(), io.StringIO()
-    async with open_broker(
+    async with open_running(
         bundle,
         env={},
         clock=clock,
@@ -277,14 +289,14 @@ async def running(
         log=json_log(log, clock),
         background=background,
         metrics_folder=metrics_folder,
-    ) as broker:
+    ) as running:
         try:
-            yield House(idp, clock, store, audit, log, broker, corp=corp)
+            yield House(idp, clock, store, audit, log, running, corp=corp)
         finally:
             look = Canaries.active().look
             look(log.getvalue(), "the broker's log")
             look("".join(line_of(entry, at) for at, entry in audit.lines), "the audit")
-            look(repr(broker.metrics.to_json()), "the metrics")
+            look(repr(running.broker.metrics.to_json()), "the metrics")
 
 
 async def to_the_end(browser: Browser, url: str) -> Page:
@@ -302,12 +314,12 @@ class UnwellStore(MemoryStore):
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
         self.refuses = 0
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         self._ask_the_disk()
         return await super().put(key, body, expect=expect, room=room)
 
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Room]:
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
         self._ask_the_disk()
         async with super().reserve(key, size) as room:
             yield room
@@ -334,3 +346,15 @@ def tree(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "locks" not in path.parts
     }
+
+
+async def stored_grant(house: House) -> Any:
+    grant = await house.grant()
+    assert grant is not None
+    return grant
+
+
+def scopes_last_asked_for(house: House) -> list[str]:
+    scope = house.idp.seen("authorize")[-1].form["scope"]
+    assert isinstance(scope, str)
+    return sorted(scope.split())

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
 from oauthbroker.records import Attempt, AuthSession, Grant, Token
-from oauthbroker.secret import Secret
 
 NOW = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from oauthbroker.config import load
 from oauthbroker.wiring import open_vault
-from tests.cli_kit import Desk
+from tests.kit.cli import Desk, log_lines
 
 Answer = tuple[int, Any]
 TURN = {"agentName": "planner", "instanceKey": "1700000000.000100", "swarmRef": "Swarm/default"}
@@ -99,3 +99,15 @@ def kill(process: int) -> None:
 
 def user_of(idp: Any, account: str = "alice") -> str:
     return f"idp:user:{idp.account(account).sub}"
+
+
+def log_events(desk: Desk, event: str) -> list[dict[str, Any]]:
+    return [line for line in log_lines(desk) if line["event"] == event]
+
+
+def serving_count_is(desk: Desk, count: int) -> bool:
+    return len(log_events(desk, "serving")) == count
+
+
+def wait_until_all_serve(desk: Desk, count: int) -> None:
+    until(lambda: {*range(1, count + 1)} <= {line["worker"] for line in log_events(desk, "serving")})

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from oauthbroker.store.port import Key
-from tests.house import House
+from tests.kit.running_broker import House
 
 
 async def printed(house: House, key: Key) -> dict[str, Any]:

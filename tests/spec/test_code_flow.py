@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from oauthbroker.errors import Code
-from oauthbroker.repository import Repository
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.secret import Secret
-from tests.house import ALICE, BASE, BOB, TEAM, House, file_store, tree, turn
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.repository.repository import Repository
+from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, House, file_store, tree, turn
 
 
 def query_of(url: str) -> dict[str, str]:

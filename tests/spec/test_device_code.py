@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from oauthbroker.config import load
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import ALICE, House, device_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, House, device_app, running, turn, user_app
 from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
 
 FLOW = ("flow: authorizationCode", "flow: deviceCode")

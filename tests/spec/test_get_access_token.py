@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from tests.house import ALICE, BOB, SCOPES, TEAM, House, turn
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from tests.kit.running_broker import ALICE, BOB, SCOPES, TEAM, House, turn
 
 
 @pytest.mark.rule("12.5.1-1")

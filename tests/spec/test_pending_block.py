@@ -7,9 +7,9 @@ import json
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.clock import printed
+from oauthbroker.core.clock import printed
 from oauthbroker.testing import Canaries
-from tests.house import BOB, House, turn
+from tests.kit.running_broker import BOB, House, turn
 from tests.spec.kit import secrets_of
 
 

@@ -8,11 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from oauthbroker.clock import to_iso
-from oauthbroker.flows.sweep import Sweep
+from oauthbroker.core.clock import to_iso
+from oauthbroker.model.session_id import locator_of
 from oauthbroker.records import AuthSession, Grant, grant_id
-from oauthbroker.resume import locator_of
-from tests.house import ALICE, TEAM, House
+from tests.kit.running_broker import ALICE, TEAM, House
 from tests.spec.kit import printed
 
 HEAD = {"apiVersion": "agents.example.io/v1alpha1", "schema": 1}
@@ -67,7 +66,7 @@ async def test_a_grants_name_is_a_hash_of_app_and_subject_and_tells_neither(hous
 
 
 @pytest.mark.rule("12.5.4")
-async def test_a_grant_keeps_its_beginning_when_it_is_renewed(house: House) -> None:
+async def test_a_grant_keeps_its_beginning_when_it_is_refreshed(house: House) -> None:
     """Connecting again updates the one record: createdAt stays, updatedAt moves."""
     await house.connected(scopes=["read"])
     begun = to_iso(house.clock.now())
@@ -163,9 +162,7 @@ async def test_a_finished_session_is_cleaned_up_after_a_while(house: House) -> N
 
 async def _swept(house: House) -> None:
     """One pass of the broker's own sweeper."""
-    finish = house.broker.consent._connect.finish
-    sweep = Sweep(house.repository, finish, lambda locator: None, house.clock, house.broker.bundle.settings.limits)
-    await sweep.once()
+    await house.parts.sweep.once()
 
 
 @pytest.mark.rule("12.5.4", "12.5.5")

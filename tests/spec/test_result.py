@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.clock import printed
-from oauthbroker.settings import Settings
+from oauthbroker.core.clock import printed
+from oauthbroker.model.settings import Settings
 from oauthbroker.testing import IdentityProvider
-from tests.house import BASE, House, running, turn, user_app
+from tests.kit.running_broker import BASE, House, running, turn, user_app
 
 MAIL: dict[str, Any] = {"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}}
 LINK = re.compile(re.escape(BASE) + r"/connect/[A-Za-z0-9_-]{65}")
@@ -58,7 +58,7 @@ async def test_authorization_required_carries_session_link_end_and_message(house
     assert {
         "status": "authorization_required",
         "expiresAt": printed(house.clock.now() + timedelta(seconds=600)),
-        "message": "A connection to Mail is needed. Open the link below and agree; the work then goes on by itself.",
+        "message": "A connection to Mail is needed. Open the link below and agree. The work then continues by itself.",
         "reason": "noGrant",
     } == answer
 

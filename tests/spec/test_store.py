@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.testing import Canaries
-from tests.house import ALICE, House, tree, turn
+from tests.kit.running_broker import ALICE, House, tree, turn
 from tests.spec.kit import secrets_of
 
 

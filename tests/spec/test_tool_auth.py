@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider
-from tests.house import House, running, turn, user_app
+from tests.kit.running_broker import House, running, turn, user_app
 from tests.unit.config.bundles import APP, CONNECTOR, TOOL, edited, problems_in, write
 
 BUNDLE = edited(

@@ -13,20 +13,21 @@ from unittest.mock import patch
 import uvicorn
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.access.turns import Begun
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
-from oauthbroker.clock import SystemClock
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import AuthorizationRequired
-from oauthbroker.settings import Limits, Role
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.settings import Limits, Role
+from oauthbroker.observability.logging import json_log
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, connect_through
-from oauthbroker.turns import Begun
-from oauthbroker.web.access_log import json_log, uvicorn_options
-from oauthbroker.web.api import limits
+from oauthbroker.web import limits
+from oauthbroker.web.access_log import uvicorn_options
 from tests.e2e.served import free_port
-from tests.house import at, global_app, public, turn, user_app
+from tests.kit.running_broker import at, global_app, public, turn, user_app
 from tests.story.api.kit import TOOLS
 
 Apps = Callable[[IdentityProvider], Iterable[OAuthApp]]

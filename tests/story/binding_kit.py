@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import pytest
+
 from oauthbroker import Turn
-from oauthbroker.apps import (
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import (
     LOGIN_NAME,
     BrokerLogin,
     Client,
@@ -21,16 +24,21 @@ from oauthbroker.apps import (
     Owner,
     Redirect,
 )
-from oauthbroker.results import AuthorizationRequired, SessionOutcome
-from oauthbroker.settings import Settings
-from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.model.results import AuthorizationRequired, SessionOutcome
+from oauthbroker.model.settings import Settings
+from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Client as Registration
-from tests.house import BASE, House, running, turn, user_app
+from tests.kit.running_broker import BASE, SUBS, House, running, turn, user_app
+from tests.unit.web import kit
 
 RUNTIME = "https://runtime.test/oauth/confirm"
 ALICE, MALLORY = "acme:user:7", "acme:user:666"  # accounts of the runtime's own: no provider knows them
 CODE = re.compile(r"\b([2-9A-HJ-NP-Z]{4}-[2-9A-HJ-NP-Z]{4})\b")
+CALLBACK = "/login/callback"
+OF_CORP = "corp:user:{sub}"
+CORP_ALICE, CORP_MALLORY = "corp:user:U234567", "corp:user:U666666"
+HTTPS_BASE = "https://broker.test"
 
 
 def parked_app(idp: IdentityProvider, binding: str, name: str = "mail", **changes: Any) -> OAuthApp:
@@ -40,11 +48,6 @@ def parked_app(idp: IdentityProvider, binding: str, name: str = "mail", **change
 
 def settings_for(**more: Any) -> Settings:
     return Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), **{"confirm_url": RUNTIME, **more})
-
-
-CALLBACK = "/login/callback"
-OF_CORP = "corp:user:{sub}"
-CORP_ALICE, CORP_MALLORY = "corp:user:U234567", "corp:user:U666666"
 
 
 def broker_login(corp: IdentityProvider, base: str = BASE, **changes: Any) -> BrokerLogin:
@@ -115,3 +118,53 @@ async def vouch(house: House, page: Page, subject: str, of: Turn | None = None) 
             of or replace(of_alice(), auth=turn(user=subject, team=None).auth), code_on(page)
         )
     return await house.broker.confirm(handle_on(page), subject)
+
+
+def corp_turn(name: str = "alice", **more: Any) -> Turn:
+    return turn(user=f"corp:user:{SUBS[name]}", team=None, **more)
+
+
+def login_app(idp: IdentityProvider, **changes: Any) -> OAuthApp:
+    return parked_app(idp, "brokerLogin", **changes)
+
+
+def in_corp(house: House) -> IdentityProvider:
+    assert house.corp is not None
+    return house.corp
+
+
+async def at_the_login(house: House, asked: AuthorizationRequired, person: Browser) -> str:
+    """The person pressed the button; where that leads."""
+    page = await leave(person, asked.authorization_url)
+    assert 200 == page.status, page.text
+    assert page.next_url is not None
+    assert page.next_url.startswith(in_corp(house).url("/authorize?"))
+    return page.next_url
+
+
+async def login_callback(house: House, asked: AuthorizationRequired, person: Browser, account: str = "alice") -> str:
+    """The person logged in; the login's callback, not visited."""
+    await at_the_login(house, asked, person)
+    return await house.logged_in(asked, person, account)
+
+
+async def relay_refused(house: House, code: str, of: Turn | None = None, **more: object) -> Code:
+    with pytest.raises(BrokerError) as caught:
+        await house.broker.relay_code(of or of_alice(), code, **more)  # type: ignore[arg-type]
+    return caught.value.code
+
+
+def another_code(code: str) -> str:
+    """A code of the same shape that differs in its last place."""
+    return code[:-1] + ("3" if code[-1] == "2" else "2")
+
+
+async def raw_callback(house: House, url: str, *cookies: str) -> kit.Answer:
+    headers = [("cookie", cookie) for cookie in cookies]
+    return await kit.ask(
+        house.broker.web,
+        "/oauth/callback/mail",
+        query=urlsplit(url).query.encode(),
+        host="broker.test",
+        headers=headers,
+    )

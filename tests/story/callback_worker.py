@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
-from oauthbroker.clock import SystemClock
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.settings import Settings
 from oauthbroker.records import AuthSession
-from oauthbroker.repository import Held, Repository
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
+from oauthbroker.repository.repository import Repository, Versioned
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider.nouns import Client
-from tests.house import BASE, file_store, user_app
+from tests.kit.running_broker import BASE, file_store, user_app
 from tests.unit.web import kit
 
 
@@ -54,7 +54,7 @@ def die_before_the_session_ends() -> None:
     """A power cut between the grant and its session: SIGKILL in the middle of the commit."""
     save = Repository.save_session
 
-    async def save_or_die(self: Repository, session: AuthSession, *, expect: int) -> Held[AuthSession]:
+    async def save_or_die(self: Repository, session: AuthSession, *, expect: int) -> Versioned[AuthSession]:
         if not session.open:
             os.kill(os.getpid(), signal.SIGKILL)
         return await save(self, session, expect=expect)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.apps import OAuthApp
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import Process
-from tests.house import House, file_store, global_app, running, user_app
+from tests.kit.broker_process import Process
+from tests.kit.running_broker import House, file_store, global_app, running, user_app
 from tests.story.revocation_kit import Start
 
 

@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.errors import Code
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.results import AuthorizationRequired, DevicePrompt
 from oauthbroker.records import AuthSession, Device
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import AuthorizationRequired, DevicePrompt
-from oauthbroker.store.file import FileStore
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys import Keyring
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.history import DeviceStory
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, device_app, turn
+from tests.kit.broker_process import Process, ask
+from tests.kit.running_broker import device_app
 
 INTERVAL = 5
 POLLS = "urn:ietf:params:oauth:grant-type:device_code"  # as the provider counts them
@@ -46,7 +45,7 @@ class World:
         """Time passes, and then these brokers poll for what is due, one after the other (all, if none is named)."""
         self.clock.advance(after)
         for broker in brokers or self.brokers:
-            await broker.house.flows.polling.once()
+            await broker.parts.polling.once()
 
     def polls(self, prompt: DevicePrompt) -> list[str]:
         """What the provider answered to polls for this code."""
@@ -66,16 +65,11 @@ def world(idp: IdentityProvider, clock: TestClock, folder: Path, *apps: OAuthApp
     return World(idp, clock, folder / "store", open_keyring(folder), list(apps) or [device_app(idp)])
 
 
-async def ask(broker: Process, app: str = "tv", subject: str = ALICE, **more: Any) -> AuthorizationRequired:
-    """A tool asks and is told that somebody has to agree."""
-    instance = more.pop("instance", "thread")
-    result = await answer(broker, app, subject, instance, **more)
+async def ask_for_code(broker: Process, app: str = "tv", **more: Any) -> AuthorizationRequired:
+    """A tool asks for a token and is told that a person has to agree first."""
+    result = await ask(broker, app, **more)
     assert isinstance(result, AuthorizationRequired), result
     return result
-
-
-async def answer(broker: Process, app: str = "tv", subject: str = ALICE, instance: str = "thread", **more: Any) -> Any:
-    return await broker.broker.oauth(turn(subject, instance=instance)).get_access_token(app, **more)
 
 
 def prompt_of(asked: AuthorizationRequired) -> DevicePrompt:
@@ -95,14 +89,9 @@ async def device_of(broker: Process, asked: AuthorizationRequired) -> Device:
     return device
 
 
-async def outcome(broker: Process, asked: AuthorizationRequired) -> tuple[str, Code | None]:
-    found = await broker.broker.wait(asked.auth_session_id, timeout=0)
-    return found.status, found.code
-
-
 async def events(broker: Process) -> list[str]:
     """What the agent hears, by type."""
-    await broker.house.relay.once()
+    await broker.parts.relay.once()
     before = len(broker.heard.received)
     await broker.drain()
     return [event.rpartition("-")[2] for event in broker.heard.received[before:]]

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
-from oauthbroker.clock import SystemClock
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider
-from tests.house import BASE, device_app, file_store, turn
-from tests.story.broker_process import Elsewhere
+from tests.kit.running_broker import BASE, device_app, file_store, turn
+from tests.story.callback_worker import Elsewhere
 
 
 async def obey(broker: Broker, orders: dict[str, Any]) -> dict[str, Any]:

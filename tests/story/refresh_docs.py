@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.results import AuthorizationRequired, Failed, Ready, TokenResult
-from oauthbroker.settings import Limits
-from tests.house import House, UnwellStore, running, turn
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.settings import Limits
+from tests.kit.running_broker import House, UnwellStore, running, turn
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS.joinpath("refresh.md").read_text("utf-8")
@@ -35,7 +35,7 @@ def shows(row: str) -> Callable[[Scenario], Scenario]:
 
 def rows() -> dict[str, tuple[list[Words], str]]:
     """what happened -> (what the tool is told, call by call; what the person sees)"""
-    section = PAGE.partition("## What a tool and a person see")[2].partition("\n## ")[0]
+    section = PAGE.partition("## What a tool and a user see")[2].partition("\n## ")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     return {happened: ([*map(words_of, tool.split("; then"))], person) for happened, tool, person in cells[2:]}
 
@@ -80,7 +80,7 @@ async def report(house: House, rejected: Ready) -> TokenResult:
     return await house.broker.oauth(turn()).report_rejected("mail", rejected.access_token)
 
 
-async def during_a_renewal(house: House, act: Callable[[], Awaitable[Any]]) -> TokenResult:
+async def during_a_refresh(house: House, act: Callable[[], Awaitable[Any]]) -> TokenResult:
     """What a call is told while whose renewal was under way `act` happened."""
     hanging = house.idp.script.refresh.hang(after_work=True)
     caller: asyncio.Task[TokenResult] = asyncio.create_task(house.ask())

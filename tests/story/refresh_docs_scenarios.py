@@ -6,17 +6,17 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from oauthbroker.repository import Repository
-from oauthbroker.results import Ready, TokenResult
-from oauthbroker.settings import Limits
-from tests.house import ALICE, House
-from tests.story.refresh_page import (
+from oauthbroker.model.results import Ready, TokenResult
+from oauthbroker.model.settings import Limits
+from oauthbroker.repository.repository import Repository
+from tests.kit.running_broker import ALICE, House
+from tests.story.refresh_docs import (
     HOUR,
     LIMITS,
     SHORT,
     another,
     disk_of,
-    during_a_renewal,
+    during_a_refresh,
     ended,
     lives,
     report,
@@ -36,7 +36,7 @@ async def long_enough(house: House) -> list[TokenResult]:
     return [answer]
 
 
-@shows("it is about to end, or has ended")
+@shows("it expires soon, or has expired")
 async def about_to_end(house: House) -> list[TokenResult]:
     first = await lives(house)
     answer = await house.ask()
@@ -44,7 +44,7 @@ async def about_to_end(house: House) -> list[TokenResult]:
     return [answer]
 
 
-@shows("it is about to end, or has ended")
+@shows("it expires soon, or has expired")
 async def has_ended(house: House) -> list[TokenResult]:
     first = await ended(house)
     answer = await house.ask(min_ttl_seconds=1800)
@@ -52,8 +52,8 @@ async def has_ended(house: House) -> list[TokenResult]:
     return [answer]
 
 
-@shows("somebody else has renewed it meanwhile, in this process or another")
-async def renewed_here(house: House) -> list[TokenResult]:
+@shows("another caller has refreshed it meanwhile, in this process or another")
+async def refreshed_here(house: House) -> list[TokenResult]:
     await ended(house)
     answers = await asyncio.gather(house.ask(), house.ask())
     assert answers[0].access_token == answers[1].access_token
@@ -61,8 +61,8 @@ async def renewed_here(house: House) -> list[TokenResult]:
     return [answers[1]]
 
 
-@shows("somebody else has renewed it meanwhile, in this process or another")
-async def renewed_elsewhere(house: House) -> list[TokenResult]:
+@shows("another caller has refreshed it meanwhile, in this process or another")
+async def refreshed_elsewhere(house: House) -> list[TokenResult]:
     """The caller has seen the old token and waits for the lease while the other one is asked for a new one."""
     await ended(house)
     hanging = house.idp.script.refresh.hang(after_work=True)
@@ -78,7 +78,7 @@ async def renewed_elsewhere(house: House) -> list[TokenResult]:
     return [await ours]
 
 
-@shows("somebody else is renewing it, and is not done within four times `limits.providerSeconds`")
+@shows("another caller is refreshing it, and is not done within four times `limits.providerSeconds`")
 async def too_long(house: House) -> list[TokenResult]:
     await ended(house)
     hasty = another(house, Limits(provider_seconds=0.1))
@@ -94,13 +94,13 @@ async def none_and_alive(house: House) -> list[TokenResult]:
     return [await house.ask()]
 
 
-@shows("there is no refresh token; the token has ended")
+@shows("there is no refresh token; the token has expired")
 async def none_and_ended(house: House) -> list[TokenResult]:
     await without_refresh_token(house, left=0)
     return [await house.ask()]
 
 
-@shows("the disk is full before anything was sent; the token has ended")
+@shows("the disk is full before the request was sent; the token has expired")
 async def disk_full(house: House) -> list[TokenResult]:
     await ended(house)
     disk_of(house).refuses = 1_000
@@ -124,13 +124,13 @@ async def disk_fails(house: House) -> list[TokenResult]:
     return [answer]
 
 
-@shows("the grant was revoked while it was being renewed")
+@shows("the grant was revoked during the refresh")
 async def revoked_meanwhile(house: House) -> list[TokenResult]:
     await ended(house)
-    return [await during_a_renewal(house, lambda: house.broker.revoke("mail", subject=ALICE))]
+    return [await during_a_refresh(house, lambda: house.broker.revoke("mail", subject=ALICE))]
 
 
-@shows("somebody connected again while it was being renewed")
+@shows("the user connected again during the refresh")
 async def connected_meanwhile(house: House) -> list[TokenResult]:
     await ended(house)
 
@@ -138,7 +138,7 @@ async def connected_meanwhile(house: House) -> list[TokenResult]:
         page = await house.connect(await house.ask(switch_account=True))
         assert 200 == page.status
 
-    answer = await during_a_renewal(house, connect_again)
+    answer = await during_a_refresh(house, connect_again)
     assert isinstance(answer, Ready)
     grant = await house.grant()
     assert grant is not None
@@ -157,7 +157,7 @@ async def reported(house: House) -> list[TokenResult]:
     return [answer]
 
 
-@shows("another one reports the same token, after it was replaced")
+@shows("another tool reports the same token, after it was replaced")
 async def reported_again(house: House) -> list[TokenResult]:
     first = await house.connected()
     second = await report(house, first)
@@ -198,7 +198,7 @@ async def reported_with_dead_refresh_token(house: House) -> list[TokenResult]:
     return [await report(house, first), await house.ask()]
 
 
-@shows("the machine's clock was set back, so that nobody knows when the token ends")
+@shows("the machine's clock was set back, so that the token's expiry is unknown")
 async def clock_set_back(house: House) -> list[TokenResult]:
     first = await house.connected()
     house.clock.set(house.clock.now() - timedelta(days=1))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from oauthbroker.apps import IdentityRule, Owner
-from oauthbroker.records.renewal import UNCLEAR_SECONDS
-from oauthbroker.results import Ready, TokenResult
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.results import Ready, TokenResult
+from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
 from oauthbroker.testing.provider import FOREVER
-from tests.house import House
-from tests.story.refresh_page import HOUR, SHORT, Scenario, another, ended, lives, requests, shows, troubled
+from tests.kit.running_broker import House
+from tests.story.refresh_docs import HOUR, SHORT, Scenario, another, ended, lives, requests, shows, troubled
 
 TROUBLE = "the provider is slow, down, busy, refuses our client or answers junk; the token lives"
 
@@ -35,7 +35,7 @@ async def a_minimum_of_its_own(house: House) -> list[TokenResult]:
     return [await house.ask(min_ttl_seconds=int(SHORT))]
 
 
-DOWN = "it is down or does not answer in time; the token has ended"
+DOWN = "the provider is down or does not answer in time; the token has expired"
 
 
 def down(trouble: str) -> Scenario:
@@ -51,7 +51,7 @@ for each in ("slow", "gone", "500", "503"):
     shows(DOWN)(down(each))
 
 
-@shows("it is down, so often that it is left alone for a while")
+@shows("the provider was down so often that its circuit is open")
 async def left_alone(house: House) -> list[TokenResult]:
     await ended(house)
     troubled(house, "503", times=FOREVER)
@@ -61,7 +61,7 @@ async def left_alone(house: House) -> list[TokenResult]:
     return [answer]
 
 
-@shows("it asks to slow down; the token has ended")
+@shows("the provider asks to slow down; the token has expired")
 async def busy(house: House) -> list[TokenResult]:
     await ended(house)
     troubled(house, "busy")
@@ -70,14 +70,14 @@ async def busy(house: House) -> list[TokenResult]:
     return [answer]
 
 
-@shows("it refuses our client; the token has ended")
+@shows("the provider refuses our client; the token has expired")
 async def refused_client(house: House) -> list[TokenResult]:
     await ended(house)
     troubled(house, "client")
     return [await house.ask()]
 
 
-@shows("its answer is junk; the token has ended")
+@shows("the provider's answer is junk; the token has expired")
 async def junk(house: House) -> list[TokenResult]:
     await ended(house)
     troubled(house, "junk")
@@ -86,21 +86,21 @@ async def junk(house: House) -> list[TokenResult]:
     return [first, await house.ask()]
 
 
-@shows("it says that the refresh token is dead")
+@shows("the provider says that the refresh token is dead")
 async def dead(house: House) -> list[TokenResult]:
     await ended(house)
     house.idp.revoke_all("client-mail", "alice")
     return [await house.ask()]
 
 
-@shows("it says that the refresh token is dead")
+@shows("the provider says that the refresh token is dead")
 async def dead_while_the_token_lives(house: House) -> list[TokenResult]:
     await lives(house)
     house.idp.script.refresh.refuse("invalid_grant")
     return [await house.ask()]
 
 
-@shows("it refuses in words that may mean anything, and again five minutes later")
+@shows("the provider refuses in ambiguous words, and again five minutes later")
 async def unclear(house: House) -> list[TokenResult]:
     await ended(house)
     house.idp.script.refresh.answer(400, times=2)
@@ -109,7 +109,7 @@ async def unclear(house: House) -> list[TokenResult]:
     return [first, await house.ask()]
 
 
-WORKED = "it refuses a grant that it has refreshed before with `invalid_request` or `invalid_scope`, and again five minutes later"
+WORKED = "the provider has refreshed this grant before, refuses it now with `invalid_request` or `invalid_scope`, and again five minutes later"
 
 
 def refused_after_it_worked(word: str) -> Scenario:
@@ -129,13 +129,13 @@ for each in ("invalid_request", "invalid_scope"):
     shows(WORKED)(refused_after_it_worked(each))
 
 
-@shows("its answer was lost, and it forgives the refresh token a second time")
+@shows("the provider's answer was lost, and it accepts the refresh token a second time")
 async def lost_and_forgiven(house: House) -> list[TokenResult]:
     house.idp.change("client-mail", reuse_grace=60)
     return await lost(house)
 
 
-@shows("its answer was lost, and it does not forgive")
+@shows("the provider's answer was lost, and it does not accept the refresh token again")
 async def lost(house: House) -> list[TokenResult]:
     await ended(house)
     house.idp.script.refresh.close_after_accept(after_work=True)
@@ -144,7 +144,7 @@ async def lost(house: House) -> list[TokenResult]:
     return [first, await house.ask()]
 
 
-SOMEBODY_ELSE = "the ID token or the token answer is about somebody else"
+SOMEBODY_ELSE = "the ID token or the token answer names another account"
 
 
 @shows(SOMEBODY_ELSE)
@@ -165,14 +165,14 @@ async def somebody_else_beside_the_token(house: House) -> list[TokenResult]:
         return [await slack.ask(), await slack.ask()]
 
 
-@shows("it gave fewer scopes than before, and the call needs the others")
+@shows("the provider granted fewer scopes than before, and the call needs the others")
 async def shrunk(house: House) -> list[TokenResult]:
     await ended(house)
     house.idp.script.refresh.fields(scope="read")
     return [await house.ask(scopes=["read", "write"])]
 
 
-@shows("it gave fewer scopes than before, and the call can do without the others")
+@shows("the provider granted fewer scopes than before, and the call does not need the others")
 async def shrunk_but_enough(house: House) -> list[TokenResult]:
     await ended(house)
     house.idp.script.refresh.fields(scope="read")
@@ -181,7 +181,7 @@ async def shrunk_but_enough(house: House) -> list[TokenResult]:
     return [answer]
 
 
-@shows("it gave more scopes than the app may have")
+@shows("the provider granted more scopes than the app may have")
 async def grown(house: House) -> list[TokenResult]:
     await ended(house)
     house.idp.script.refresh.fields(scope="read write admin everything")
@@ -190,7 +190,7 @@ async def grown(house: House) -> list[TokenResult]:
     return [first, await house.ask()]
 
 
-@shows("`minTtlSeconds` is not shorter than the lifetime of its tokens")
+@shows("`minTtlSeconds` is not shorter than the lifetime of the provider's tokens")
 async def too_much(house: House) -> list[TokenResult]:
     await house.connected()
     answer = await house.ask(min_ttl_seconds=int(HOUR))
@@ -198,7 +198,7 @@ async def too_much(house: House) -> list[TokenResult]:
     return [answer]
 
 
-@shows("its tokens live shorter than 300 s, and nothing was said about a minimum")
+@shows("the provider's tokens live shorter than 300 s, and the call names no minimum")
 async def short_lived(house: House) -> list[TokenResult]:
     house.idp.change("client-mail", access_lifetime=100)
     first = await house.connected()

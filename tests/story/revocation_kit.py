@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import GrantRevoked
+from oauthbroker.model.apps import OAuthApp, Revocation
 from oauthbroker.records import Grant
-from oauthbroker.results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, TEAM, turn
-from tests.story.test_recovery import comes_back
+from tests.kit.broker_process import Process
+from tests.kit.running_broker import ALICE, user_app
 
 Start = Callable[[Iterable[OAuthApp]], Process]
-
-
-async def ask(process: Process, app: str = "mail", user: str = ALICE, team: str = TEAM) -> Any:
-    return await process.broker.oauth(turn(user, team)).get_access_token(app)
-
-
-async def connected(
-    process: Process, idp: IdentityProvider, app: str = "mail", account: str = "alice", **who: Any
-) -> Ready:
-    asked = await ask(process, app, **who)
-    assert isinstance(asked, AuthorizationRequired), asked
-    assert 200 == await comes_back(process, idp, asked, account)
-    ready = await ask(process, app, **who)
-    assert isinstance(ready, Ready), ready
-    return ready
 
 
 async def grant_of(process: Process, app: str = "mail", subject: str = ALICE) -> Grant:
@@ -46,5 +30,13 @@ def secret_count(grant: Grant) -> int:
 
 
 def audited(process: Process) -> list[str]:
-    entries: Any = process.broker.audit
+    entries: Any = process.parts.audit
     return [entry.provider for entry in entries.entries if isinstance(entry, GrantRevoked)]
+
+
+def apps_of_one_client(idp: IdentityProvider, reach: str = "grant") -> list[OAuthApp]:
+    """Two apps with one client, where a revocation ends all that a person gave that client."""
+    mail = user_app(idp, revocation=Revocation(reach=reach))  # type: ignore[arg-type]
+    twin = replace(mail, name="twin", redirect=replace(mail.redirect, callback_path="/oauth/callback/twin"))
+    idp.change("client-mail", revoke_reach=reach, redirect_uris=(mail.redirect.uri, twin.redirect.uri))
+    return [mail, twin]

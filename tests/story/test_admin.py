@@ -19,19 +19,16 @@ from oauthbroker.audit import (
     PageAction,
     TokenRenewed,
 )
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from tests import planting
-from tests.house import ALICE, BASE, BOB, TEAM, House, global_app, public, running, turn, user_app
-from tests.story.test_callback import HOST, assert_says
-from tests.story.test_connections import press
+from tests.kit import planted_records
+from tests.kit.callback_pages import HOST, assert_error_page
+from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, House, global_app, public, running, turn, user_app
+from tests.story.signed_in import ADMIN, ADMIN_LOGIN, PROXY_HEADERS, operator_browser, submit_form, try_key
 from tests.unit.web import kit
 
-HOME = f"{BASE}/admin"
-LOGIN = f"{HOME}/login"
-PROXYS = ("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "x-real-ip", "via")
 PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
 
 
@@ -44,35 +41,19 @@ async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> A
         yield house
 
 
-async def try_key(house: House, key: str, browser: Browser | None = None) -> Browser:
-    person = browser or house.browser()
-    await person.open(LOGIN)
-    await person.submit({"key": key})
-    return person
-
-
-async def operator(house: House) -> Browser:
-    """Somebody with an operator's key, signed in."""
-    _, key = await house.broker.api_keys.create("ops", {"operator"})
-    person = await try_key(house, key.reveal())
-    assert (303, HOME) == (person.page.status, person.page.location), person.page.text
-    assert 200 == (await person.follow()).status
-    return person
-
-
 async def is_out(person: Browser) -> bool:
     """Every page sends to the entrance."""
-    pages = [await person.open(HOME + place) for place in PLACES]
-    return all((303, LOGIN) == (page.status, page.location) for page in pages)
+    pages = [await person.open(ADMIN + place) for place in PLACES]
+    return all((303, ADMIN_LOGIN) == (page.status, page.location) for page in pages)
 
 
 # who comes in
 
 
 async def test_an_operators_key_opens_the_pages_and_is_kept_nowhere(house: House) -> None:
-    person = await operator(house)
+    person = await operator_browser(house)
     for place in PLACES:
-        assert 200 == (await person.open(HOME + place)).status
+        assert 200 == (await person.open(ADMIN + place)).status
     (entered,) = [entry for entry in house.audit.entries if isinstance(entry, OperatorEntered)]
     assert "ops" == entered.name
     _, key = await house.broker.api_keys.create("later", {"operator"})
@@ -87,7 +68,7 @@ async def test_a_runtimes_key_is_refused(house: House, roles: Any) -> None:
     _, key = await house.broker.api_keys.create("runtime", roles)
     person = await try_key(house, key.reveal())
     assert 403 == person.page.status
-    assert "not an operator" in person.page.text
+    assert "does not have the role operator" in person.page.text
     assert await is_out(person)
 
 
@@ -95,7 +76,7 @@ async def test_a_runtimes_key_is_refused(house: House, roles: Any) -> None:
 async def test_what_is_no_key_is_refused(house: House, key: str) -> None:
     person = await try_key(house, key)
     assert 401 == person.page.status
-    assert "not a key that is valid now" in person.page.text
+    assert "This key is not valid" in person.page.text
     assert await is_out(person)
 
 
@@ -107,12 +88,12 @@ async def test_a_turn_token_is_no_key(house: House) -> None:
 async def test_a_removed_or_expired_key_ends_its_visits_at_once(house: House) -> None:
     key, text = await house.broker.api_keys.create("ops", {"operator"})
     person = await try_key(house, text.reveal())
-    assert 200 == (await person.open(HOME)).status
+    assert 200 == (await person.open(ADMIN)).status
     await house.broker.api_keys.remove(key.id)
     assert await is_out(person)
     _, short = await house.broker.api_keys.create("short", {"operator"}, lives_seconds=60)
     person = await try_key(house, short.reveal())
-    assert 200 == (await person.open(HOME)).status
+    assert 200 == (await person.open(ADMIN)).status
     house.clock.advance(61)
     assert await is_out(person)
 
@@ -127,7 +108,7 @@ async def test_logins_that_fail_are_counted_and_a_minute_later_forgotten(house: 
         await try_key(house, "wrong", person)
         assert 401 == person.page.status
     await try_key(house, "wrong", person)
-    assert_says(person.page, Code.RATE_LIMITED)
+    assert_error_page(person.page, Code.RATE_LIMITED)
     assert person.page.header("retry-after")
     assert [CallRefused("POST /admin/login", "unauthenticated", None, None, None)] * 20 == turned_away(house)
     house.clock.advance(61)
@@ -141,7 +122,7 @@ async def test_nobody_keeps_an_operator_out_by_being_wrong(house: House) -> None
     stranger = house.browser()
     for _ in range(30):
         await try_key(house, "wrong", stranger)
-    assert_says(stranger.page, Code.RATE_LIMITED)
+    assert_error_page(stranger.page, Code.RATE_LIMITED)
     assert 303 == (await try_key(house, key.reveal())).page.status, "from the same address"
 
 
@@ -153,10 +134,10 @@ async def test_whoever_is_turned_away_is_in_the_audit_log(house: House) -> None:
 
 async def test_on_this_machine_no_key_is_needed_where_the_settings_say_so(house: House) -> None:
     person = house.browser()
-    page = await person.open(LOGIN)
-    assert "Come in without a key" in page.text
-    await press(person, "/enter")
-    assert (303, HOME) == (person.page.status, person.page.location)
+    page = await person.open(ADMIN_LOGIN)
+    assert "Continue without a key" in page.text
+    await submit_form(person, "/enter")
+    assert (303, ADMIN) == (person.page.status, person.page.location)
     assert 200 == (await person.follow()).status
     (entered,) = [entry for entry in house.audit.entries if isinstance(entry, OperatorEntered)]
     assert "loopback" == entered.name
@@ -165,9 +146,9 @@ async def test_on_this_machine_no_key_is_needed_where_the_settings_say_so(house:
 async def test_elsewhere_a_key_is_needed(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
     async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as house:
         person = house.browser()
-        assert "Come in without a key" not in (await person.open(LOGIN)).text
+        assert "Continue without a key" not in (await person.open(ADMIN_LOGIN)).text
         field = dict(person.page.form("csrf").fields)["csrf"]
-        answer = await person.post(f"{HOME}/enter", [("csrf", field)], initiator=person.page)
+        answer = await person.post(f"{ADMIN}/enter", [("csrf", field)], initiator=person.page)
         assert answer.status == 403
         assert await is_out(person)
 
@@ -179,7 +160,7 @@ async def test_elsewhere_a_key_is_needed(identity_provider: IdentityProvider, te
         (HOST, "192.0.2.7", ""),  # somebody else's machine
         (HOST, "not an address", ""),
         ("broker.example", "127.0.0.1", ""),  # a proxy on this machine, asking for a public name
-        *[(HOST, "127.0.0.1", header) for header in PROXYS],  # or asking for ours
+        *[(HOST, "127.0.0.1", header) for header in PROXY_HEADERS],  # or asking for ours
         (HOST, "127.0.0.9", ""),  # a proxy that the settings know, whatever it says
     ],
 )
@@ -197,12 +178,12 @@ async def test_who_is_not_here_needs_a_key(
             await house.broker.web({**scope, **given}, receive, send)
 
         person, inside = Browser(apps={BASE: elsewhere}), house.browser()
-        assert "Come in without a key" not in (await person.open(LOGIN)).text
-        form = next(form for form in (await inside.open(LOGIN)).document.forms if form.action.endswith("/enter"))
+        assert "Continue without a key" not in (await person.open(ADMIN_LOGIN)).text
+        form = next(form for form in (await inside.open(ADMIN_LOGIN)).document.forms if form.action.endswith("/enter"))
         person.cookies.set("oab", inside.cookies["oab"].value, "127.0.0.1")
-        assert 403 == (await person.post(f"{HOME}/enter", form.fields, initiator=person.page)).status
+        assert 403 == (await person.post(f"{ADMIN}/enter", form.fields, initiator=person.page)).status
         assert ["POST /admin/enter"] == [entry.route for entry in turned_away(house)]
-        await press(inside, "/enter")
+        await submit_form(inside, "/enter")
         person.cookies.set("oab-admin", inside.cookies["oab-admin"].value, "127.0.0.1")
         assert await is_out(person), "and a cookie that was given here is of no use there"
 
@@ -215,7 +196,7 @@ async def test_who_is_not_here_needs_a_key(
 async def test_a_page_of_another_name_is_served_to_nobody(house: House, host: str, path: str) -> None:
     """DNS rebinding: an attacker's name that leads to this machine. The browser sends no cookie of ours along, and
     we do not even look."""
-    person = await operator(house)
+    person = await operator_browser(house)
     cookie = f"oab-admin={person.cookies['oab-admin'].value}"
     answer = await kit.ask(house.broker.web, path, host=host, headers=[("cookie", cookie), ("accept", "text/html")])
     assert 421 == answer.status
@@ -224,9 +205,9 @@ async def test_a_page_of_another_name_is_served_to_nobody(house: House, host: st
 
 
 async def test_who_signs_out_is_out(house: House) -> None:
-    person = await operator(house)
+    person = await operator_browser(house)
     cookie = person.cookies["oab-admin"].value
-    assert f"{HOME}/left" == (await press(person, "/leave")).location
+    assert f"{ADMIN}/left" == (await submit_form(person, "/leave")).location
     assert "Signed out" in (await person.follow()).text
     assert await is_out(person)
     person.cookies.set("oab-admin", cookie, "127.0.0.1")
@@ -234,7 +215,7 @@ async def test_who_signs_out_is_out(house: House) -> None:
 
 
 async def test_a_visit_ends_after_half_an_hour(house: House) -> None:
-    person = await operator(house)
+    person = await operator_browser(house)
     house.clock.advance(30 * 60)
     assert await is_out(person)
 
@@ -245,7 +226,7 @@ async def test_a_person_with_a_connections_page_is_no_operator_and_the_other_way
     await person.submit()
     person.cookies.set("oab-admin", person.cookies["oab-connections"].value, "127.0.0.1")
     assert await is_out(person)
-    office = await operator(house)
+    office = await operator_browser(house)
     office.cookies.set("oab-connections", office.cookies["oab-admin"].value, "127.0.0.1")
     assert 401 == (await office.open(f"{BASE}/connections")).status
 
@@ -254,16 +235,16 @@ async def test_a_person_with_a_connections_page_is_no_operator_and_the_other_way
 
 
 async def test_the_overview_has_a_light_for_every_app(house: House) -> None:
-    await planting.grant(house, "mail", ALICE)
-    await planting.dead_grant(house, "files", ALICE)
-    planting.open_circuit(house, "team")
-    page = (await operator(house)).page
+    await planted_records.grant(house, "mail", ALICE)
+    await planted_records.dead_grant(house, "files", ALICE)
+    planted_records.open_circuit(house, "team")
+    page = (await operator_browser(house)).page
     rows = {row[0]: row for row in table(page)}
-    assert "All well" in rows["mail Mail"]
-    assert "Look at it" in rows["files Files"]
-    assert "Broken" in rows["team Team"]
+    assert "Healthy" in rows["mail Mail"]
+    assert "Needs attention" in rows["files Files"]
+    assert "Failing" in rows["team Team"]
     assert "appMisconfigured" in " ".join(rows["team Team"])
-    assert "3 apps, 1 living grant." in page.text
+    assert "3 apps, 1 grant alive." in page.text
 
 
 def table(page: Page) -> list[list[str]]:
@@ -280,10 +261,10 @@ def table(page: Page) -> list[list[str]]:
 
 async def test_grants_are_found_by_subject_app_and_state_fifty_a_page(house: House) -> None:
     for number in range(101):
-        await planting.grant(house, "mail", f"idp:user:U9{number:04d}")
-    await planting.dead_grant(house, "files", ALICE)
-    await planting.ended_grant(house, "files", BOB)
-    person = await operator(house)
+        await planted_records.grant(house, "mail", f"idp:user:U9{number:04d}")
+    await planted_records.dead_grant(house, "files", ALICE)
+    await planted_records.ended_grant(house, "files", BOB)
+    person = await operator_browser(house)
     for query, count, shown in [
         ("", 103, 50),
         ("?page=3", 103, 3),
@@ -298,14 +279,14 @@ async def test_grants_are_found_by_subject_app_and_state_fifty_a_page(house: Hou
         ("?app=nothing", 0, 0),
         ("?health=%27%22%3C", 0, 0),
     ]:
-        page = await person.open(f"{HOME}/grants{query}")
+        page = await person.open(f"{ADMIN}/grants{query}")
         assert (f"{count} found" in page.text, shown) == (True, len(table(page))), query
 
 
 async def test_a_grants_page_tells_all_but_its_tokens(house: House) -> None:
-    grant = await planting.grant(house, "mail", ALICE)
-    house.broker.people.uses.note(grant.id, "researcher", "Tool/mail", house.clock.now())
-    page = await (await operator(house)).open(f"{HOME}/grants/{grant.id}")
+    grant = await planted_records.grant(house, "mail", ALICE)
+    house.parts.uses.note(grant.id, "researcher", "Tool/mail", house.clock.now())
+    page = await (await operator_browser(house)).open(f"{ADMIN}/grants/{grant.id}")
     for words in (
         ALICE,
         "researcher",
@@ -316,25 +297,25 @@ async def test_a_grants_page_tells_all_but_its_tokens(house: House) -> None:
     ):
         assert words in page.source, words
     assert "planted-" not in page.source
-    assert_says(await house.browsers[-1].open(f"{HOME}/grants/sha256:{'0' * 64}"), Code.GRANT_NOT_FOUND)
+    assert_error_page(await house.browsers[-1].open(f"{ADMIN}/grants/sha256:{'0' * 64}"), Code.GRANT_NOT_FOUND)
 
 
 async def test_who_waits_is_shown_without_the_link_and_can_be_cancelled(house: House) -> None:
     asked = await house.ask_link()
-    person = await operator(house)
-    page = await person.open(f"{HOME}/waiting")
+    person = await operator_browser(house)
+    page = await person.open(f"{ADMIN}/waiting")
     assert [[ALICE, "mail", "planner", "not opened"]] == [row[:4] for row in table(page)]
     assert asked.authorization_url.rpartition("/")[2] not in page.source
-    assert "cancelled" in str((await press(person, "/cancel")).location)
+    assert "cancelled" in str((await submit_form(person, "/cancel")).location)
     assert "The request was withdrawn" in (await person.follow()).text
-    assert "Nobody is being waited for" in person.page.text
-    assert_says(await house.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
+    assert "No requests are open" in person.page.text
+    assert_error_page(await house.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
 
 
 async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
-    first, second = await planting.dead_letter(house, 1), await planting.dead_letter(house, 2)
-    person = await operator(house)
-    page = await person.open(f"{HOME}/queues")
+    first, second = await planted_records.dead_letter(house, 1), await planted_records.dead_letter(house, 2)
+    person = await operator_browser(house)
+    page = await person.open(f"{ADMIN}/queues")
     assert ["planner", "0", "0", "2", "none"] == table(page)[0]
     assert ["auth.granted", "auth.granted"] == [row[0].split()[0] for row in table(page)[1:]]
     for form in page.document.forms:
@@ -342,14 +323,14 @@ async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
             await person.submit(form=form)
     assert "The event will be tried again" in (await person.follow()).text
     page = await person.open((await drop_links(person, second.id))[0])
-    assert "Drop this event for good?" in page.text
-    await press(person, "/drop")
-    assert "The event is gone" in (await person.follow()).text
+    assert "Drop this event permanently?" in page.text
+    await submit_form(person, "/drop")
+    assert "The event was dropped" in (await person.follow()).text
     assert [] == await house.broker.events.dead("planner")
     event = await house.event()
     assert event is not None
     assert first.id == event["eventId"]
-    assert f"{HOME}/queues?done=nothing" == (await person.open(f"{HOME}/queues/drop?queue=eA==&event=x")).location
+    assert f"{ADMIN}/queues?done=nothing" == (await person.open(f"{ADMIN}/queues/drop?queue=eA==&event=x")).location
     said = [entry for entry in house.audit.entries if isinstance(entry, PageAction | DeadLetterChanged)]
     assert [("retryEvent", first.id), ("dropEvent", second.id)] == [
         (each.action, each.target) for each in said if isinstance(each, PageAction)
@@ -362,40 +343,43 @@ async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
 @pytest.mark.parametrize("agent", ["a\r\nb", "a\x00b", "a\nb", " a ", "\U0001f600\u202e"], ids=ascii)
 async def test_a_queue_is_found_again_whatever_its_agents_name_is(house: House, agent: str) -> None:
     """Browsers write CR LF for each line break of a field, and other characters as they like."""
-    first, second = await planting.dead_letter(house, 1, agent), await planting.dead_letter(house, 2, agent)
-    person = await operator(house)
-    page = await person.open(f"{HOME}/queues")
+    first, second = (
+        await planted_records.dead_letter(house, 1, agent),
+        await planted_records.dead_letter(house, 2, agent),
+    )
+    person = await operator_browser(house)
+    page = await person.open(f"{ADMIN}/queues")
     (form,) = [each for each in page.document.forms if ("event", first.id) in each.fields]
     assert all(re.fullmatch(r"[A-Za-z0-9_=.-]*", value) for _, value in form.fields)
     await person.submit(form=form)
     assert "The event will be tried again" in (await person.follow()).text
     await person.open((await drop_links(person, second.id))[0])
-    await press(person, "/drop")
-    assert "The event is gone" in (await person.follow()).text
+    await submit_form(person, "/drop")
+    assert "The event was dropped" in (await person.follow()).text
 
 
 @pytest.mark.parametrize("queue", ["", "x", "\u00e4", "_w==", "planner"])
 async def test_a_queue_that_is_none_has_no_letter_to_drop(house: House, queue: str) -> None:
-    letter = await planting.dead_letter(house)
-    person = await operator(house)
+    letter = await planted_records.dead_letter(house)
+    person = await operator_browser(house)
     await person.open((await drop_links(person, letter.id))[0])
     (form,) = [each for each in person.page.document.forms if each.action.endswith("/drop")]
     page = await person.submit({"queue": queue}, form=form)
-    assert f"{HOME}/queues?done=nothing" == page.location
+    assert f"{ADMIN}/queues?done=nothing" == page.location
     assert [letter.id] == [each["eventId"] for each in await house.broker.events.dead("planner")]
 
 
 async def drop_links(person: Browser, event: str) -> list[str]:
-    return [link for link in (await person.open(f"{HOME}/queues")).document.links if event in link]
+    return [link for link in (await person.open(f"{ADMIN}/queues")).document.links if event in link]
 
 
 async def test_open_circuits_say_why_and_for_how_long(house: House) -> None:
-    planting.open_circuit(house, "mail")
-    person = await operator(house)
-    (row,) = table(await person.open(f"{HOME}/circuits"))
-    assert ["mail all grants", "renewals", "appMisconfigured", "1", "30 s", "1"] == row
+    planted_records.open_circuit(house, "mail")
+    person = await operator_browser(house)
+    (row,) = table(await person.open(f"{ADMIN}/circuits"))
+    assert ["mail all grants", "token refresh", "appMisconfigured", "1", "30 s", "1"] == row
     house.clock.advance(31)
-    assert "No circuit is open" in (await person.open(f"{HOME}/circuits")).text
+    assert "No circuit is open" in (await person.open(f"{ADMIN}/circuits")).text
 
 
 async def test_circuits_of_every_worker_are_told_whichever_is_asked(
@@ -408,32 +392,36 @@ async def test_circuits_of_every_worker_are_told_whichever_is_asked(
         running(identity_provider, apps, **shared) as asked,
         running(identity_provider, apps, **shared) as other,
     ):
-        planting.open_circuit(other, "mail")
-        planting.open_circuit(other, "files", Code.PROVIDER_RATE_LIMITED)
-        planting.open_circuit(asked, "files", Code.PROVIDER_RATE_LIMITED)
-        person = await operator(asked)
+        planted_records.open_circuit(other, "mail")
+        planted_records.open_circuit(other, "files", Code.PROVIDER_RATE_LIMITED)
+        planted_records.open_circuit(asked, "files", Code.PROVIDER_RATE_LIMITED)
+        person = await operator_browser(asked)
         rows: list[list[str]] = []
         async with asyncio.timeout(20):
             while len(rows) < 2 or "2" not in {row[5] for row in rows}:  # each leaves them within a second
                 await asyncio.sleep(0.1)
-                rows = table(await person.open(f"{HOME}/circuits"))
+                rows = table(await person.open(f"{ADMIN}/circuits"))
         assert {"mail all grants": "1", "files all grants": "2"} == {row[0]: row[5] for row in rows}
-        lights = {row[0]: row[1] for row in table(await person.open(HOME))}
-        assert ("Broken", "Look at it", "All well") == (lights["mail Mail"], lights["files Files"], lights["team Team"])
+        lights = {row[0]: row[1] for row in table(await person.open(ADMIN))}
+        assert ("Failing", "Needs attention", "Healthy") == (
+            lights["mail Mail"],
+            lights["files Files"],
+            lights["team Team"],
+        )
         test_clock.advance(120)
-        assert "No circuit is open" in (await person.open(f"{HOME}/circuits")).text
+        assert "No circuit is open" in (await person.open(f"{ADMIN}/circuits")).text
 
 
 async def test_the_audit_log_is_read_newest_first_by_app_and_type(house: House) -> None:
     await house.connected()
     await house.connected("files")
-    person = await operator(house)
-    types = [row[0] for row in table(await person.open(f"{HOME}/audit"))]
+    person = await operator_browser(house)
+    types = [row[0] for row in table(await person.open(f"{ADMIN}/audit"))]
     assert "OperatorEntered" == types[0]
-    page = await person.open(f"{HOME}/audit?app=files&type=Connected")
+    page = await person.open(f"{ADMIN}/audit?app=files&type=Connected")
     assert ["Connected"] == [row[0] for row in table(page)]
     assert "files" in table(page)[0][2]
-    assert "No entry fits" in (await person.open(f"{HOME}/audit?type=%3Cscript%3E")).text
+    assert "No entries match" in (await person.open(f"{ADMIN}/audit?type=%3Cscript%3E")).text
 
 
 async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(house: House) -> None:
@@ -441,7 +429,7 @@ async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(hou
     await house.connected()
     house.clock.advance(3600)
     await house.connected("files")
-    person, grant = await operator(house), await house.grant()
+    person, grant = await operator_browser(house), await house.grant()
     assert grant is not None
     later = f"{first + timedelta(minutes=30):%Y-%m-%dT%H:%M}"
     for query, apps in [
@@ -455,9 +443,9 @@ async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(hou
         (f"grant={house.broker.audit_trail.name('grant', grant.id)}", {"mail"}),
         (f"grant=sha256:{'0' * 64}", set[str]()),
     ]:
-        page = await person.open(f"{HOME}/audit?type=Connected&{query}")
+        page = await person.open(f"{ADMIN}/audit?type=Connected&{query}")
         assert apps == {app for row in table(page) for app in ("mail", "files") if f"app {app}" in row[2]}, query
-    page = await person.open(f"{HOME}/audit?type=Connected&app=mail&since={first:%Y-%m-%dT%H:%M}")
+    page = await person.open(f"{ADMIN}/audit?type=Connected&app=mail&since={first:%Y-%m-%dT%H:%M}")
     assert f"{first:%Y-%m-%d %H:%M:%S} UTC" in table(page)[0][1]
     assert f'value="{first:%Y-%m-%dT%H:%M}:00"' in page.source, "what was asked for stays in the form"
 
@@ -469,26 +457,26 @@ async def test_a_persons_own_no_is_no_trouble_of_the_app(house: House) -> None:
         await person.open(asked.authorization_url)
         await person.submit({"decision": "cancel"})
     house.audit.write(ConnectFailed("files", "as-x", "tokenResponseInvalid"), house.clock.now())
-    rows = {row[0]: row for row in table((await operator(house)).page)}
-    assert ("All well", "none") == (rows["mail Mail"][1], rows["mail Mail"][-1])
-    assert "Look at it" in rows["files Files"]
+    rows = {row[0]: row for row in table((await operator_browser(house)).page)}
+    assert ("Healthy", "none") == (rows["mail Mail"][1], rows["mail Mail"][-1])
+    assert "Needs attention" in rows["files Files"]
 
 
 async def test_a_line_of_the_audit_log_leads_to_the_grant_it_speaks_of_while_there_is_one(house: House) -> None:
     await house.connected()
     grant = await house.grant()
     assert grant is not None
-    person, link = await operator(house), f'href="{HOME}/grants/{grant.id}"'
-    page = await person.open(f"{HOME}/audit?type=TokenIssued")
+    person, link = await operator_browser(house), f'href="{ADMIN}/grants/{grant.id}"'
+    page = await person.open(f"{ADMIN}/audit?type=TokenIssued")
     assert (1, True) == (page.source.count(link), ALICE in page.text)
-    await person.open(f"{HOME}/grants/{grant.id}/revoke")
-    await press(person, "/revoke")
-    page = await person.open(f"{HOME}/audit?type=PageAction")
+    await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
+    await submit_form(person, "/revoke")
+    page = await person.open(f"{ADMIN}/audit?type=PageAction")
     assert (1, True) == (page.source.count(link), ALICE in page.text), "what an operator did it to"
-    page = await person.open(f"{HOME}/audit?type=OperatorEntered")
+    page = await person.open(f"{ADMIN}/audit?type=OperatorEntered")
     assert (0, False) == (page.source.count("/grants/sha256:"), ALICE in page.text)
     house.audit.write(TokenRenewed("mail", f"sha256:{'0' * 64}"), house.clock.now())
-    page = await person.open(f"{HOME}/audit?type=TokenRenewed")
+    page = await person.open(f"{ADMIN}/audit?type=TokenRenewed")
     assert (1, 0) == (len(table(page)), page.source.count("/grants/sha256:")), "nobody knows it any more"
 
 
@@ -500,13 +488,13 @@ async def test_revoke_asks_first_and_ends_the_grant(house: House) -> None:
     await house.events()
     grant = await house.grant()
     assert grant is not None
-    person = await operator(house)
-    await person.open(f"{HOME}/grants/{grant.id}")
-    page = await person.open(f"{HOME}/grants/{grant.id}/revoke")
+    person = await operator_browser(house)
+    await person.open(f"{ADMIN}/grants/{grant.id}")
+    page = await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
     assert isinstance(await house.ask(), Ready), "a question changes nothing"
     assert ALICE in page.text
-    page = await press(person, "/revoke")
-    assert f"{HOME}/grants/{grant.id}?done=revoked" == page.location
+    page = await submit_form(person, "/revoke")
+    assert f"{ADMIN}/grants/{grant.id}?done=revoked" == page.location
     assert "The grant has ended" in (await person.follow()).text
     assert isinstance(await house.ask(), AuthorizationRequired)
     assert ["auth.revoked"] == [event["type"] for event in await house.events()]
@@ -521,20 +509,20 @@ async def test_an_unconfigured_apps_grant_is_seen_and_can_be_ended(
     settings = public(BASE, admin_loopback=True)
     both = [user_app(identity_provider), user_app(identity_provider, "files")]
     async with running(identity_provider, both, clock=test_clock, settings=settings) as first:
-        grant = await planting.grant(first, "files", ALICE)
+        grant = await planted_records.grant(first, "files", ALICE)
         async with running(
             identity_provider, both[:1], clock=test_clock, settings=settings, store=first.store
         ) as house:
-            person = await operator(house)
-            assert "not configured any more" in person.page.text
-            await person.open(f"{HOME}/grants/{grant.id}/revoke")
-            assert 303 == (await press(person, "/revoke")).status
+            person = await operator_browser(house)
+            assert "no longer configured" in person.page.text
+            await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
+            assert 303 == (await submit_form(person, "/revoke")).status
             kept = await house.grant("files")
             assert kept is not None
             assert kept.revoked
 
 
 async def test_team_grants_are_there_too(house: House) -> None:
-    await planting.grant(house, "team", TEAM, authorized_by=ALICE)
-    page = await (await operator(house)).open(f"{HOME}/grants?app=team")
+    await planted_records.grant(house, "team", TEAM, authorized_by=ALICE)
+    page = await (await operator_browser(house)).open(f"{ADMIN}/grants?app=team")
     assert TEAM in page.text

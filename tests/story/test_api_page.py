@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import ToolAuth
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import Browser, connect_through
-from tests.house import global_app
+from tests.kit.running_broker import global_app
 from tests.story.api_server import Served, api_server
 
 pytestmark = [

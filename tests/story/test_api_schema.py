@@ -7,10 +7,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import hypothesis
 import pytest
 import schemathesis
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     ignored_auth,
@@ -55,8 +57,19 @@ def test_every_answer_is_one_that_the_document_knows_and_no_secret_is_in_it(case
     for holder in _holders(case):
         headers = {"Authorization": f"Bearer {getattr(served, holder)}"} if holder else {}
         answer = case.call(base_url=served.url, headers=headers, timeout=10)
-        case.validate_response(answer, checks=CHECKS, headers=headers)
+        is_refused = answer.status_code == 413 or _spoils_a_header(
+            case
+        )  # 413 is a refusal that the check does not know
+        checks = [check for check in CHECKS if check is not negative_data_rejection or not is_refused]
+        case.validate_response(answer, checks=checks, headers=headers)
         assert [] == served.canaries.search(_without_its_token(case, answer), f"{case.method} {case.path}")
+
+
+def _spoils_a_header(case: Any) -> bool:
+    """A missing or wrong Authorization is put right above. So its request may be accepted, if path and body are right."""
+    if case.meta is None or not case.meta.is_negative_at(ParameterLocation.HEADER):
+        return False
+    return not any(case.meta.is_negative_at(place) for place in (ParameterLocation.PATH, ParameterLocation.BODY))
 
 
 def _holders(case: Any) -> list[str]:
@@ -83,6 +96,9 @@ def _without_its_token(case: Any, answer: Any) -> bytes:
 
 
 def test_nothing_of_all_that_stands_in_the_log(served: Served) -> None:
+    """Runs after the others when one process has them all; its own request makes it mean something alone too."""
+    bearer, call = {"Authorization": f"Bearer {served.turn}"}, {"oauthAppRef": "OAuthApp/team"}
+    assert 200 == httpx2.post(f"{served.url}/v1/tokens", json=call, headers=bearer, trust_env=False).status_code
     assert '"route": "/v1/tokens"' in served.log.getvalue()
     assert [] == served.canaries.search(served.log.getvalue(), "the broker's log")
     for secret in (served.runtime, served.operator, served.turn, served.link.rpartition("/")[2]):

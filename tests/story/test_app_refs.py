@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import ToolAuth
-from oauthbroker.errors import BrokerError
-from oauthbroker.results import Ready
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import ALICE, House, running, turn, user_app
+from tests.kit.running_broker import ALICE, House, running, turn, user_app
 
 
 @pytest.fixture

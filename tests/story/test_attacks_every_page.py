@@ -12,18 +12,16 @@ from urllib.parse import quote, urljoin, urlsplit
 import pytest
 from starlette.routing import Route
 
-from oauthbroker.errors import Code
-from oauthbroker.metrics import Metric
-from oauthbroker.resume import locator_of
+from oauthbroker.core.errors import Code
+from oauthbroker.model.session_id import locator_of
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
-from tests import planting
-from tests.house import ALICE, BASE, BOB, TEAM, House, global_app, public, running, turn, user_app
-from tests.story.test_admin import operator
-from tests.story.test_connections import opened
-from tests.story.test_web_forms import EVIL, PARAMETERS, WAYS
-from tests.story.test_web_names import PAYLOADS
+from tests.kit import planted_records
+from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, House, global_app, public, running, turn, user_app
+from tests.story.hostile_web import EVIL, FOREIGN_TARGETS, HOSTILE_TEXTS, REDIRECT_PARAMETERS
+from tests.story.signed_in import connections_browser, operator_browser
 from tests.unit.web.kit import Document
 
 API = "/v1/"
@@ -90,12 +88,12 @@ class World:
     async def furnish(self) -> None:
         house, of = self.house, turn(user=self.subject, agent=self.agent, instance=self.agent)
         for app in ("mail", "team"):
-            await planting.grant(house, app, self.subject if app == "mail" else TEAM)
-        await planting.dead_grant(house, "files", self.subject)
-        await planting.ending_grant(house, "mail", BOB)
-        await planting.ended_grant(house, "files", BOB)
-        await planting.dead_letter(house, agent=self.agent)
-        planting.open_circuit(house, "files")
+            await planted_records.grant(house, app, self.subject if app == "mail" else TEAM)
+        await planted_records.dead_grant(house, "files", self.subject)
+        await planted_records.ending_grant(house, "mail", BOB)
+        await planted_records.ended_grant(house, "files", BOB)
+        await planted_records.dead_letter(house, agent=self.agent)
+        planted_records.open_circuit(house, "files")
         for connected in (False, True):
             await self.come_back("files", connected=connected)
         await self.come_with_wrong_account("files")
@@ -104,7 +102,7 @@ class World:
 
     async def person(self) -> Walk:
         """Somebody with a link to what is connected for her, and one to agree to something."""
-        walk = Walk(await opened(self.house, {"user": self.subject, "global": TEAM}))
+        walk = Walk(await connections_browser(self.house, {"user": self.subject, "global": TEAM}))
         url, _ = await self.house.broker.connections.link({"user": self.subject})
         session = self.asked.auth_session_id
         places = ("/connections/left", f"/next/{session}", "/connect")
@@ -144,7 +142,7 @@ class World:
         self.ended = (f"oab-{locator}", browser.cookies[f"oab-{locator}"].value, asked.authorization_url)
 
     async def operator(self) -> Walk:
-        walk = Walk(await operator(self.house))
+        walk = Walk(await operator_browser(self.house))
         return await walk.go(f"{BASE}/admin", f"{BASE}/admin/login", f"{BASE}/admin/left")
 
     async def stranger(self) -> Walk:
@@ -239,10 +237,10 @@ def is_own_query(lead: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.case("86")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", FOREIGN_TARGETS)
 async def test_no_parameter_of_any_page_leads_anywhere(here: World, way: str) -> None:
     more = "&".join(
-        f"{name}={quote(way, safe='')}" for name in (*PARAMETERS, "page", "after", "app", "subject", "type")
+        f"{name}={quote(way, safe='')}" for name in (*REDIRECT_PARAMETERS, "page", "after", "app", "subject", "type")
     )
     for walk in await here.walks():
         for url in list(walk.pages):
@@ -260,7 +258,11 @@ async def test_no_parameter_of_any_page_leads_anywhere(here: World, way: str) ->
 @pytest.mark.slow
 @pytest.mark.case("86")
 async def test_no_field_of_any_form_leads_anywhere(here: World) -> None:
-    fields = [(name, way) for name in PARAMETERS for way in (WAYS[0], WAYS[4], WAYS[9])]
+    fields = [
+        (name, way)
+        for name in REDIRECT_PARAMETERS
+        for way in (FOREIGN_TARGETS[0], FOREIGN_TARGETS[4], FOREIGN_TARGETS[9])
+    ]
     for number, sign_in in enumerate((here.person, here.operator)):
         for button in (await sign_in()).buttons:
             browser = (await sign_in()).browser
@@ -367,7 +369,7 @@ async def shown(here: World) -> list[Page]:
 
 @pytest.mark.slow
 @pytest.mark.case("88")
-@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda text: repr(text[:20]))
+@pytest.mark.parametrize("payload", HOSTILE_TEXTS, ids=lambda text: repr(text[:20]))
 async def test_names_from_elsewhere_add_no_element_and_no_attribute_to_any_page(
     identity_provider: IdentityProvider, test_clock: TestClock, payload: str
 ) -> None:

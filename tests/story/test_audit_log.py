@@ -14,23 +14,25 @@ from typing import Any, Literal
 
 import pytest
 
-from oauthbroker import open_broker
-from oauthbroker.apps import Bundle, ToolAuth
 from oauthbroker.audit import AuditGap, AuditList, Entry, TokenIssued, rest_of
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.gap import AuditAnyway
 from oauthbroker.audit.trail import AuditLine, FileTrail
 from oauthbroker.broker import Broker
-from oauthbroker.clock import to_iso
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.metrics import Metric
+from oauthbroker.core.clock import to_iso
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.records import grant_id
-from oauthbroker.results import Failed, Ready
-from oauthbroker.settings import Settings
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through
-from oauthbroker.web.access_log import json_log
-from tests.house import ALICE, BASE, file_store, running, turn, user_app
+from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.running import Running
+from tests.kit.audit import KEYS, active
+from tests.kit.running_broker import ALICE, BASE, file_store, running, turn, user_app
 
 TOOLS = {"Tool/mail": (ToolAuth("mail", ("read",)),)}
 Setting = Literal["refuse", "continue"]
@@ -42,7 +44,11 @@ class Desk:
 
     def __init__(self, idp: IdentityProvider, folder: Path, clock: TestClock) -> None:
         self.idp, self.folder, self.clock, self.log = idp, folder, clock, io.StringIO()
-        self.broker: Broker
+        self.running: Running
+
+    @property
+    def broker(self) -> Broker:
+        return self.running.broker
 
     @asynccontextmanager
     async def open(self, on_failure: Setting = "refuse", audit: AuditList | None = None) -> AsyncIterator[Broker]:
@@ -52,7 +58,7 @@ class Desk:
         )  # fmt: skip
         bundle = Bundle(settings, {"mail": user_app(self.idp)}, TOOLS)
         store, log = file_store(self.folder, self.clock), json_log(self.log, self.clock)
-        async with open_broker(bundle, env={}, clock=self.clock, store=store, audit=audit, log=log) as self.broker:
+        async with open_running(bundle, env={}, clock=self.clock, store=store, audit=audit, log=log) as self.running:
             yield self.broker
 
     async def connected(self) -> Ready:
@@ -66,7 +72,11 @@ class Desk:
     @contextmanager
     def disk_without_room_for_the_log(self, number: int = errno.ENOSPC) -> Iterator[None]:
         """Every write to the audit log fails; the store's go on."""
-        kept = self.broker.audit.kept if isinstance(self.broker.audit, AuditAnyway) else self.broker.audit
+        kept = (
+            self.running.parts.audit.kept
+            if isinstance(self.running.parts.audit, AuditAnyway)
+            else self.running.parts.audit
+        )
         assert isinstance(kept, AuditFile)
         real = os.write
 
@@ -109,7 +119,7 @@ async def test_the_log_says_who_got_which_token_for_which_tool_and_turn(desk: De
     ]
 
 
-async def test_connected_renewed_rejected_revoked_and_refused_are_all_told(desk: Desk) -> None:
+async def test_connected_refreshed_rejected_revoked_and_refused_are_all_told(desk: Desk) -> None:
     async with desk.open() as broker:
         ready = await desk.connected()
         tool = broker.oauth(turn(), tool="Tool/mail")
@@ -207,7 +217,7 @@ async def test_continue_holds_for_a_log_of_the_runtimes_own_and_a_gap_that_stays
 async def test_the_log_that_is_full_is_continued_in_the_next_file_while_tokens_leave(desk: Desk) -> None:
     async with desk.open() as broker:
         await desk.connected()
-        kept: Any = broker.audit
+        kept: Any = desk.running.parts.audit
         kept._most = 3000
         for _ in range(40):
             assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
@@ -235,3 +245,26 @@ def test_a_gap_says_nothing_but_how_many_and_since_when() -> None:
     assert '"type":"AuditGap","missing":3,"since":"2026-01-31T09:10:01Z"' == rest_of(entry, keys.name)
     issued = replace(TokenIssued("mail", "sha256:00", "planner", None), instance=None)
     assert '"instance":null' in rest_of(issued, keys.name)
+
+
+AUDITED = TokenIssued("mail", "sha256:00", "planner", None)
+
+
+def test_an_audit_log_that_was_closed_writes_nowhere(tmp_path: Path, test_clock: TestClock):
+    """Not even into the file that got its number since."""
+    log, victim = AuditFile(tmp_path, KEYS), tmp_path / "victim"
+    log.write(AUDITED, test_clock.now())
+    before = active(tmp_path).read_bytes()
+    number = log._descriptor
+    log.close()
+    descriptor = os.open(victim, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        assert number == descriptor
+        with pytest.raises(BrokerError) as told:
+            log.write(AUDITED, test_clock.now())
+        log.close()
+        os.write(descriptor, b"its own")
+    finally:
+        os.close(descriptor)
+    assert Code.STORE_UNAVAILABLE is told.value.code
+    assert (before, b"its own") == (active(tmp_path).read_bytes(), victim.read_bytes())

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.results import Ready
+from oauthbroker.model.results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import BASE, House, running, turn, user_app
+from tests.kit.docs import code_blocks
+from tests.kit.running_broker import BASE, House, running, turn, user_app
 from tests.story.binding_kit import ALICE, MALLORY, came_back, code_on, handle_on, of_alice, parked_app, settings_for
-from tests.unit.test_docs import blocks
 
 pytestmark = pytest.mark.case("14b")
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.case("14b")
 def page() -> dict[str, Any]:
     """What the page defines, one block after the other, for apps of the test's own names."""
     space: dict[str, Any] = {}
-    for block in blocks("docs/embedding.md"):
+    for block in code_blocks("docs/embedding.md"):
         text = block.replace("slack-bot", "mail")
         exec(compile(text, "docs/embedding.md", "exec"), space)  # noqa: S102 - that is what is tested
     return space

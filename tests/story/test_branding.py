@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oauthbroker.settings import Branding, Logo
+from oauthbroker.model.settings import Branding, Logo
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.policy import content_security_policy
-from tests.house import ALICE, BASE, public, running, user_app
-from tests.unit.config.test_branding import PNG
+from tests.kit.images import PNG
+from tests.kit.running_broker import ALICE, BASE, public, running, user_app
 from tests.unit.web import kit
 
 BRANDING = Branding("A<c>me", "https://help.acme.example/", Logo("image/png", PNG))

@@ -11,17 +11,24 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from oauthbroker import Turn
-from oauthbroker.apps import BrokerLogin, Bundle, IdentityRule, OAuthApp, Owner
 from oauthbroker.audit import Connected, ConnectFailed, ConnectStarted, LoginRefused, OwnerConfirmed
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, leave
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import BrokerLogin, Bundle, IdentityRule, Owner
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.misbehave import Hold
-from tests.house import SUBS, House, file_store, global_app, running, to_the_end, tree, turn, user_app
-from tests.story.binding_kit import broker_login, parked_app, settings_for
-from tests.story.test_callback import assert_says, assert_says_connected
+from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
+from tests.kit.running_broker import SUBS, House, file_store, global_app, running, to_the_end, tree, user_app
+from tests.story.binding_kit import (
+    at_the_login,
+    broker_login,
+    corp_turn,
+    in_corp,
+    login_app,
+    login_callback,
+    settings_for,
+)
 
 pytestmark = pytest.mark.case("14b", "15")
 FORGED: dict[str, tuple[dict[str, Any], Code]] = {
@@ -42,14 +49,6 @@ FORGED: dict[str, tuple[dict[str, Any], Code]] = {
 }
 
 
-def of(name: str = "alice", **more: Any) -> Turn:
-    return turn(user=f"corp:user:{SUBS[name]}", team=None, **more)
-
-
-def mail(idp: IdentityProvider, **changes: Any) -> OAuthApp:
-    return parked_app(idp, "brokerLogin", **changes)
-
-
 @pytest.fixture
 def corp(test_clock: TestClock) -> Iterator[IdentityProvider]:
     with IdentityProvider(clock=test_clock) as provider:
@@ -60,30 +59,10 @@ def corp(test_clock: TestClock) -> Iterator[IdentityProvider]:
 async def house(
     identity_provider: IdentityProvider, corp: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> AsyncIterator[House]:
-    store, apps = file_store(tmp_path, test_clock), [mail(identity_provider)]
+    store, apps = file_store(tmp_path, test_clock), [login_app(identity_provider)]
     more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
     async with running(identity_provider, apps, clock=test_clock, store=store, **more) as house:
         yield house
-
-
-def in_corp(house: House) -> IdentityProvider:
-    assert house.corp is not None
-    return house.corp
-
-
-async def at_the_login(house: House, asked: AuthorizationRequired, person: Browser) -> str:
-    """The person pressed the button; where that leads."""
-    page = await leave(person, asked.authorization_url)
-    assert 200 == page.status, page.text
-    assert page.next_url is not None
-    assert page.next_url.startswith(in_corp(house).url("/authorize?"))
-    return page.next_url
-
-
-async def login_callback(house: House, asked: AuthorizationRequired, person: Browser, account: str = "alice") -> str:
-    """The person logged in; the login's callback, not visited."""
-    await at_the_login(house, asked, person)
-    return await house.logged_in(asked, person, account)
 
 
 async def assert_nothing_happened(house: House, asked: AuthorizationRequired) -> None:
@@ -106,17 +85,17 @@ def asked_for(url: str) -> dict[str, str]:
 
 
 async def test_who_logs_in_as_the_subject_connects(house: House) -> None:
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     page = await person.open(asked.authorization_url)
-    assert f"First you sign in at {urlsplit(in_corp(house).issuer).netloc}" in page.text
+    assert f"You sign in at {urlsplit(in_corp(house).issuer).netloc}" in page.text
     url = await login_callback(house, asked, person)
     page = await person.follow(url)
     assert (303, f"{house.origin}/next/{asked.auth_session_id}") == (page.status, page.location)
     page = await person.follow()
     assert page.next_url is not None
     assert page.next_url.startswith(house.idp.url("/authorize?"))
-    assert_says_connected(await person.follow(await house.idp.agree(page.next_url, "bob", browser=person)))
-    assert isinstance(await house.ask(of=of()), Ready)
+    assert_leads_to_connected(await person.follow(await house.idp.agree(page.next_url, "bob", browser=person)))
+    assert isinstance(await house.ask(of=corp_turn()), Ready)
     assert "auth.granted" == (await house.events())[0]["type"]
     kinds = [type(entry) for entry in house.audit.entries]
     assert kinds.index(ConnectStarted) < kinds.index(OwnerConfirmed) < kinds.index(Connected)
@@ -126,7 +105,7 @@ async def test_who_logs_in_as_the_subject_connects(house: House) -> None:
 
 
 async def test_the_login_is_asked_for_an_id_token_and_for_nothing_else(house: House) -> None:
-    url = await at_the_login(house, await house.ask_link(of=of()), house.browser())
+    url = await at_the_login(house, await house.ask_link(of=corp_turn()), house.browser())
     said = asked_for(url)
     assert {"response_type", "client_id", "redirect_uri", "scope", "state", "nonce", "code_challenge",
             "code_challenge_method"} == said.keys()  # fmt: skip
@@ -141,7 +120,7 @@ async def test_the_login_is_asked_for_an_id_token_and_for_nothing_else(house: Ho
 
 async def test_what_the_login_gave_away_is_on_no_page_and_in_no_record(house: House, canaries: Canaries) -> None:
     """The page after it leads to the app's provider with another state and nonce."""
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     before = asked_for(await at_the_login(house, asked, person))
     callback = await house.logged_in(asked, person)
     await to_the_end(person, callback)
@@ -161,39 +140,39 @@ async def test_what_the_login_gave_away_is_on_no_page_and_in_no_record(house: Ho
 
 
 async def test_a_victim_who_opens_the_attackers_link_logs_in_as_herself_and_gives_nothing_away(house: House) -> None:
-    asked, victim = await house.ask_link(of=of("mallory")), house.browser()
+    asked, victim = await house.ask_link(of=corp_turn("mallory")), house.browser()
     page = await victim.follow(await login_callback(house, asked, victim, "alice"))
     assert (403, None) == (page.status, page.location)
-    assert "another account than the one this link is for" in page.text
+    assert "a different account than the one this link is for" in page.text
     assert urlsplit(in_corp(house).issuer).netloc in page.text
     for name in (*SUBS, *SUBS.values(), "corp:user", "people.example"):
         assert name.lower() not in page.source.lower()
     assert [] == [cookie for cookie in page.headers if cookie[0].lower() == "set-cookie"]
     await assert_nothing_happened(house, asked)
     assert [(asked.auth_session_id, "subjectMismatch")] == refusals(house)
-    assert_says(await victim.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
+    assert_error_page(await victim.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
 
 
 async def test_the_link_stays_good_for_whom_it_is_for_and_the_login_then_asks_which_account(house: House) -> None:
-    asked, stranger, person = await house.ask_link(of=of()), house.browser(), house.browser()
+    asked, stranger, person = await house.ask_link(of=corp_turn()), house.browser(), house.browser()
     await stranger.follow(await login_callback(house, asked, stranger, "mallory"))
     for _ in range(2):
         url = await at_the_login(house, asked, person)
         assert "login" == asked_for(url)["prompt"]
     page = await to_the_end(person, await house.logged_in(asked, person))
-    assert_says_connected(await person.follow(await house.idp.agree(str(page.next_url), browser=person)))
-    assert isinstance(await house.ask(of=of()), Ready)
+    assert_leads_to_connected(await person.follow(await house.idp.agree(str(page.next_url), browser=person)))
+    assert isinstance(await house.ask(of=corp_turn()), Ready)
 
 
 async def test_a_machine_that_is_told_of_another_account_gets_the_code_and_no_page(house: House) -> None:
-    asked, person = await house.ask_link(of=of("mallory")), house.browser()
+    asked, person = await house.ask_link(of=corp_turn("mallory")), house.browser()
     url = await login_callback(house, asked, person, "alice")
     page = await person.follow(url, headers={"accept": "application/json"})
     assert '"code":"subjectMismatch"' in page.source
 
 
 async def test_a_page_in_korean(house: House) -> None:
-    asked, person = await house.ask_link(of=of("mallory")), house.browser()
+    asked, person = await house.ask_link(of=corp_turn("mallory")), house.browser()
     person.language = "ko"
     assert "먼저" in (await person.open(asked.authorization_url)).text
     page = await person.follow(await login_callback(house, asked, person, "alice"))
@@ -201,13 +180,13 @@ async def test_a_page_in_korean(house: House) -> None:
 
 
 async def test_the_login_being_called_off_leaves_the_link_as_it_was(house: House) -> None:
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     url = await at_the_login(house, asked, person)
     back = await in_corp(house).agree(url, "alice", browser=person, deny=True)
-    assert_says(await person.follow(back), Code.PROVIDER_DENIED)
+    assert_error_page(await person.follow(back), Code.PROVIDER_DENIED)
     await assert_nothing_happened(house, asked)
     assert [(asked.auth_session_id, "providerDenied")] == refusals(house)
-    assert_says(await person.follow(back), Code.STATE_USED)
+    assert_error_page(await person.follow(back), Code.STATE_USED)
     assert_says_connected_at_last(await house.connect(asked, browser=person))
 
 
@@ -223,7 +202,7 @@ def assert_says_connected_at_last(page: Page) -> None:
 @pytest.mark.parametrize("forged", FORGED)
 async def test_an_id_token_that_is_not_the_subjects_own_lets_nobody_on(house: House, forged: str) -> None:
     change, code = FORGED[forged]
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     url = await login_callback(house, asked, person)
     in_corp(house).script.token.alter_id_token(**change)
     page = await person.follow(url)
@@ -245,12 +224,12 @@ async def test_an_id_token_that_is_not_the_subjects_own_lets_nobody_on(house: Ho
     ],
 )  # fmt: skip
 async def test_a_login_that_does_not_answer_as_it_should_lets_nobody_on(house: House, spoil: Any, code: Code) -> None:
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     url = await login_callback(house, asked, person)
     spoil(in_corp(house).script.token)
-    assert_says(await person.follow(url), code)
+    assert_error_page(await person.follow(url), code)
     await assert_nothing_happened(house, asked)
-    assert_says(await person.follow(url), Code.STATE_USED)
+    assert_error_page(await person.follow(url), Code.STATE_USED)
     assert 1 == in_corp(house).count("token")
     assert_says_connected_at_last(await house.connect(asked, browser=person))
 
@@ -259,10 +238,10 @@ async def test_a_login_that_does_not_answer_as_it_should_lets_nobody_on(house: H
 @pytest.mark.parametrize("iss", ["https://evil.example", None])
 async def test_an_answer_from_another_issuer_ends_the_session(house: House, iss: str | None) -> None:
     """RFC 9207: the login's metadata promises `iss`."""
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     in_corp(house).script.authorize.fields(iss=iss)
     page = await person.follow(await login_callback(house, asked, person))
-    assert_says(page, Code.ISSUER_MISMATCH)
+    assert_error_page(page, Code.ISSUER_MISMATCH)
     assert 0 == in_corp(house).count("token")
     assert Code.ISSUER_MISMATCH is (await house.session(asked)).failure
 
@@ -276,10 +255,10 @@ async def test_a_login_called_off_without_the_promised_issuer_is_a_no_and_under_
     house: House, iss: str | None, code: Code
 ) -> None:
     """A person who says no to the login keeps the link, whether or not the login names itself on errors."""
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     in_corp(house).script.authorize.error()
     in_corp(house).script.authorize.fields(iss=iss)
-    assert_says(await person.follow(await login_callback(house, asked, person)), code)
+    assert_error_page(await person.follow(await login_callback(house, asked, person)), code)
     assert (code is Code.PROVIDER_DENIED) is (await house.session(asked)).open
 
 
@@ -292,8 +271,10 @@ async def test_who_wants_a_recent_login_looks_at_when_it_was(
 ) -> None:  # fmt: skip
     more: dict[str, Any] = {"settings": settings_for(), "corp": corp}
     login = broker_login(corp, max_age_seconds=3600, prompt="select_account")
-    async with running(identity_provider, [mail(identity_provider)], clock=test_clock, login=login, **more) as house:
-        asked, person = await house.ask_link(of=of()), house.browser()
+    async with running(
+        identity_provider, [login_app(identity_provider)], clock=test_clock, login=login, **more
+    ) as house:
+        asked, person = await house.ask_link(of=corp_turn()), house.browser()
         said = asked_for(await at_the_login(house, asked, person))
         assert ("3600", "select_account") == (said["max_age"], said["prompt"])
         url = await house.logged_in(asked, person)
@@ -309,12 +290,12 @@ async def test_who_wants_a_recent_login_looks_at_when_it_was(
 
 async def test_the_logins_page_passed_on_is_refused_in_the_victims_browser(house: House) -> None:
     """Mallory presses the button himself; the company does not even ask Alice."""
-    asked, attacker, victim = await house.ask_link(of=of("mallory")), house.browser(), house.browser()
+    asked, attacker, victim = await house.ask_link(of=corp_turn("mallory")), house.browser(), house.browser()
     url = await at_the_login(house, asked, attacker)
     in_corp(house).auto_consent = "alice"
     page = await victim.open(url)
     assert page.location is not None
-    assert_says(await victim.follow(), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await victim.follow(), Code.OWNER_BINDING_FAILED)
     assert 0 == in_corp(house).count("token")
     session = await house.session(asked)
     assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.login)
@@ -324,7 +305,7 @@ async def test_the_logins_page_passed_on_is_refused_in_the_victims_browser(house
 
 async def test_a_login_in_one_browser_lets_no_other_browser_on(house: House) -> None:
     """Not even the one that pressed the button, once it is another: the cookie is new after the login."""
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     name = f"oab-{asked.auth_session_id.removeprefix('as-')}"
     url = await login_callback(house, asked, person)
     before = person.cookies[name].value
@@ -336,16 +317,16 @@ async def test_a_login_in_one_browser_lets_no_other_browser_on(house: House) -> 
         other = house.browser()
         if value:
             other.cookies.set(name, value, "127.0.0.1")
-        assert_says(await other.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
+        assert_error_page(await other.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
     callback = await house.idp.agree(str(page.next_url), browser=person)
     other.cookies.set(name, before, "127.0.0.1")
-    assert_says(await other.open(callback), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await other.open(callback), Code.OWNER_BINDING_FAILED)
     assert 0 == house.idp.count("token")
 
 
 async def test_a_state_of_another_session_is_none(house: House) -> None:
     """The victim's browser has both cookies, and its login is for her own session."""
-    hers, his = await house.ask_link(of=of()), await house.ask_link(of=of("mallory"))
+    hers, his = await house.ask_link(of=corp_turn()), await house.ask_link(of=corp_turn("mallory"))
     victim = house.browser()
     mine = await login_callback(house, hers, victim)
     his_url = await at_the_login(house, his, victim)
@@ -356,42 +337,46 @@ async def test_a_state_of_another_session_is_none(house: House) -> None:
     assert page.status >= 400, "the code is of another attempt: its verifier does not fit"
     await assert_nothing_happened(house, his)
     page = await to_the_end(victim, mine)
-    assert_says_connected(await victim.follow(await house.idp.agree(str(page.next_url), browser=victim)))
+    assert_leads_to_connected(await victim.follow(await house.idp.agree(str(page.next_url), browser=victim)))
 
 
 @pytest.mark.case("6")
 async def test_states_of_login_and_provider_are_none_at_each_others_callback(house: House) -> None:
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     login = await login_callback(house, asked, person)
-    assert_says(await person.follow(login.replace("/login/callback?", "/oauth/callback/mail?")), Code.STATE_UNKNOWN)
+    assert_error_page(
+        await person.follow(login.replace("/login/callback?", "/oauth/callback/mail?")), Code.STATE_UNKNOWN
+    )
     page = await to_the_end(person, login)
     back = await house.idp.agree(str(page.next_url), browser=person)
-    assert_says(await person.follow(back.replace("/oauth/callback/mail?", "/login/callback?")), Code.STATE_UNKNOWN)
+    assert_error_page(
+        await person.follow(back.replace("/oauth/callback/mail?", "/login/callback?")), Code.STATE_UNKNOWN
+    )
     assert 0 == house.idp.count("token")
-    assert_says_connected(await person.follow(back))
+    assert_leads_to_connected(await person.follow(back))
 
 
 @pytest.mark.case("3")
 async def test_the_logins_callback_is_good_once(house: House) -> None:
-    asked, person, stranger = await house.ask_link(of=of()), house.browser(), house.browser()
+    asked, person, stranger = await house.ask_link(of=corp_turn()), house.browser(), house.browser()
     url = await login_callback(house, asked, person)
     name = f"oab-{asked.auth_session_id.removeprefix('as-')}"
     cookie = person.cookies[name].value
     page = await to_the_end(person, url)
     after = person.cookies[name].value
-    assert_says(await stranger.open(url), Code.STATE_UNKNOWN)
+    assert_error_page(await stranger.open(url), Code.STATE_UNKNOWN)
     person.cookies.set(name, cookie, "127.0.0.1")
-    assert_says(await person.open(url), Code.STATE_USED)
+    assert_error_page(await person.open(url), Code.STATE_USED)
     person.cookies.set(name, after, "127.0.0.1")
     assert 1 == in_corp(house).count("token")
-    assert_says_connected(await person.follow(await house.idp.agree(str(page.next_url), browser=person)))
-    assert_says(await person.open(url), Code.STATE_USED)
-    assert_says(await stranger.open(url), Code.STATE_UNKNOWN)
+    assert_leads_to_connected(await person.follow(await house.idp.agree(str(page.next_url), browser=person)))
+    assert_error_page(await person.open(url), Code.STATE_USED)
+    assert_error_page(await stranger.open(url), Code.STATE_UNKNOWN)
 
 
 @pytest.mark.case("12")
 async def test_sixty_callbacks_of_one_login_redeem_it_once(house: House) -> None:
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     url = await login_callback(house, asked, person)
     name = f"oab-{asked.auth_session_id.removeprefix('as-')}"
     crowd = [house.browser() for _ in range(60)]
@@ -404,22 +389,22 @@ async def test_sixty_callbacks_of_one_login_redeem_it_once(house: House) -> None
 
 async def test_in_two_tabs_the_last_one_that_started_wins(house: House) -> None:
     """Whatever the first one brings, from the login or from the provider, is of nobody's by then."""
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     first = await login_callback(house, asked, person)
     second = await login_callback(house, asked, person)
-    assert_says(await person.open(first), Code.STATE_UNKNOWN)
+    assert_error_page(await person.open(first), Code.STATE_UNKNOWN)
     page = await to_the_end(person, second)
     back = await house.idp.agree(str(page.next_url), browser=person)
     third = await login_callback(house, asked, person)
-    assert_says(await person.open(back), Code.STATE_UNKNOWN)
+    assert_error_page(await person.open(back), Code.STATE_UNKNOWN)
     assert 0 == house.idp.count("token")
     page = await to_the_end(person, third)
-    assert_says_connected(await person.follow(await house.idp.agree(str(page.next_url), browser=person)))
+    assert_leads_to_connected(await person.follow(await house.idp.agree(str(page.next_url), browser=person)))
 
 
 @pytest.mark.case("17")
 async def test_a_reload_or_a_preview_of_the_page_after_the_login_changes_nothing(house: House, tmp_path: Path) -> None:
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     page = await to_the_end(person, await login_callback(house, asked, person))
     before = tree(tmp_path)
     for method in ("GET", "HEAD", "POST"):
@@ -427,18 +412,18 @@ async def test_a_reload_or_a_preview_of_the_page_after_the_login_changes_nothing
             await browser.open(page.url, method=method)
     assert page.next_url == (await person.open(page.url)).next_url
     assert before == tree(tmp_path)
-    assert_says_connected(await person.follow(await house.idp.agree(str(page.next_url), browser=person)))
+    assert_leads_to_connected(await person.follow(await house.idp.agree(str(page.next_url), browser=person)))
 
 
 @pytest.mark.parametrize("where", ["fetched ahead", "malformed"])
 async def test_what_is_no_persons_callback_uses_nothing_up(house: House, where: str) -> None:
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     url = await login_callback(house, asked, person)
     if where == "malformed":
         page = await person.open(url + "&state=twice")
     else:
         page = await person.open(url, headers={"sec-purpose": "prefetch"})
-    assert_says(page, Code.CALLBACK_MALFORMED)
+    assert_error_page(page, Code.CALLBACK_MALFORMED)
     assert 0 == in_corp(house).count("token")
     assert 200 == (await to_the_end(person, url)).status
 
@@ -447,7 +432,7 @@ async def test_what_is_no_persons_callback_uses_nothing_up(house: House, where: 
 
 
 async def test_a_session_that_expired_at_the_login_lets_nobody_on(house: House) -> None:
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     url = await login_callback(house, asked, person)
     house.clock.advance(600)
     page = await person.follow(url)
@@ -458,11 +443,11 @@ async def test_a_session_that_expired_at_the_login_lets_nobody_on(house: House) 
 
 async def test_a_login_counts_as_long_as_its_session_and_no_longer(house: House) -> None:
     """Ten minutes at the provider's page are no obstacle; a code is not waiting for anybody."""
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     url = await house.to_provider(asked, person)
     house.clock.advance(300)
-    assert_says_connected(await person.follow(await house.idp.agree(url, browser=person)))
-    late = await house.ask_link(of=of("mallory"))
+    assert_leads_to_connected(await person.follow(await house.idp.agree(url, browser=person)))
+    late = await house.ask_link(of=corp_turn("mallory"))
     back = await house.way_back(late, person)
     house.clock.advance(600)
     assert (await person.follow(back)).status == 400
@@ -471,12 +456,12 @@ async def test_a_login_counts_as_long_as_its_session_and_no_longer(house: House)
 
 async def test_without_a_login_in_the_session_the_providers_callback_fails_closed(house: House) -> None:
     """Whatever took it out of the record: the cookie and the state alone are not enough."""
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     back = await house.way_back(asked, person)
     held = await house.repository.session(asked.auth_session_id.removeprefix("as-"))
     assert held is not None
     await house.repository.save_session(replace(held.record, login=None), expect=held.generation)
-    assert_says(await person.follow(back), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await person.follow(back), Code.OWNER_BINDING_FAILED)
     assert 0 == house.idp.count("token")
     assert Code.OWNER_BINDING_FAILED is (await house.session(asked)).failure
 
@@ -486,7 +471,7 @@ async def test_without_a_login_in_the_session_the_providers_callback_fails_close
 async def test_a_login_that_is_configured_anew_meanwhile_does_not_count(
     house: House, corp: IdentityProvider, when: str, change: str
 ) -> None:
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     login: BrokerLogin | None = None
     if change == "another login":
         app = broker_login(corp).app
@@ -510,9 +495,9 @@ async def test_a_crash_between_the_logins_callback_and_its_answer_costs_another_
     """What the login gave is used up with the first write; nobody is let on by half of it."""
     store = file_store(tmp_path, test_clock)
     more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
-    apps = [mail(identity_provider)]
+    apps = [login_app(identity_provider)]
     async with running(identity_provider, apps, clock=test_clock, store=store, **more) as house:
-        asked, person = await house.ask_link(of=of()), house.browser()
+        asked, person = await house.ask_link(of=corp_turn()), house.browser()
         url = await login_callback(house, asked, person)
         hold: Hold = corp.script.token.hang()
         arriving = asyncio.create_task(person.open(url))
@@ -529,22 +514,22 @@ async def test_a_crash_between_the_logins_callback_and_its_answer_costs_another_
     async with running(identity_provider, apps, clock=test_clock, store=again, **more) as house:
         person = house.browser()
         assert (await person.open(url)).status >= 400
-        assert_says(await person.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
+        assert_error_page(await person.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
         assert_says_connected_at_last(await house.connect(asked, browser=person))
 
 
 async def test_a_press_while_the_login_is_being_redeemed_makes_its_outcome_nobodys(house: House) -> None:
-    asked, person, other = await house.ask_link(of=of()), house.browser(), house.browser()
+    asked, person, other = await house.ask_link(of=corp_turn()), house.browser(), house.browser()
     url = await login_callback(house, asked, person)
     hold = in_corp(house).script.token.hang()
     arriving = asyncio.create_task(person.open(url))
     await hold.arrived()
     await at_the_login(house, asked, other)
     hold.release()
-    assert_says(await arriving, Code.STATE_USED)
+    assert_error_page(await arriving, Code.STATE_USED)
     await assert_nothing_happened(house, asked)
     page = await to_the_end(other, await house.logged_in(asked, other))
-    assert_says_connected(await other.follow(await house.idp.agree(str(page.next_url), browser=other)))
+    assert_leads_to_connected(await other.follow(await house.idp.agree(str(page.next_url), browser=other)))
 
 
 # who is asked for
@@ -552,12 +537,12 @@ async def test_a_press_while_the_login_is_being_redeemed_makes_its_outcome_nobod
 
 async def test_the_requester_gets_nothing_while_the_stranger_is_at_the_provider(house: House) -> None:
     """Alice's link in the hands of Alice; Mallory knows what is public of it, and the link itself."""
-    asked, alice, mallory = await house.ask_link(of=of()), house.browser(), house.browser()
+    asked, alice, mallory = await house.ask_link(of=corp_turn()), house.browser(), house.browser()
     await house.to_provider(asked, alice)
-    assert_says(await mallory.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
+    assert_error_page(await mallory.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
     page = await mallory.follow(await login_callback(house, asked, mallory, "mallory"))
     assert 403 == page.status
-    assert_says(await mallory.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
+    assert_error_page(await mallory.open(f"{house.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
     assert 0 == house.idp.count("token")
     assert (await house.session(asked)).open
     assert_says_connected_at_last(await house.connect(asked, browser=alice))
@@ -573,7 +558,7 @@ async def test_where_the_provider_can_be_compared_it_is_compared_too(
     login = replace(login, app=replace(login.app, owner=Owner(user_identity=IdentityRule("idToken", "idp:user:{sub}"))))
     more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": login}
     async with running(identity_provider, [app], clock=test_clock, **more) as house:
-        assert_says(await house.connect(await house.ask_link(), "bob"), Code.SUBJECT_MISMATCH)
+        assert_error_page(await house.connect(await house.ask_link(), "bob"), Code.SUBJECT_MISMATCH)
         assert 0 == len([held async for held in house.repository.grants()])
         assert_says_connected_at_last(await house.connect(await house.ask_link(), "alice"))
 
@@ -588,7 +573,7 @@ async def test_a_team_is_nobody_who_could_log_in(
         identity_provider, [app], clock=test_clock, settings=settings_for(), login=broker_login(corp)
     ) as house:
         asked = await house.ask_link("team")
-        assert_says(await leave(house.browser(), asked.authorization_url), Code.APP_MISCONFIGURED)
+        assert_error_page(await leave(house.browser(), asked.authorization_url), Code.APP_MISCONFIGURED)
         assert 0 == corp.count("authorize")
 
 
@@ -597,33 +582,35 @@ async def test_a_login_and_a_provider_that_take_pushed_requests_get_them(
 ) -> None:
     corp.par = "required"
     identity_provider.par = "required"
-    app = mail(identity_provider)
+    app = login_app(identity_provider)
     app = replace(app, endpoints=replace(app.endpoints, pushed_authorization_url=identity_provider.url("/par")))
     more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
     async with running(identity_provider, [app], clock=test_clock, **more) as house:
-        asked, person = await house.ask_link(of=of()), house.browser()
+        asked, person = await house.ask_link(of=corp_turn()), house.browser()
         url = await at_the_login(house, asked, person)
         assert {"client_id", "request_uri"} == asked_for(url).keys()
         page = await to_the_end(person, await house.logged_in(asked, person))
         assert {"client_id", "request_uri"} == asked_for(str(page.next_url)).keys()
-        assert_says_connected(await person.follow(await identity_provider.agree(str(page.next_url), browser=person)))
+        assert_leads_to_connected(
+            await person.follow(await identity_provider.agree(str(page.next_url), browser=person))
+        )
         assert (1, 1) == (corp.count("par"), identity_provider.count("par"))
 
 
 async def test_a_login_that_is_down_is_said_before_anybody_is_sent_there(house: House, corp: IdentityProvider) -> None:
     corp.script.discovery.answer(503, times=None)
-    asked, person = await house.ask_link(of=of()), house.browser()
-    assert_says(await person.open(asked.authorization_url), Code.PROVIDER_UNREACHABLE)
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
+    assert_error_page(await person.open(asked.authorization_url), Code.PROVIDER_UNREACHABLE)
     await assert_nothing_happened(house, asked)
 
 
 async def test_who_is_at_the_login_keeps_the_link_when_the_agent_asks_again(house: House) -> None:
     """Looking for a second factor takes its time; only a link that nobody is on the way with is replaced."""
-    asked, person = await house.ask_link(of=of()), house.browser()
+    asked, person = await house.ask_link(of=corp_turn()), house.browser()
     address = await at_the_login(house, asked, person)
     assert (await house.session(asked)).under_way
     house.clock.advance(301)
-    again = await house.ask_link(of=of())
+    again = await house.ask_link(of=corp_turn())
     assert again.auth_session_id != asked.auth_session_id
     page = await to_the_end(person, await in_corp(house).agree(address, "alice", browser=person))
     assert 200 == page.status, page.text

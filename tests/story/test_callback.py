@@ -9,29 +9,22 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from oauthbroker.apps import Habits
 from oauthbroker.audit import ConnectFailed
-from oauthbroker.errors import MEANINGS, Code
-from oauthbroker.results import Ready
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Habits
+from oauthbroker.model.results import Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider import FOREVER
-from tests.house import BASE, House, running, tree, user_app
+from tests.kit.callback_pages import (
+    CALLBACK,
+    HOST,
+    UNKNOWN_STATE,
+    assert_error_page,
+    assert_leads_to_connected,
+    without_request_id,
+)
+from tests.kit.running_broker import BASE, House, running, tree, user_app
 from tests.unit.web import kit
-
-CALLBACK = f"{BASE}/oauth/callback/mail"
-HOST = "127.0.0.1:8420"
-STATE = "A" * 65
-
-
-def assert_says(page: Page, code: Code) -> None:
-    """The page of this code and of no other, with nothing of any provider in it."""
-    assert (MEANINGS[code].status, True) == (page.status, MEANINGS[code].en in page.text), page.text
-
-
-def bare(page: Page) -> tuple[int, list[tuple[str, str]], bytes]:
-    """All of an answer but the request id."""
-    return page.status, [pair for pair in page.headers if pair[0].lower() != "x-request-id"], page.body
 
 
 def fields_of(url: str) -> dict[str, str]:
@@ -43,7 +36,7 @@ def fields_of(url: str) -> dict[str, str]:
 async def test_a_callback_without_a_state_touches_nothing(filed: House, tmp_path: Path, query: str) -> None:
     await filed.ask_link()
     before = tree(tmp_path)
-    assert_says(await filed.browser().open(CALLBACK + query), Code.CALLBACK_MALFORMED)
+    assert_error_page(await filed.browser().open(CALLBACK + query), Code.CALLBACK_MALFORMED)
     assert before == tree(tmp_path)
     assert 0 == filed.idp.count("token")
 
@@ -59,15 +52,15 @@ async def test_unknown_made_up_used_expired_and_foreign_states_look_the_same_to_
     made_up = used.auth_session_id.removeprefix("as-") + "x" * 43
     answers = [
         await house.browser().open(f"{CALLBACK}?{urlencode({'code': 'abc', 'state': state})}")
-        for state in (STATE, made_up)
+        for state in (UNKNOWN_STATE, made_up)
     ]
     answers.append(await house.browser().open(used_url))
     answers.append(await house.browser().open(foreign_url.replace("callback/mail", "callback/files")))
     expired_url = await house.way_back(expired, person)
     house.clock.advance(601)
     answers.append(await house.browser().open(expired_url))
-    assert_says(answers[0], Code.STATE_UNKNOWN)
-    assert [bare(answers[0])] * 5 == [bare(page) for page in answers]
+    assert_error_page(answers[0], Code.STATE_UNKNOWN)
+    assert [without_request_id(answers[0])] * 5 == [without_request_id(page) for page in answers]
     assert 1 == house.idp.count("token"), "only the first one, by its own browser"
 
 
@@ -81,14 +74,10 @@ async def test_a_state_made_from_a_public_session_id_is_unknown_and_changes_noth
     before = tree(tmp_path)
     forged = asked.auth_session_id.removeprefix("as-") + "x" * 43
     page = await person.follow(url.replace(fields_of(url)["state"], forged))
-    assert_says(page, Code.STATE_UNKNOWN)
+    assert_error_page(page, Code.STATE_UNKNOWN)
     assert before == tree(tmp_path)
     assert 0 == filed.idp.count("token")
-    assert_says_connected(await person.follow(url))
-
-
-def assert_says_connected(page: Page) -> None:
-    assert (303, f"{BASE}/connected/mail") == (page.status, page.location)
+    assert_leads_to_connected(await person.follow(url))
 
 
 @pytest.mark.case("3")
@@ -96,9 +85,9 @@ async def test_a_finished_callback_replayed_is_used_and_not_exchanged_again(hous
     asked = await house.ask_link()
     person = house.browser()
     url = await house.way_back(asked, person)
-    assert_says_connected(await person.follow(url))
+    assert_leads_to_connected(await person.follow(url))
     page = await person.follow(url)
-    assert_says(page, Code.STATE_USED)
+    assert_error_page(page, Code.STATE_USED)
     assert "Mail is connected" in page.text
     assert 1 == house.idp.count("token")
     assert 1 == len(await house.events())
@@ -114,7 +103,7 @@ async def test_after_its_time_a_session_is_over_and_the_code_is_not_sent(house: 
     person = house.browser()
     url = await house.way_back(asked, person)
     house.clock.advance(late)
-    assert_says(await person.follow(url), Code.STATE_EXPIRED)
+    assert_error_page(await person.follow(url), Code.STATE_EXPIRED)
     assert 0 == house.idp.count("token")
     session = await house.session(asked)
     assert ("expired", None, None) == (session.status, session.ticket, session.attempt.verifier)
@@ -130,7 +119,7 @@ async def test_a_valid_state_in_another_browser_ends_the_session_unexchanged(hou
     if cookie is not None:
         (name,) = [name for name in person.cookies if name.startswith("oab-")]
         other.cookies.set(name, "w" * 43, "127.0.0.1")
-    assert_says(await other.open(url), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await other.open(url), Code.OWNER_BINDING_FAILED)
     assert 0 == house.idp.count("token")
     session = await house.session(asked)
     assert ("failed", Code.OWNER_BINDING_FAILED) == (session.status, session.failure)
@@ -138,7 +127,7 @@ async def test_a_valid_state_in_another_browser_ends_the_session_unexchanged(hou
     assert ("auth.failed", "ownerBindingFailed") == (event["type"], event["payload"]["code"])
     failures = [entry for entry in house.audit.entries if isinstance(entry, ConnectFailed)]
     assert [ConnectFailed("mail", session.id, "ownerBindingFailed")] == failures
-    assert_says(await person.follow(url), Code.STATE_USED)
+    assert_error_page(await person.follow(url), Code.STATE_USED)
     assert await house.grant() is None
 
 
@@ -148,11 +137,11 @@ async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own
     person = house.browser()
     url = await house.way_back(mail, person)
     await house.to_provider(files, person)
-    assert_says(await person.follow(url.replace("/mail?", "/files?")), Code.APP_MISMATCH)
+    assert_error_page(await person.follow(url.replace("/mail?", "/files?")), Code.APP_MISMATCH)
     assert 0 == house.idp.count("token")
     assert ["pending", "pending"] == [(await house.session(asked)).status for asked in (mail, files)]
     assert [None, None] == [await house.grant("mail"), await house.grant("files")]
-    assert_says_connected(await person.follow(url))
+    assert_leads_to_connected(await person.follow(url))
 
 
 @pytest.mark.case("7")
@@ -160,7 +149,7 @@ async def test_a_code_under_another_issuers_name_goes_to_nobody(house: House, ca
     with IdentityProvider(canaries=canaries) as evil:
         house.idp.script.authorize.fields(iss=evil.issuer)
         asked = await house.ask_link()
-        assert_says(await house.connect(asked), Code.ISSUER_MISMATCH)
+        assert_error_page(await house.connect(asked), Code.ISSUER_MISMATCH)
         assert (0, []) == (house.idp.count("token"), evil.requests)
     assert Code.ISSUER_MISMATCH is (await house.session(asked)).failure
     (event,) = await house.events()
@@ -193,7 +182,7 @@ async def test_an_error_without_the_promised_issuer_is_the_persons_no_and_under_
         authorize.fields(error="access_denied") if beside_a_code else authorize.error()
         authorize.fields(iss=iss)
         asked = await house.ask_link()
-        assert_says(await house.connect(asked), code)
+        assert_error_page(await house.connect(asked), code)
         assert 0 == house.idp.count("token")
         session = await house.session(asked)
         assert ("failed", code) == (session.status, session.failure)
@@ -216,7 +205,7 @@ async def test_a_no_is_a_no_while_the_providers_metadata_cannot_be_read(
         identity_provider.script.discovery.answer(503, times=FOREVER)
         async with running(identity_provider, [app], clock=test_clock, store=one.store) as another:
             person.serve(BASE, another.broker.web)
-            assert_says(await person.follow(url), Code.PROVIDER_DENIED)
+            assert_error_page(await person.follow(url), Code.PROVIDER_DENIED)
 
 
 @pytest.mark.case("5", "7")
@@ -229,14 +218,14 @@ async def test_an_error_without_the_promised_issuer_in_another_browser_is_not_th
         house.idp.script.authorize.fields(iss=None)
         asked, person = await house.ask_link(), house.browser()
         url = await house.way_back(asked, person)
-        assert_says(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
+        assert_error_page(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
 
 
 @pytest.mark.case("9")
 async def test_an_error_beats_a_code_beside_it(house: House) -> None:
     house.idp.script.authorize.fields(error="access_denied")
     asked = await house.ask_link()
-    assert_says(await house.connect(asked), Code.PROVIDER_DENIED)
+    assert_error_page(await house.connect(asked), Code.PROVIDER_DENIED)
     assert 1 == house.idp.count("authorize")
     assert 0 == house.idp.count("token")
     assert Code.PROVIDER_DENIED is (await house.session(asked)).failure
@@ -264,10 +253,12 @@ async def test_a_parameter_that_comes_twice_is_no_parameter(filed: House, tmp_pa
     url = await filed.way_back(asked, person)
     given = {key: fields_of(url)[key] for key in ("state", "code")}
     before = tree(tmp_path)
-    assert_says(await person.follow(f"{CALLBACK}?{spoil.format(**given, other=STATE)}"), Code.CALLBACK_MALFORMED)
+    assert_error_page(
+        await person.follow(f"{CALLBACK}?{spoil.format(**given, other=UNKNOWN_STATE)}"), Code.CALLBACK_MALFORMED
+    )
     assert before == tree(tmp_path)
     assert 0 == filed.idp.count("token")
-    assert_says_connected(await person.follow(url))
+    assert_leads_to_connected(await person.follow(url))
 
 
 @pytest.mark.case("11")
@@ -309,7 +300,7 @@ async def test_oversized_and_unprintable_queries_end_before_the_store(
     assert 0 == filed.idp.count("token")
     lines = [json.loads(line) for line in filed.log.getvalue().splitlines()]
     assert status == lines[-1]["status"], "one line a request, whatever it carried"
-    assert_says_connected(await person.follow(url))
+    assert_leads_to_connected(await person.follow(url))
 
 
 @pytest.mark.case("13")
@@ -332,7 +323,7 @@ async def test_only_a_get_is_a_callback(filed: House, tmp_path: Path, method: st
     )
     assert 405 == answer.status
     assert before == tree(tmp_path)
-    assert_says_connected(await person.follow(url))
+    assert_leads_to_connected(await person.follow(url))
 
 
 @pytest.mark.case("13")
@@ -352,9 +343,9 @@ async def test_a_browser_that_fetches_ahead_consumes_nothing(
     person = filed.browser()
     url = await filed.way_back(asked, person)
     before = tree(tmp_path)
-    assert_says(await person.open(url, headers=headers), Code.CALLBACK_MALFORMED)
+    assert_error_page(await person.open(url, headers=headers), Code.CALLBACK_MALFORMED)
     assert before == tree(tmp_path)
-    assert_says_connected(await person.follow(url))
+    assert_leads_to_connected(await person.follow(url))
 
 
 @pytest.mark.case("13")
@@ -367,4 +358,4 @@ async def test_a_form_post_from_the_provider_consumes_nothing(filed: House, tmp_
     page = await person.post(CALLBACK, parse_qsl(urlsplit(url).query), initiator=person.page)
     assert 405 == page.status
     assert before == tree(tmp_path)
-    assert_says_connected(await person.follow(url))
+    assert_leads_to_connected(await person.follow(url))

@@ -12,16 +12,26 @@ from urllib.parse import urlencode
 
 import pytest
 
-from oauthbroker.errors import MEANINGS, Code
-from oauthbroker.results import AuthorizationRequired, Ready, SessionOutcome
-from oauthbroker.settings import Limits
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired, Ready, SessionOutcome
+from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Browser, Page
 from oauthbroker.web.arrival import SECONDS
-from tests.house import BASE, House, running, turn, user_app
-from tests.story.binding_kit import ALICE, broker_login, came_back, handle_on, of_alice, parked_app, settings_for
-from tests.story.test_broker_login import login_callback, mail, of
-from tests.story.test_callback import CALLBACK, STATE, assert_says, bare
+from tests.kit.callback_pages import CALLBACK, UNKNOWN_STATE, assert_error_page, without_request_id
+from tests.kit.running_broker import BASE, House, running, turn, user_app
+from tests.story.binding_kit import (
+    ALICE,
+    broker_login,
+    came_back,
+    corp_turn,
+    handle_on,
+    login_app,
+    login_callback,
+    of_alice,
+    parked_app,
+    settings_for,
+)
 
 CONNECTED = "Mail is connected"
 CALL_FOR_ANOTHER = ("new one", "new link", "새 링크")
@@ -35,7 +45,7 @@ def cookie_of(asked: AuthorizationRequired) -> str:
 
 def assert_says_connected(page: Page) -> None:
     """The code of a used link, and that nothing is left to do."""
-    assert_says(page, Code.STATE_USED)
+    assert_error_page(page, Code.STATE_USED)
     assert CONNECTED in page.text
     assert not [words for words in CALL_FOR_ANOTHER if words in page.text]
 
@@ -51,7 +61,7 @@ async def late(house: House, asked: AuthorizationRequired, person: Browser) -> s
 
 async def late_and_swept(house: House, asked: AuthorizationRequired, person: Browser) -> str:
     url = await late(house, asked, person)
-    assert_says(await person.follow(url), Code.STATE_EXPIRED)
+    assert_error_page(await person.follow(url), Code.STATE_EXPIRED)
     assert "expired" == (await house.session(asked)).status
     return url
 
@@ -68,13 +78,13 @@ async def under_way(house: House, asked: AuthorizationRequired, person: Browser)
 async def declined(house: House, asked: AuthorizationRequired, person: Browser) -> str:
     house.idp.script.authorize.error()
     url = await house.way_back(asked, person)
-    assert_says(await person.follow(url), Code.PROVIDER_DENIED)
+    assert_error_page(await person.follow(url), Code.PROVIDER_DENIED)
     return url
 
 
 async def stolen(house: House, asked: AuthorizationRequired, person: Browser) -> str:
     url = await house.way_back(asked, person)
-    assert_says(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
     return url
 
 
@@ -122,7 +132,7 @@ async def test_the_sessions_own_browser_is_told_what_became_of_it(
     if is_connected:
         assert_says_connected(page)
     else:
-        assert_says(page, code)
+        assert_error_page(page, code)
         assert CONNECTED not in page.text
     assert exchanges == house.idp.count("token")
 
@@ -141,14 +151,14 @@ async def test_every_other_browser_is_told_what_an_unknown_link_is_told(
     tossed.cookies.set(cookie_of(asked), "x" * 43, "127.0.0.1")
     swapped.cookies.set(cookie_of(asked), other.cookies[cookie_of(elsewhere)].value, "127.0.0.1")
     strangers = [house.browser(), tossed, swapped]
-    unknown = await house.browser().open(f"{BASE}/connect/{STATE}")
-    assert_says(unknown, Code.STATE_UNKNOWN)
+    unknown = await house.browser().open(f"{BASE}/connect/{UNKNOWN_STATE}")
+    assert_error_page(unknown, Code.STATE_UNKNOWN)
     for stranger in strangers:
-        assert bare(unknown) == bare(await stranger.open(asked.authorization_url))
+        assert without_request_id(unknown) == without_request_id(await stranger.open(asked.authorization_url))
     if end is not late:  # a stranger's callback of an open session ends it: that is ownerBindingFailed (case 5)
-        unknown = await house.browser().open(f"{CALLBACK}?{urlencode({'code': 'abc', 'state': STATE})}")
+        unknown = await house.browser().open(f"{CALLBACK}?{urlencode({'code': 'abc', 'state': UNKNOWN_STATE})}")
         for stranger in strangers:
-            assert bare(unknown) == bare(await stranger.open(url))
+            assert without_request_id(unknown) == without_request_id(await stranger.open(url))
 
 
 @table
@@ -156,7 +166,7 @@ async def test_a_program_is_told_the_code(house: House, end: Ended, code: Code, 
     asked, person = await house.ask_link(), house.browser()
     await end(house, asked, person)
     page = await person.open(asked.authorization_url, headers={"accept": "application/json"})
-    assert (MEANINGS[code].status, True) == (page.status, f'"{code.value}"' in page.source)
+    assert (code.status, True) == (page.status, f'"{code.value}"' in page.source)
 
 
 async def test_the_truth_is_told_for_an_hour(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
@@ -172,7 +182,7 @@ async def test_the_truth_is_told_for_an_hour(identity_provider: IdentityProvider
         async with asyncio.timeout(5):
             while await house.store.count("sessions"):
                 await asyncio.sleep(0.01)
-        assert_says(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
+        assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
 
 
 async def test_an_open_session_is_not_spoken_of(house: House) -> None:
@@ -181,7 +191,7 @@ async def test_an_open_session_is_not_spoken_of(house: House) -> None:
     await house.to_provider(asked, person)
     forged = asked.auth_session_id.removeprefix("as-") + "x" * 43
     page = await person.open(f"{CALLBACK}?{urlencode({'code': 'abc', 'state': forged})}")
-    assert_says(page, Code.STATE_UNKNOWN)
+    assert_error_page(page, Code.STATE_UNKNOWN)
     assert (await house.session(asked)).open
 
 
@@ -193,25 +203,27 @@ async def test_a_browser_that_was_at_the_brokers_own_login_is_told_too(
         login = broker_login(corp)
         async with running(
             identity_provider,
-            [mail(identity_provider)],
+            [login_app(identity_provider)],
             clock=test_clock,
             settings=settings_for(),
             login=login,
             corp=corp,
         ) as house:
-            asked, person = await house.ask_link(of=of()), house.browser()
+            asked, person = await house.ask_link(of=corp_turn()), house.browser()
             url = await login_callback(house, asked, person)
             if when == "late":
                 house.clock.advance(601)
             else:
-                other = await house.ask_link(of=of(instance="another conversation"))
+                other = await house.ask_link(of=corp_turn(instance="another conversation"))
                 assert 200 == (await house.connect(other)).status
-            unknown = await house.browser().open(f"{BASE}/connect/{STATE}")
-            assert bare(unknown) == bare(await house.browser().open(asked.authorization_url))
+            unknown = await house.browser().open(f"{BASE}/connect/{UNKNOWN_STATE}")
+            assert without_request_id(unknown) == without_request_id(
+                await house.browser().open(asked.authorization_url)
+            )
             for place in (url, asked.authorization_url):
                 page = await person.open(place)
                 if when == "late":
-                    assert_says(page, Code.STATE_EXPIRED)
+                    assert_error_page(page, Code.STATE_EXPIRED)
                 else:
                     assert_says_connected(page)
 
@@ -235,11 +247,11 @@ async def test_how_it_ended_is_shown_to_the_browser_that_comes_from_there_and_on
     assert 404 == nothing.status
     for _ in range(2):
         assert 200 == (await person.open(place)).status, "and it may be looked at again"
-    assert bare(nothing) == bare(await house.browser().open(place))
-    assert bare(nothing) == bare(await person.open(other))
-    assert bare(nothing) == bare(await person.open(place.replace("mail", "files")))
+    assert without_request_id(nothing) == without_request_id(await house.browser().open(place))
+    assert without_request_id(nothing) == without_request_id(await person.open(other))
+    assert without_request_id(nothing) == without_request_id(await person.open(place.replace("mail", "files")))
     house.clock.advance(SECONDS)
-    assert bare(nothing) == bare(await person.open(place))
+    assert without_request_id(nothing) == without_request_id(await person.open(place))
 
 
 @pytest.mark.parametrize(
@@ -258,7 +270,7 @@ async def test_a_made_up_arrival_shows_nothing(house: House, forge: Callable[[st
     await house.connect(await house.ask_link(), browser=person)
     other.cookies.set("oab_arrival", forge(person.cookies["oab_arrival"].value), "127.0.0.1")
     nothing = await house.browser().open(f"{BASE}/connected/no-such-app")
-    assert bare(nothing) == bare(await other.open(f"{BASE}/connected/mail"))
+    assert without_request_id(nothing) == without_request_id(await other.open(f"{BASE}/connected/mail"))
 
 
 async def test_an_arrival_is_of_its_session_and_of_no_other(house: House) -> None:

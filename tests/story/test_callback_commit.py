@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from oauthbroker.audit import AuditList, Connected
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import AuthSession, Grant
-from oauthbroker.repository import Conflict, Held, Repository
-from oauthbroker.results import AuthorizationRequired, Ready
-from tests.house import ALICE, House, running, user_app
-from tests.story.test_callback import assert_says
+from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import ALICE, House, running, user_app
 
 Break = Callable[[House, pytest.MonkeyPatch], None]
 
@@ -26,7 +26,7 @@ def at_the_session(house: House, patch: pytest.MonkeyPatch) -> None:
     """The grant is written; then the disk is full."""
     save = Repository.save_session
 
-    async def save_or_fail(self: Repository, session: AuthSession, *, expect: int) -> Held[AuthSession]:
+    async def save_or_fail(self: Repository, session: AuthSession, *, expect: int) -> Versioned[AuthSession]:
         if not session.open:
             disk_full()
         return await save(self, session, expect=expect)
@@ -38,7 +38,7 @@ def after_the_grant(house: House, patch: pytest.MonkeyPatch) -> None:
     """The grant reached its place, and the disk failed before it could say so."""
     save = Repository.save_grant
 
-    async def save_and_fail(self: Repository, grant: Grant, *, expect: int) -> Held[Grant]:
+    async def save_and_fail(self: Repository, grant: Grant, *, expect: int) -> Versioned[Grant]:
         await save(self, grant, expect=expect)
         disk_full()
         raise AssertionError
@@ -74,7 +74,7 @@ async def test_a_grant_that_could_not_be_written_is_not_there_and_its_tokens_are
     asked = await house.ask_link()
     with monkeypatch.context() as patch:
         patch.setattr(Repository, "save_grant", disk_full)
-        assert_says(await house.connect(asked), Code.STORE_UNAVAILABLE)
+        assert_error_page(await house.connect(asked), Code.STORE_UNAVAILABLE)
     assert (None, Code.STORE_UNAVAILABLE) == (await house.grant(), (await house.session(asked)).failure)
     assert 0 == house.idp.living_tokens("client-mail")
     assert isinstance(await house.ask(), AuthorizationRequired)
@@ -89,7 +89,7 @@ async def test_without_an_audit_entry_there_is_no_grant(house: House, monkeypatc
     url = await house.way_back(asked, person)
     with monkeypatch.context() as patch:
         patch.setattr(AuditList, "write", disk_full)
-        assert_says(await person.follow(url), Code.STORE_UNAVAILABLE)
+        assert_error_page(await person.follow(url), Code.STORE_UNAVAILABLE)
     assert (None, Code.STORE_UNAVAILABLE) == (await house.grant(), (await house.session(asked)).failure)
     assert 0 == house.idp.living_tokens("client-mail")
 
@@ -98,7 +98,7 @@ def another_writer_first(patch: pytest.MonkeyPatch, times: int) -> None:
     """The next `times` writes of a grant meet a newer version than the one that was read."""
     save, left = Repository.save_grant, [times]
 
-    async def meet_a_newer_one(self: Repository, grant: Grant, *, expect: int, **more: Any) -> Held[Grant]:
+    async def meet_a_newer_one(self: Repository, grant: Grant, *, expect: int, **more: Any) -> Versioned[Grant]:
         left[0] -= 1
         if left[0] >= 0:
             raise Conflict
@@ -127,7 +127,7 @@ async def test_a_login_that_cannot_be_stored_for_other_writers_is_refused_and_it
     asked = await house.ask_link()
     with monkeypatch.context() as patch:
         another_writer_first(patch, 1000)
-        assert_says(await house.connect(asked), Code.STORE_LOCKED)
+        assert_error_page(await house.connect(asked), Code.STORE_LOCKED)
     assert (None, Code.STORE_LOCKED) == (await house.grant(), (await house.session(asked)).failure)
     assert 0 == house.idp.living_tokens("client-mail")
     assert isinstance(await house.ask(), AuthorizationRequired)

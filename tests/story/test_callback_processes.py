@@ -15,17 +15,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from oauthbroker.clock import printed
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.core.clock import printed
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
-from tests.house import House, file_store, running, user_app
-from tests.story.test_callback import HOST, assert_says
-from tests.story.test_callback_refusals import jar, served
+from tests.kit.callback_pages import HOST, assert_error_page
+from tests.kit.running_broker import House, file_store, running, user_app
+from tests.story.http_server import cookie_header, served_over_http
 from tests.unit.web import kit
 
 ROOT = Path(__file__).parents[2]
-WORKER = ROOT / "tests" / "story" / "broker_process.py"
+WORKER = ROOT / "tests" / "story" / "callback_worker.py"
 Process = asyncio.subprocess.Process
 Start = Callable[..., Awaitable[Process]]
 
@@ -58,7 +58,7 @@ async def start(filed: House, tmp_path: Path) -> AsyncIterator[Start]:
             "endpoints": filed.idp.endpoints,
             "secret": filed.idp.client("client-mail").reveal_secret(),
             "query": urlsplit(url).query,
-            "cookies": jar(browser),
+            "cookies": cookie_header(browser),
             "times": times,
             "die": die,
         }
@@ -87,7 +87,7 @@ async def test_the_same_callback_sixty_times_at_once_is_exchanged_once(house: Ho
                 "/oauth/callback/mail",
                 query=urlsplit(url).query.encode(),
                 host=HOST,
-                headers=[("cookie", jar(person))],
+                headers=[("cookie", cookie_header(person))],
             )
         )
         for _ in range(60)
@@ -150,9 +150,9 @@ async def test_a_connection_that_breaks_in_mid_exchange_changes_nothing(house: H
     person = house.browser()
     target = urlsplit(await house.way_back(asked, person))
     hold = house.idp.script.token.hang(after_work=True)
-    async with served(house) as port:
+    async with served_over_http(house) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        head = f"GET {target.path}?{target.query} HTTP/1.1\r\nHost: {HOST}\r\nCookie: {jar(person)}\r\n\r\n"
+        head = f"GET {target.path}?{target.query} HTTP/1.1\r\nHost: {HOST}\r\nCookie: {cookie_header(person)}\r\n\r\n"
         writer.write(head.encode())
         await hold.arrived()
         writer.transport.abort()
@@ -257,7 +257,7 @@ async def test_a_commit_that_comes_after_its_claim_ran_out_stores_nothing(filed:
     filed.clock.set(await claimed_until(filed, asked))
     async with running(filed.idp, [user_app(filed.idp)], clock=filed.clock, store=file_store(tmp_path, filed.clock)):
         hold.release()
-        assert_says(await tab, Code.EXCHANGE_UNCERTAIN)
+        assert_error_page(await tab, Code.EXCHANGE_UNCERTAIN)
     assert await filed.grant() is None
     assert 0 == filed.idp.living_tokens("client-mail"), "revoked: nobody will ever use them"
     assert ["exchangeUncertain"] == [event["payload"]["code"] for event in await filed.events()]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
-import uvicorn
 
-from oauthbroker.errors import Code
-from oauthbroker.results import Ready
-from oauthbroker.testing import Browser, Canaries
-from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import Ready
+from oauthbroker.testing import Canaries
 from oauthbroker.web.headers import REFUSAL_LIMIT, TARGET_LIMIT
-from tests.house import House
-from tests.story.test_callback import HOST, assert_says
+from tests.kit.callback_pages import HOST, assert_error_page
+from tests.kit.running_broker import House
+from tests.story.http_server import cookie_header, served_over_http
 
 
 def page_of_text(canary: str) -> str:
@@ -35,7 +32,7 @@ async def test_a_refusal_is_told_to_the_person_and_the_agent_in_our_words(
         error, error_description=page_of_text(canary), error_uri=f"https://x.example/{canary}"
     )
     asked = await house.ask_link()
-    assert_says(await house.connect(asked), Code.PROVIDER_DENIED)
+    assert_error_page(await house.connect(asked), Code.PROVIDER_DENIED)
     assert 0 == house.idp.count("token")
     session = await house.session(asked)
     assert ("failed", Code.PROVIDER_DENIED) == (session.status, session.failure)
@@ -47,7 +44,7 @@ async def test_a_refusal_is_told_to_the_person_and_the_agent_in_our_words(
 
 @pytest.mark.case("8")
 async def test_saying_no_at_the_provider_is_such_a_refusal(house: House) -> None:
-    assert_says(await house.connect(await house.ask_link(), deny=True), Code.PROVIDER_DENIED)
+    assert_error_page(await house.connect(await house.ask_link(), deny=True), Code.PROVIDER_DENIED)
     assert ["auth.denied"] == [event["type"] for event in await house.events()]
 
 
@@ -62,7 +59,7 @@ async def test_saying_no_on_our_own_page_is_such_a_refusal_without_a_provider(ho
     assert (200, True) == (page.status, "Nothing was connected" in page.text)
     assert ["auth.denied"] == [event["type"] for event in await house.events()]
     assert 0 == house.idp.count("authorize")
-    assert_says(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
+    assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
 
 
 @pytest.mark.case("5", "8")
@@ -70,22 +67,7 @@ async def test_a_stranger_cannot_say_no_for_somebody(house: House) -> None:
     """Without the cookie an error is another browser's, whatever it says."""
     asked = await house.ask_link()
     url = await house.way_back(asked, house.browser(), deny=True)
-    assert_says(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
-
-
-@asynccontextmanager
-async def served(house: House) -> AsyncIterator[int]:
-    """The broker behind the server that people run; the port."""
-    server = uvicorn.Server(uvicorn.Config(house.broker.web, host="127.0.0.1", port=0, **uvicorn_options()))
-    running = asyncio.create_task(server.serve())
-    async with asyncio.timeout(10):
-        while not server.started:
-            await asyncio.sleep(0.005)
-    try:
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        await running
+    assert_error_page(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
 
 
 async def get(port: int, target: str, cookies: str) -> tuple[int, str]:
@@ -99,10 +81,6 @@ async def get(port: int, target: str, cookies: str) -> tuple[int, str]:
     return int(answer.split(" ", 2)[1]), answer
 
 
-def jar(browser: Browser) -> str:
-    return "; ".join(f"{name}={browser.cookies[name].value}" for name in browser.cookies)
-
-
 @pytest.mark.case("8", "11")
 async def test_the_server_lets_a_long_refusal_in_and_nothing_else_that_long(house: House, canaries: Canaries) -> None:
     canary = canaries.mint("provider text").reveal()
@@ -112,13 +90,13 @@ async def test_the_server_lets_a_long_refusal_in_and_nothing_else_that_long(hous
     refusal = urlencode({"error": "access_denied", "error_description": page_of_text(canary), "state": given["state"]})
     too_long = urlencode({"code": "c" * TARGET_LIMIT, "state": given["state"]})
     assert TARGET_LIMIT < len(refusal) < REFUSAL_LIMIT
-    async with served(house) as port:
-        status, answer = await get(port, f"/oauth/callback/mail?{too_long}", jar(person))
+    async with served_over_http(house) as port:
+        status, answer = await get(port, f"/oauth/callback/mail?{too_long}", cookie_header(person))
         assert (414, True) == (status, '"requestTooLarge"' in answer)
-        status, answer = await get(port, f"/oauth/callback/mail?{refusal}", jar(person))
+        status, answer = await get(port, f"/oauth/callback/mail?{refusal}", cookie_header(person))
         assert (403, True) == (status, '"providerDenied"' in answer)
         canaries.look(answer, "the answer over the wire")
-        status, _ = await get(port, f"/oauth/callback/mail?{refusal}{'x' * 100_000}", jar(person))
+        status, _ = await get(port, f"/oauth/callback/mail?{refusal}{'x' * 100_000}", cookie_header(person))
         assert status in {400, 414}
     (event,) = await house.events()
     assert "auth.denied" == event["type"]
@@ -129,5 +107,5 @@ async def test_after_a_refusal_the_grant_there_was_still_serves(house: House) ->
     await house.connected(scopes=["read"])
     await house.events()
     asked = await house.ask_link(scopes=["write"])
-    assert_says(await house.connect(asked, deny=True), Code.PROVIDER_DENIED)
+    assert_error_page(await house.connect(asked, deny=True), Code.PROVIDER_DENIED)
     assert isinstance(await house.ask(scopes=["read"]), Ready)

@@ -10,24 +10,26 @@ import pytest
 
 from oauthbroker import Turn
 from oauthbroker.audit import OwnerConfirmed
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.results import Ready, SessionOutcome
 from oauthbroker.records.parked import MAX_TRIES, as_code, code_of, grouped
-from oauthbroker.results import Ready, SessionOutcome
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from tests.house import House, global_app, running, turn
+from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
+from tests.kit.running_broker import House, global_app, running, turn
 from tests.story.binding_kit import (
     ALICE,
     MALLORY,
+    another_code,
     came_back,
     code_on,
     of_alice,
     of_mallory,
     parked_app,
     parking,
+    relay_refused,
     settings_for,
 )
-from tests.story.test_callback import assert_says, assert_says_connected
 
 WRONG = "2222-2222"
 
@@ -38,19 +40,8 @@ async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> A
         yield house
 
 
-async def refused(house: House, code: str, of: Turn | None = None, **more: object) -> Code:
-    with pytest.raises(BrokerError) as caught:
-        await house.broker.relay_code(of or of_alice(), code, **more)  # type: ignore[arg-type]
-    return caught.value.code
-
-
 async def code_page(house: House, of: Turn | None = None, **more: str) -> Page:
     return await came_back(house, await house.ask_link(of=of or of_alice()), house.browser(), **more)
-
-
-def other_than(code: str) -> str:
-    """A code of the same shape that differs in its last place."""
-    return code[:-1] + ("3" if code[-1] == "2" else "2")
 
 
 async def test_the_code_said_in_the_conversation_connects(house: House) -> None:
@@ -58,29 +49,29 @@ async def test_the_code_said_in_the_conversation_connects(house: House) -> None:
     page = await came_back(house, asked, person)
     assert 0 == house.idp.count("token")
     assert "Send this code in the conversation where you got the link" in page.text
-    assert "Nobody may ask you for it" in page.text
+    assert "Do not send it anywhere else" in page.text
     outcome = await house.broker.relay_code(of_alice(), code_on(page))
     assert ("completed", asked.auth_session_id) == (outcome.status, outcome.auth_session_id)
     assert isinstance(await house.ask(of=of_alice()), Ready)
-    assert_says_connected(await person.open(page.url))
+    assert_leads_to_connected(await person.open(page.url))
     (entry,) = [entry for entry in house.audit.entries if isinstance(entry, OwnerConfirmed)]
     assert ("mail", asked.auth_session_id, "channelCode") == (entry.app, entry.session, entry.how)
     assert code_on(page) not in house.log.getvalue()
-    assert Code.STATE_UNKNOWN is await refused(house, code_on(page)), "used"
+    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page)), "used"
 
 
 async def test_only_the_browser_that_came_back_sees_the_code_and_sees_it_again(house: House) -> None:
     page = await code_page(house)
     assert code_on(page) == code_on(await house.browsers[0].open(page.url))
-    assert_says(await house.browser().open(page.url), Code.STATE_UNKNOWN)
+    assert_error_page(await house.browser().open(page.url), Code.STATE_UNKNOWN)
     assert code_on(page) not in page.url
     assert page.next_url is None, "nothing moves by itself"
     (again,) = page.document.links
     assert code_on(page) == code_on(await house.browsers[0].follow(again))
     house.clock.advance(60)
-    assert "The code has ended" in (await house.browsers[0].open(page.url)).text
-    assert_says(await house.browser().open(page.url), Code.STATE_UNKNOWN)
-    assert Code.STATE_UNKNOWN is await refused(house, code_on(page))
+    assert "The code is no longer valid" in (await house.browsers[0].open(page.url)).text
+    assert_error_page(await house.browser().open(page.url), Code.STATE_UNKNOWN)
+    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page))
     assert 0 == house.idp.count("token")
 
 
@@ -97,7 +88,7 @@ async def test_spaces_dashes_and_case_are_forgiven(house: House, form: str) -> N
 async def test_what_cannot_be_a_code_is_no_try(house: House, said: str) -> None:
     page = await code_page(house)
     for _ in range(MAX_TRIES + 1):
-        assert Code.STATE_UNKNOWN is await refused(house, said)
+        assert Code.STATE_UNKNOWN is await relay_refused(house, said)
     assert "completed" == (await house.broker.relay_code(of_alice(), code_on(page))).status
 
 
@@ -106,10 +97,10 @@ async def test_five_wrong_codes_end_it(house: House) -> None:
     page = await came_back(house, asked, house.browser())
     for _ in range(MAX_TRIES):
         assert (await house.session(asked)).open
-        assert Code.STATE_UNKNOWN is await refused(house, other_than(code_on(page)))
+        assert Code.STATE_UNKNOWN is await relay_refused(house, another_code(code_on(page)))
     session = await house.session(asked)
     assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.parked)
-    assert Code.STATE_UNKNOWN is await refused(house, code_on(page))
+    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page))
     assert 0 == house.idp.count("token")
     (event,) = await house.events()
     assert ("auth.failed", "ownerBindingFailed") == (event["type"], event["payload"]["code"])
@@ -118,7 +109,7 @@ async def test_five_wrong_codes_end_it(house: House) -> None:
 async def test_the_fifth_may_still_be_the_right_one(house: House) -> None:
     page = await code_page(house)
     for _ in range(MAX_TRIES - 1):
-        await refused(house, other_than(code_on(page)))
+        await relay_refused(house, another_code(code_on(page)))
     assert "completed" == (await house.broker.relay_code(of_alice(), code_on(page))).status
 
 
@@ -126,7 +117,7 @@ async def test_a_hundred_guesses_at_once_are_no_more_than_five(house: House) -> 
     asked = await house.ask_link(of=of_alice())
     page = await came_back(house, asked, house.browser())
     seen: list[int] = []
-    for guess in asyncio.as_completed([refused(house, other_than(code_on(page))) for _ in range(100)]):
+    for guess in asyncio.as_completed([relay_refused(house, another_code(code_on(page))) for _ in range(100)]):
         assert await guess in {Code.STATE_UNKNOWN, Code.STORE_LOCKED}
         session = await house.session(asked)
         seen.append(session.parked.tries if session.parked is not None else MAX_TRIES)
@@ -152,7 +143,7 @@ async def test_a_hundred_guesses_at_once_are_no_more_than_five(house: House) -> 
 async def test_the_right_code_from_somebody_or_somewhere_else_is_unknown(house: House, of: Turn) -> None:
     page = await code_page(house)
     for _ in range(MAX_TRIES + 1):
-        assert Code.STATE_UNKNOWN is await refused(house, code_on(page), of)
+        assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), of)
     assert "completed" == (await house.broker.relay_code(of_alice(), code_on(page))).status, "nor does it cost a try"
 
 
@@ -161,11 +152,11 @@ async def test_a_victim_who_says_the_code_where_she_talks_connects_nothing_to_th
     """Mallory's link, opened by Alice, who agrees and then sends the code in a conversation of her own."""
     asked = await house.ask_link(of=of_mallory())
     page = await came_back(house, asked, house.browser())
-    assert Code.STATE_UNKNOWN is await refused(house, code_on(page), of_alice())
+    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), of_alice())
     assert (await house.session(asked)).open
     house.clock.advance(60)
     await house.broker.wait(asked.auth_session_id, timeout=0)
-    assert Code.STATE_UNKNOWN is await refused(house, code_on(page), of_mallory())
+    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), of_mallory())
     assert 0 == house.idp.count("token")
 
 
@@ -188,8 +179,8 @@ async def test_a_turn_that_may_not_use_the_app_relays_nothing_for_it(
     async with running(identity_provider, apps, clock=test_clock, settings=settings_for()) as house:
         asked = await house.ask_link("mail", of=of_alice())
         page = await came_back(house, asked, house.browser())
-        assert Code.STATE_UNKNOWN is await refused(house, code_on(page), apps=["files"])
-        assert Code.STATE_UNKNOWN is await refused(house, code_on(page), apps=[])
+        assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), apps=["files"])
+        assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), apps=[])
         outcome = await house.broker.relay_code(of_alice(), code_on(page), apps=["files", "mail"])
         assert SessionOutcome("completed") == outcome
 

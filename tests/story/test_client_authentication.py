@@ -14,16 +14,16 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
-from oauthbroker.apps import AssertionAudience, AuthMethod, Client, Endpoints, OAuthApp
-from oauthbroker.errors import Code
-from oauthbroker.metrics import Metric
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import AssertionAudience, AuthMethod, Client, Endpoints, OAuthApp
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.canary import off_the_record
 from oauthbroker.testing.provider import FOREVER
-from tests.house import ALICE, House, device_app, endpoints_of, running, user_app
-from tests.story.test_callback import assert_says
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import ALICE, House, device_app, endpoints_of, running, user_app
 
 RESOURCES = ("https://api.example/a", "https://api.example/b")
 METHODS: list[AuthMethod] = ["client_secret_basic", "client_secret_post"]
@@ -95,7 +95,7 @@ async def test_when_no_secret_is_known_the_code_is_spent_on_none_and_the_operato
 ) -> None:
     async with running(identity_provider, [app_with(identity_provider, minted(canaries), minted(canaries))]) as house:
         page = await house.connect(await house.ask_link())
-        assert_says(page, Code.APP_MISCONFIGURED)
+        assert_error_page(page, Code.APP_MISCONFIGURED)
         assert 2 == identity_provider.count("authorization_code")
         assert await house.grant() is None
         assert [] == lines(house)
@@ -273,7 +273,7 @@ async def test_a_provider_that_wants_another_audience_is_told_from_one_that_does
         identity_provider, canaries, ours, "endpoint" if ours == "issuer" else "issuer", user_app(identity_provider)
     )
     async with running(identity_provider, [app]) as house:
-        assert_says(await house.connect(await house.ask_link()), Code.APP_MISCONFIGURED)
+        assert_error_page(await house.connect(await house.ask_link()), Code.APP_MISCONFIGURED)
         assert advice in house.log.getvalue()
 
 
@@ -322,5 +322,5 @@ async def test_the_resource_is_named_when_asking_exchanging_and_refreshing(
 async def test_a_resource_that_the_provider_refuses_is_the_operators(identity_provider: IdentityProvider) -> None:
     async with running(identity_provider, [user_app(identity_provider, resource=RESOURCES)]) as house:
         identity_provider.script.token.refuse("invalid_target")
-        assert_says(await house.connect(await house.ask_link()), Code.APP_MISCONFIGURED)
+        assert_error_page(await house.connect(await house.ask_link()), Code.APP_MISCONFIGURED)
         assert not isinstance(await house.ask(), Failed)

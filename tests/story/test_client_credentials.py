@@ -10,40 +10,17 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Client, OAuthApp, Owner, Redirect, ToolAuth
-from oauthbroker.errors import Code
-from oauthbroker.metrics import Metric
-from oauthbroker.results import Failed, Ready
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client, Redirect, ToolAuth
+from oauthbroker.model.results import Failed, Ready
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
-from tests.house import BASE, BOB, SCOPES, TEAM, House, UnwellStore, file_store, running, turn, user_app
+from tests.kit.running_broker import BASE, BOB, SCOPES, TEAM, House, UnwellStore, file_store, running, turn
+from tests.story.client_credentials_kit import MACHINE, machine_app, machine_failed, machine_ready, team_turn
 
-APP = "machine"
-TOOLS = {"Tool/reader": (ToolAuth(APP, ("read",)),), "Tool/all": (ToolAuth(APP),)}
-
-
-def machine(idp: IdentityProvider, **changes: Any) -> OAuthApp:
-    app = user_app(idp, APP)
-    alone: dict[str, Any] = {"flow": "clientCredentials", "subject_mode": "global", "owner": Owner()}
-    return replace(app, **{**alone, "redirect": Redirect("", BASE), **changes})
-
-
-def nobody(**more: Any) -> Any:
-    """A turn that carries the team, and no person."""
-    return turn(user=None, **more)
-
-
-async def ready(house: House, scopes: list[str] | None = None, **more: Any) -> Ready:
-    result = await house.ask(APP, scopes, nobody(), **more)
-    assert isinstance(result, Ready), result
-    return result
-
-
-async def refused(house: House, scopes: list[str] | None = None, **more: Any) -> Failed:
-    result = await house.ask(APP, scopes, nobody(), **more)
-    assert isinstance(result, Failed), result
-    return result
+TOOLS = {"Tool/reader": (ToolAuth(MACHINE, ("read",)),), "Tool/all": (ToolAuth(MACHINE),)}
 
 
 def asked(idp: IdentityProvider) -> int:
@@ -53,15 +30,15 @@ def asked(idp: IdentityProvider) -> int:
 async def test_a_token_comes_without_a_person_a_session_or_a_link(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
-        got = await ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+        got = await machine_ready(house)
         assert identity_provider.is_alive(got.access_token)
         assert (SCOPES, "bearer", False) == (got.scopes, got.token_type, got.degraded)
         assert [] == [held async for held in house.repository.sessions()]
-        assert await house.broker.pending(nobody()) is None
+        assert await house.broker.pending(team_turn()) is None
         assert await house.event(wait=0) is None
         assert (0, 0) == (identity_provider.count("authorize"), identity_provider.count("userinfo"))
-        grant = await house.grant(APP, TEAM)
+        grant = await house.grant(MACHINE, TEAM)
         assert grant is not None
         assert grant.token is not None
         assert ("client_credentials", None, None) == (grant.flow, grant.token.refresh_token, grant.account)
@@ -70,21 +47,21 @@ async def test_a_token_comes_without_a_person_a_session_or_a_link(
 async def test_it_serves_every_call_until_it_runs_out(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
-        first = await ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+        first = await machine_ready(house)
         test_clock.advance(3600 - 301)
-        assert first.access_token == (await ready(house)).access_token
+        assert first.access_token == (await machine_ready(house)).access_token
         assert 1 == asked(identity_provider)
         test_clock.advance(2)
-        second = await ready(house)
+        second = await machine_ready(house)
         assert (2, True) == (asked(identity_provider), identity_provider.is_alive(second.access_token))
         assert first.access_token != second.access_token
 
 
 async def test_many_callers_at_once_are_one_request(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
         identity_provider.script.token.delay(0.05)
-        tokens = await asyncio.gather(*(ready(house) for _ in range(40)))
+        tokens = await asyncio.gather(*(machine_ready(house) for _ in range(40)))
         assert (1, 1) == (asked(identity_provider), len({each.access_token.reveal() for each in tokens}))
 
 
@@ -92,13 +69,13 @@ async def test_two_processes_share_what_one_of_them_fetched(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
     """Two brokers on one store stand for two processes; the flight's lease lies in the store."""
-    app = machine(identity_provider)
+    app = machine_app(identity_provider)
     identity_provider.script.token.delay(0.05)
     async with (
         running(identity_provider, [app], clock=test_clock, store=file_store(tmp_path, test_clock)) as one,
         running(identity_provider, [app], clock=test_clock, store=file_store(tmp_path, test_clock)) as other,
     ):
-        tokens = await asyncio.gather(*(ready(house) for house in (one, other) * 5))
+        tokens = await asyncio.gather(*(machine_ready(house) for house in (one, other) * 5))
         assert (1, 1) == (asked(identity_provider), len({each.access_token.reveal() for each in tokens}))
 
 
@@ -107,31 +84,31 @@ async def test_a_tool_gets_the_apps_one_token_and_never_more_than_the_apps_scope
     identity_provider: IdentityProvider,
 ) -> None:
     """The request names all of the app's scopes, whoever asks first; a tool that wants more is refused here."""
-    app = machine(identity_provider, scopes=("read", "write"))
+    app = machine_app(identity_provider, scopes=("read", "write"))
     async with running(identity_provider, [app], tools=TOOLS) as house:
-        narrow = await house.broker.oauth(nobody(), tool="Tool/reader").get_access_token(APP)
-        wide = await house.broker.oauth(nobody(), tool="Tool/all").get_access_token(APP)
+        narrow = await house.broker.oauth(team_turn(), tool="Tool/reader").get_access_token(MACHINE)
+        wide = await house.broker.oauth(team_turn(), tool="Tool/all").get_access_token(MACHINE)
         assert isinstance(narrow, Ready)
         assert isinstance(wide, Ready)
         assert (narrow.access_token, 1) == (wide.access_token, asked(identity_provider))
         [request] = identity_provider.seen("token")
         assert "read write" == request.form["scope"]
         for tool, scopes in (("Tool/reader", ["write"]), ("Tool/all", ["admin"])):
-            result = await house.broker.oauth(nobody(), tool=tool).get_access_token(APP, scopes)
+            result = await house.broker.oauth(team_turn(), tool=tool).get_access_token(MACHINE, scopes)
             assert isinstance(result, Failed)
             assert Code.SCOPE_NOT_ALLOWED is result.code
         assert 1 == asked(identity_provider)
 
 
 async def test_the_token_belongs_to_the_turns_global_subject(identity_provider: IdentityProvider) -> None:
-    async with running(identity_provider, [machine(identity_provider)]) as house:
-        await ready(house)
-        none = await house.ask(APP, None, turn(user=BOB, team=None))
+    async with running(identity_provider, [machine_app(identity_provider)]) as house:
+        await machine_ready(house)
+        none = await house.ask(MACHINE, None, turn(user=BOB, team=None))
         assert isinstance(none, Failed)
         assert Code.SUBJECT_UNAVAILABLE is none.code
-        other = await house.ask(APP, None, turn(team="idp:team:T999"))
+        other = await house.ask(MACHINE, None, turn(team="idp:team:T999"))
         assert isinstance(other, Ready)
-        assert (2, True) == (asked(identity_provider), await house.grant(APP, "idp:team:T999") is not None)
+        assert (2, True) == (asked(identity_provider), await house.grant(MACHINE, "idp:team:T999") is not None)
 
 
 @pytest.mark.case("54")
@@ -139,30 +116,30 @@ async def test_the_token_belongs_to_the_turns_global_subject(identity_provider: 
 async def test_a_client_that_is_refused_is_the_operators_and_no_persons(
     identity_provider: IdentityProvider, test_clock: TestClock, error: str
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
         identity_provider.script.token.refuse(error, times=FOREVER)
-        failed = await refused(house)
+        failed = await machine_failed(house)
         assert (Code.APP_MISCONFIGURED, False) == (failed.code, failed.retryable)
-        assert await house.grant(APP, TEAM) is None
-        assert Code.APP_MISCONFIGURED is (await refused(house)).code
+        assert await house.grant(MACHINE, TEAM) is None
+        assert Code.APP_MISCONFIGURED is (await machine_failed(house)).code
         assert 1 == asked(identity_provider), "a provider that refuses our client is left in peace for a while"
         identity_provider.script.reset()
         test_clock.advance(61)
-        await ready(house)
+        await machine_ready(house)
 
 
 @pytest.mark.case("54")
 async def test_a_refused_client_leaves_a_living_token_usable(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
-        first = await ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+        first = await machine_ready(house)
         identity_provider.script.token.refuse("invalid_client", times=FOREVER)
         test_clock.advance(3600 - 60)
-        late = await ready(house)
+        late = await machine_ready(house)
         assert (first.access_token, True) == (late.access_token, late.degraded)
         test_clock.advance(61)
-        assert Code.APP_MISCONFIGURED is (await refused(house)).code
+        assert Code.APP_MISCONFIGURED is (await machine_failed(house)).code
 
 
 DOWN = [
@@ -182,16 +159,16 @@ DOWN = [
 async def test_while_the_provider_is_down_an_expired_token_is_an_error_that_may_pass(
     identity_provider: IdentityProvider, test_clock: TestClock, spoil: Any, code: Code
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
-        await ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+        await machine_ready(house)
         spoil(identity_provider.script.token)
         test_clock.advance(3600)
-        failed = await refused(house)
+        failed = await machine_failed(house)
         assert (code, True) == (failed.code, failed.retryable)
         assert [] == [held async for held in house.repository.sessions()]
         identity_provider.script.reset()
         test_clock.advance(61)
-        await ready(house)
+        await machine_ready(house)
 
 
 ODD = [
@@ -206,15 +183,15 @@ ODD = [
 async def test_an_answer_that_is_not_believed_stores_nothing(
     identity_provider: IdentityProvider, members: dict[str, Any], code: Code
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)]) as house:
+    async with running(identity_provider, [machine_app(identity_provider)]) as house:
         identity_provider.script.token.fields(**members)
-        assert code is (await refused(house)).code
-        assert await house.grant(APP, TEAM) is None
+        assert code is (await machine_failed(house)).code
+        assert await house.grant(MACHINE, TEAM) is None
         [line] = [line for line in map(json.loads, house.log.getvalue().splitlines()) if "fetched" in line["event"]]
-        assert (APP, code.value) == (line["app"], line["code"])
+        assert (MACHINE, code.value) == (line["app"], line["code"])
         assert 1 == house.broker.metrics.value(Metric.RENEWAL_FAILURES, code.value)
         house.clock.advance(61)  # not at every call: the next answer is likely to be as bad
-        await ready(house)
+        await machine_ready(house)
 
 
 async def test_a_refresh_token_and_an_id_token_that_come_along_are_not_kept(
@@ -223,24 +200,24 @@ async def test_a_refresh_token_and_an_id_token_that_come_along_are_not_kept(
     """RFC 6749 section 4.4.3. When the token runs out, a new one is fetched."""
     stray = canaries.mint("refresh token").reveal()
     identity_provider.script.token.fields(refresh_token=stray, id_token="a.b.c")
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
-        await ready(house)
-        grant = await house.grant(APP, TEAM)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+        await machine_ready(house)
+        grant = await house.grant(MACHINE, TEAM)
         assert grant is not None
         assert () == grant.refresh_tokens
         test_clock.advance(3600)
-        await ready(house)
+        await machine_ready(house)
         assert (2, 0) == (asked(identity_provider), identity_provider.count("refresh_token"))
 
 
 async def test_fewer_scopes_than_asked_are_told_and_not_asked_for_again_and_again(
     identity_provider: IdentityProvider,
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)]) as house:
+    async with running(identity_provider, [machine_app(identity_provider)]) as house:
         identity_provider.script.token.fields(scope="read", times=FOREVER)
-        assert ("read",) == (await ready(house, ["read"])).scopes
+        assert ("read",) == (await machine_ready(house, ["read"])).scopes
         for _ in range(3):
-            assert Code.SCOPE_INSUFFICIENT is (await refused(house, ["write"])).code
+            assert Code.SCOPE_INSUFFICIENT is (await machine_failed(house, ["write"])).code
         assert 1 == asked(identity_provider)
 
 
@@ -248,13 +225,13 @@ async def test_fewer_scopes_than_asked_are_told_and_not_asked_for_again_and_agai
 async def test_a_minimum_beyond_what_the_provider_gives_is_told_without_asking_again(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
-        await ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+        await machine_ready(house)
         for seconds in (3600, 7200):
-            assert Code.MIN_TTL_UNSATISFIABLE is (await refused(house, min_ttl_seconds=seconds)).code
+            assert Code.MIN_TTL_UNSATISFIABLE is (await machine_failed(house, min_ttl_seconds=seconds)).code
         assert 1 == asked(identity_provider)
         test_clock.advance(10)
-        assert 3600 == await _left(house, await ready(house, min_ttl_seconds=3595))
+        assert 3600 == await _left(house, await machine_ready(house, min_ttl_seconds=3595))
         assert 2 == asked(identity_provider)
 
 
@@ -265,10 +242,10 @@ async def _left(house: House, got: Ready) -> float:
 
 async def test_a_token_without_an_end_is_kept(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
     identity_provider.script.token.fields(expires_in=None, times=FOREVER)
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
-        first = await ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+        first = await machine_ready(house)
         test_clock.advance(10 * 24 * 3600)
-        assert first.access_token == (await ready(house, min_ttl_seconds=86_400)).access_token
+        assert first.access_token == (await machine_ready(house, min_ttl_seconds=86_400)).access_token
         assert (1, None) == (asked(identity_provider), first.expires_at)
 
 
@@ -276,10 +253,10 @@ async def test_a_token_without_an_end_is_kept(identity_provider: IdentityProvide
 async def test_a_token_that_the_api_refuses_is_replaced_once_for_all_who_say_so(
     identity_provider: IdentityProvider,
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)]) as house:
-        first = await ready(house)
-        tools = [house.broker.oauth(nobody()) for _ in range(20)]
-        newer = await asyncio.gather(*(tool.report_rejected(APP, first.access_token) for tool in tools))
+    async with running(identity_provider, [machine_app(identity_provider)]) as house:
+        first = await machine_ready(house)
+        tools = [house.broker.oauth(team_turn()) for _ in range(20)]
+        newer = await asyncio.gather(*(tool.report_rejected(MACHINE, first.access_token) for tool in tools))
         assert 2 == asked(identity_provider)
         assert 1 == len({each.access_token.reveal() for each in newer if isinstance(each, Ready)})
 
@@ -290,8 +267,8 @@ async def test_a_report_counts_whatever_comes_of_it(
     identity_provider: IdentityProvider, test_clock: TestClock, again: str
 ) -> None:
     """A provider that keeps its tokens for as long as they live gives the same one again, report or no report."""
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
-        first = await ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+        first = await machine_ready(house)
         token = identity_provider.script.token
         if again == "the same token":
             token.fields(access_token=first.access_token.reveal(), times=FOREVER)
@@ -299,14 +276,14 @@ async def test_a_report_counts_whatever_comes_of_it(
             token.answer(200, {"expires_in": 3600}, times=FOREVER)
         else:
             token.close_after_accept(times=FOREVER)
-        tool = house.broker.oauth(nobody())
+        tool = house.broker.oauth(team_turn())
         for _ in range(40):
             test_clock.advance(61)
-            reported = await tool.report_rejected(APP, first.access_token)
+            reported = await tool.report_rejected(MACHINE, first.access_token)
         assert isinstance(reported, Failed)
         assert Code.RATE_LIMITED is reported.code
         assert 1 + house.broker.bundle.settings.limits.rejections_per_hour == asked(identity_provider)
-        assert first.access_token == (await ready(house)).access_token
+        assert first.access_token == (await machine_ready(house)).access_token
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["the first one", "a later one"])
@@ -314,18 +291,18 @@ async def test_while_the_disk_is_full_nothing_is_asked_for_that_could_not_be_kep
     identity_provider: IdentityProvider, test_clock: TestClock, *, first: bool
 ) -> None:
     store = UnwellStore(test_clock)
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock, store=store) as house:
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock, store=store) as house:
         if not first:
-            await ready(house)
+            await machine_ready(house)
             test_clock.advance(3600)
         before, store.refuses = asked(identity_provider), 1000
         for _ in range(10):
-            failed = await refused(house)
+            failed = await machine_failed(house)
             assert (Code.STORE_UNAVAILABLE, True) == (failed.code, failed.retryable)
         assert before == asked(identity_provider)
         store.refuses = 0
-        got = await ready(house)
-        grant = await house.grant(APP, TEAM)
+        got = await machine_ready(house)
+        grant = await house.grant(MACHINE, TEAM)
         assert grant is not None
         assert grant.token is not None
         assert (before + 1, got.access_token) == (asked(identity_provider), grant.token.access_token)
@@ -335,49 +312,49 @@ async def test_a_revoked_one_is_told_to_the_provider_and_fetched_anew_when_neede
     identity_provider: IdentityProvider,
 ) -> None:
     """Revoking ends the token, not the app: who wants no more tokens takes the app out of the configuration."""
-    async with running(identity_provider, [machine(identity_provider)]) as house:
-        first = await ready(house)
-        await house.broker.revoke(APP, subject=TEAM)
+    async with running(identity_provider, [machine_app(identity_provider)]) as house:
+        first = await machine_ready(house)
+        await house.broker.revoke(MACHINE, subject=TEAM)
         assert not identity_provider.is_alive(first.access_token)
-        grant = await house.grant(APP, TEAM)
+        grant = await house.grant(MACHINE, TEAM)
         assert grant is not None
         assert grant.revoked
         assert await house.event(wait=0) is None
-        second = await ready(house)
+        second = await machine_ready(house)
         assert (2, True) == (asked(identity_provider), identity_provider.is_alive(second.access_token))
 
 
 async def test_the_next_secret_is_tried_and_the_token_comes(
     identity_provider: IdentityProvider, canaries: Canaries
 ) -> None:
-    app = machine(identity_provider)
+    app = machine_app(identity_provider)
     wrong: Secret = canaries.mint("client secret")
     client = Client(app.client.client_id, wrong, later_secrets=app.client.secrets)
     async with running(identity_provider, [replace(app, client=client)]) as house:
-        await ready(house)
+        await machine_ready(house)
         assert ["invalid_client"] == [each.error for each in identity_provider.refusals("client_credentials")]
 
 
 async def test_it_has_no_page_of_its_own(identity_provider: IdentityProvider) -> None:
     """No callback path is served for it, and asking for another account asks nobody."""
     async with running(
-        identity_provider, [machine(identity_provider, redirect=Redirect("/oauth/callback/machine", BASE))]
+        identity_provider, [machine_app(identity_provider, redirect=Redirect("/oauth/callback/machine", BASE))]
     ) as house:
         page = await house.browser().open(f"{BASE}/oauth/callback/machine?state={'A' * 65}&code=abc")
         assert 404 == page.status
-        assert isinstance(await house.ask(APP, None, nobody(), switch_account=True), Ready)
+        assert isinstance(await house.ask(MACHINE, None, team_turn(), switch_account=True), Ready)
 
 
 @pytest.mark.parametrize("member", [{"scope": "read everything"}, {"expires_in": 0}, {"token_type": "mac"}])
 async def test_an_answer_that_is_of_no_use_is_not_asked_for_at_every_call(
     identity_provider: IdentityProvider, test_clock: TestClock, member: dict[str, Any]
 ) -> None:
-    app = machine(identity_provider)
+    app = machine_app(identity_provider)
     async with running(identity_provider, [app], clock=test_clock, background=False) as house:
         house.idp.script.token.fields(**member, times=FOREVER)
         for _ in range(50):
-            await refused(house)
+            await machine_failed(house)
         assert 1 == asked(house.idp)
         house.idp.script.reset()
         house.clock.advance(61)
-        await ready(house)
+        await machine_ready(house)

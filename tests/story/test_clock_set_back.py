@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.queues import Delivery
-from oauthbroker.repository import Repository
-from oauthbroker.results import Failed, Ready
-from oauthbroker.resume import locator_of
-from oauthbroker.testing import IdentityProvider
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, turn, user_app
-from tests.story.revocation_kit import Start, ask, connected
-from tests.story.test_recovery import comes_back
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.queue import EventLease
+from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.settings import Limits
+from oauthbroker.operations.grant_use import WRITE_SECONDS
+from oauthbroker.records.refresh_state import Intent
+from oauthbroker.repository.repository import Repository
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.wiring import running as wired_running
+from tests.kit.broker_process import Process, ask, complete, connected
+from tests.kit.running_broker import ALICE, running, turn, user_app
+from tests.story.revocation_kit import Start, grant_of
 
 DAY = timedelta(days=1)
 
@@ -33,7 +39,7 @@ def set_back(process: Process, provider: Any = None) -> None:
         provider.clock.set(provider.clock.now() - DAY)
 
 
-async def leased(process: Process) -> Delivery:
+async def leased(process: Process) -> EventLease:
     delivery = await process.broker.events.lease("planner")
     assert delivery is not None
     return delivery
@@ -44,7 +50,7 @@ async def test_an_event_that_was_leased_or_put_off_before_is_free(
     process: Process, identity_provider: IdentityProvider, settled: str
 ) -> None:
     await connected(process, identity_provider)
-    await process.house.relay.once()
+    await process.parts.relay.once()
     first = await leased(process)
     if settled == "nack":
         assert await first.nack()
@@ -62,8 +68,30 @@ async def test_a_claim_whose_process_died_before_is_settled(process: Process) ->
     claimed = held.record.claimed("who died", process.clock.now() + timedelta(seconds=60))
     await Repository(process.store).save_session(claimed, expect=held.generation)
     set_back(process)
-    await process.house.flows.sweep.once()
+    await process.parts.sweep.once()
     assert "failed" == (await process.broker.wait(asked.auth_session_id, 0)).status
+
+
+@pytest.mark.case("59")
+async def test_an_imported_token_that_was_stored_before_is_refreshed(
+    process: Process, identity_provider: IdentityProvider
+) -> None:
+    """Its lifetime at issue is unknown, and so is its end from then on."""
+    ready = await connected(process, identity_provider)
+    repository, grant = Repository(process.store), await grant_of(process)
+    held = await repository.grant("mail", ALICE)
+    assert held is not None
+    assert grant.token is not None
+    imported = replace(grant, token=replace(grant.token, lifetime_seconds=None))
+    await repository.save_grant(imported, expect=held.generation)
+    again = await ask(process)
+    assert isinstance(again, Ready)
+    assert ready.access_token == again.access_token
+    set_back(process, identity_provider)
+    fresh = await ask(process)
+    assert isinstance(fresh, Ready)
+    assert ready.access_token != fresh.access_token
+    assert identity_provider.is_alive(fresh.access_token)
 
 
 async def test_a_link_that_was_made_before_is_over(process: Process, identity_provider: IdentityProvider) -> None:
@@ -74,8 +102,8 @@ async def test_a_link_that_was_made_before_is_over(process: Process, identity_pr
     assert await process.broker.pending(turn()) is None
     anew = await ask(process)
     assert asked.auth_session_id != anew.auth_session_id
-    assert 200 == await comes_back(process, identity_provider, anew)
-    await process.house.flows.sweep.once()
+    assert 200 == await complete(process, identity_provider, anew)
+    await process.parts.sweep.once()
     assert isinstance(await ask(process), Ready)
 
 
@@ -93,7 +121,7 @@ async def test_a_turn_that_was_begun_before_is_over(process: Process) -> None:
 
 
 async def test_a_visit_that_was_begun_before_is_over(process: Process) -> None:
-    visits = process.broker.people.visits
+    visits = process.parts.browser_sessions
     arrival = await visits.enter("somebody", "")
     assert await visits.admit(arrival.cookie.reveal(), "admin") is not None
     set_back(process)
@@ -108,11 +136,11 @@ async def test_a_provider_that_refused_before_is_asked_again(
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
     assert "refused" == await process.broker.grants.revoke("mail", ALICE)
     set_back(process)
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
 
 
-async def test_rejections_that_were_counted_before_keep_nobody_from_a_renewal(
+async def test_rejections_that_were_counted_before_keep_nobody_from_a_refresh(
     process: Process, identity_provider: IdentityProvider
 ) -> None:
     ready = await connected(process, identity_provider)
@@ -128,3 +156,86 @@ async def test_rejections_that_were_counted_before_keep_nobody_from_a_renewal(
         answer = await process.broker.oauth(turn()).report_rejected("mail", ready.access_token)
         assert isinstance(answer, Ready)
         ready = answer
+
+
+async def test_a_session_that_ended_before_is_kept_as_long_as_any_other_one(
+    process: Process, identity_provider: IdentityProvider
+) -> None:
+    """Its outcome can still be asked for; but not for a day more."""
+    asked = await ask(process)
+    await complete(process, identity_provider, asked, deny=True)
+    await process.tend()
+    keep = Limits().keep_finished_seconds
+    set_back(process)
+    await process.parts.sweep.once()
+    assert "failed" == (await process.broker.wait(asked.auth_session_id, 0)).status
+    process.clock.advance(keep - 1)
+    await process.parts.sweep.once()
+    assert 1 == await process.store.count("sessions")
+    process.clock.advance(2)
+    await process.parts.sweep.once()
+    assert 0 == await process.store.count("sessions")
+
+
+async def test_a_grant_that_is_used_is_written_down_at_its_own_pace(
+    process: Process, identity_provider: IdentityProvider
+) -> None:
+    await connected(process, identity_provider)
+    uses = process.parts.uses
+    assert 1 == await uses.write()
+    set_back(process, identity_provider)
+    process.clock.advance(WRITE_SECONDS + 1)
+    await ask(process)
+    assert 1 == await uses.write()
+    grant = await grant_of(process)
+    kept = await process.parts.uses.last(grant.id)
+    assert kept is not None
+    assert process.clock.now() == kept.at
+
+
+async def test_an_answer_that_was_lost_before_is_settled_soon(
+    process: Process, identity_provider: IdentityProvider
+) -> None:
+    """By the background: it looks again without being asked."""
+    await connected(process, identity_provider)
+    repository, grant = Repository(process.store), await grant_of(process)
+    held = await repository.grant("mail", ALICE)
+    assert held is not None
+    lost = replace(grant, refresh_state=replace(grant.refresh_state, intent=Intent("who died", process.clock.now())))
+    await repository.save_grant(lost, expect=held.generation)
+    set_back(process, identity_provider)
+    assert 1 == await process.parts.background_refresh.recover()
+    assert (await grant_of(process)).refresh_state.intent is None
+
+
+LOOPS = {
+    "sweep", "relay", "turns", "visits", "uses", "tombstones", "API keys", "revocations", "renewals left open", "renewals ahead",
+    "markers", "anchor of the audit log",
+}  # fmt: skip
+
+
+@pytest.mark.case("59")
+@pytest.mark.parametrize("step", [-DAY, DAY], ids=["back", "forward"])
+async def test_every_loop_of_the_background_goes_on_after_a_step_of_the_clock(
+    identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch, step: timedelta
+) -> None:
+    rounds, once = Counter[str](), wired_running.Running._try
+
+    async def counted(house: wired_running.Running, task: str, work: Any) -> None:
+        rounds[task] += 1
+        await once(house, task, work)
+
+    async def all_seen() -> None:
+        async with asyncio.timeout(10):
+            while not rounds.keys() >= LOOPS:
+                await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(wired_running.Running, "_try", counted)
+    monkeypatch.setattr(wired_running, "UPKEEP_SECONDS", 0.02)
+    async with running(
+        identity_provider, [user_app(identity_provider)], clock=test_clock, limits=Limits(sweep_seconds=0.02)
+    ):
+        await all_seen()
+        test_clock.set(test_clock.now() + step)
+        rounds.clear()
+        await all_seen()

@@ -7,27 +7,14 @@ from urllib.parse import quote
 
 import pytest
 
-from oauthbroker.errors import Code
-from oauthbroker.testing import Browser
+from oauthbroker.core.errors import Code
 from oauthbroker.testing.browser import Page
-from tests.house import BASE, MALLORY, House, tree, turn
-from tests.story.test_callback import HOST, assert_says
+from tests.kit.callback_pages import HOST, assert_error_page
+from tests.kit.running_broker import BASE, MALLORY, House, tree, turn
+from tests.story.hostile_web import EVIL, FOREIGN_TARGETS, REDIRECT_PARAMETERS, open_evil_site
 from tests.unit.web import kit
 
-EVIL = "https://evil.example"
 CONTINUE = ("decision", "continue")
-
-
-async def evil_page(_scope: object, _receive: object, send: object) -> None:
-    """The attacker's own site: an empty page is enough."""
-    assert callable(send)
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
-    await send({"type": "http.response.body", "body": b"<p>free tokens</p>"})
-
-
-async def at_evil(browser: Browser) -> Page:
-    browser.serve(EVIL, evil_page)
-    return await browser.open(f"{EVIL}/")
 
 
 def field_of(page: Page) -> str:
@@ -43,9 +30,9 @@ async def test_an_attackers_page_cannot_press_the_button_for_a_victim(filed: Hou
     await victim.open(asked.authorization_url)
     before = tree(tmp_path)
     page = await victim.post(
-        asked.authorization_url, [CONTINUE, ("csrf", mallorys_field)], initiator=await at_evil(victim)
+        asked.authorization_url, [CONTINUE, ("csrf", mallorys_field)], initiator=await open_evil_site(victim)
     )
-    assert_says(page, Code.OWNER_BINDING_FAILED)
+    assert_error_page(page, Code.OWNER_BINDING_FAILED)
     assert before == tree(tmp_path)
     assert [] == [name for name in victim.cookies if name.startswith("oab-")]
 
@@ -73,7 +60,7 @@ async def test_a_form_with_everything_right_but_its_origin_is_refused(
     person = filed.browser()
     await person.open(asked.authorization_url)
     before = tree(tmp_path)
-    assert_says(await person.submit({"decision": decision}, headers=headers), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await person.submit({"decision": decision}, headers=headers), Code.OWNER_BINDING_FAILED)
     assert before == tree(tmp_path)
     await person.open(asked.authorization_url)
     assert 200 == (await person.submit()).status, "the person's own click still works"
@@ -128,7 +115,7 @@ async def test_a_field_that_is_not_this_browsers_and_this_tickets_is_refused(
     }.get(spoil, [("csrf", field)])
     before = tree(tmp_path)
     page = await person.submit([("decision", decision), *sent])
-    assert_says(page, Code.OWNER_BINDING_FAILED)
+    assert_error_page(page, Code.OWNER_BINDING_FAILED)
     assert before == tree(tmp_path)
 
 
@@ -140,7 +127,7 @@ async def test_a_button_that_does_not_exist_does_nothing(filed: House, tmp_path:
     field = field_of(await person.open(asked.authorization_url))
     before = tree(tmp_path)
     page = await person.submit([("csrf", field), *(("decision", each) for each in decision)])
-    assert_says(page, Code.REQUEST_INVALID)
+    assert_error_page(page, Code.REQUEST_INVALID)
     assert before == tree(tmp_path)
 
 
@@ -183,14 +170,6 @@ async def test_a_session_cookie_is_for_this_host_this_browser_and_no_script(hous
         assert "domain" not in cookie.lower()
 
 
-WAYS = [
-    "//evil.example", "///evil.example", "/\\evil.example", "\\\\evil.example", "https://evil.example", "https:evil.example",
-    "/%09/evil.example", "\t//evil.example", "https://127.0.0.1:8420@evil.example", "javascript:alert(1)", "data:text/html,x",
-    "%2f%2fevil.example", "/%5cevil.example", "http://127.0.0.1:8420.evil.example/", "//evil.example/%2e%2e",
-]  # fmt: skip
-PARAMETERS = ("next", "return_to", "returnUrl", "redirect", "redirect_uri", "url", "continue", "RelayState", "goto")
-
-
 def assert_leads_nowhere_else(page: Page) -> None:
     told = page.source + "".join(f"{name}: {value}\n" for name, value in page.headers)
     assert "evil" not in told
@@ -199,12 +178,12 @@ def assert_leads_nowhere_else(page: Page) -> None:
 
 
 @pytest.mark.case("86")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", FOREIGN_TARGETS)
 async def test_no_parameter_leads_anywhere(house: House, way: str) -> None:
     """On every step of the way, under every name that others use."""
     asked = await house.ask_link()
     person = house.browser()
-    more = "&".join(f"{name}={quote(way, safe='')}" for name in PARAMETERS)
+    more = "&".join(f"{name}={quote(way, safe='')}" for name in REDIRECT_PARAMETERS)
     assert_leads_nowhere_else(await person.open(f"{asked.authorization_url}?{more}"))
     page = await person.submit()
     assert "evil" not in page.source

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,34 +11,28 @@ import pytest
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.audit import ConnectionsOpened, PageAction
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
-from oauthbroker.testing.browser import Page
-from oauthbroker.testing.canary import Canaries
 from oauthbroker.web import csrf
-from tests.house import ALICE, BASE, BOB, TEAM, House, at, file_store, global_app, public, running, tree, turn, user_app
-from tests.story.test_callback import assert_says
-from tests.story.test_web_addresses import PREFIXED, mounted
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import (
+    ALICE,
+    BASE,
+    BOB,
+    TEAM,
+    House,
+    at,
+    file_store,
+    global_app,
+    public,
+    running,
+    tree,
+    turn,
+    user_app,
+)
+from tests.story.hostile_web import PREFIXED_BASE, mounted
+from tests.story.signed_in import CONNECTIONS, connections_browser, submit_form
 from tests.unit.web import kit
-
-HOME = f"{BASE}/connections"
-
-
-async def opened(house: House, subjects: Mapping[str, str], browser: Browser | None = None) -> Browser:
-    """A person who has opened the link that the runtime made."""
-    person = browser or house.browser()
-    url, _ = await house.broker.connections.link(subjects)
-    Canaries.active().add(url.rpartition("/")[2], "ticket")
-    await person.open(url)
-    page = await person.submit()
-    assert (303, HOME) == (page.status, page.location), page.text
-    assert 200 == (await person.follow()).status
-    return person
-
-
-async def press(person: Browser, path: str) -> Page:
-    """The one form that goes there."""
-    return await person.submit(form=next(form for form in person.page.document.forms if form.action.endswith(path)))
 
 
 async def test_a_person_sees_what_is_connected_and_who_used_it_last(house: House) -> None:
@@ -47,7 +40,7 @@ async def test_a_person_sees_what_is_connected_and_who_used_it_last(house: House
     house.clock.advance(125)
     await house.ask(scopes=["read"], of=turn(agent="researcher"))
     house.clock.advance(60)
-    page = (await opened(house, {"user": ALICE})).page
+    page = (await connections_browser(house, {"user": ALICE})).page
     for words in ("Mail", "idp:user:U234567", "planner", "1 min ago by researcher", "3 min ago", "Works", "read"):
         assert words in page.text, words
     assert "Team" not in page.text, "the link says nothing of the team"
@@ -55,10 +48,10 @@ async def test_a_person_sees_what_is_connected_and_who_used_it_last(house: House
 
 async def test_a_shared_connection_is_on_the_page_of_a_link_that_names_it(house: House) -> None:
     await house.connected("team", of=turn())
-    both = (await opened(house, {"user": ALICE, "global": TEAM})).page.text
+    both = (await connections_browser(house, {"user": ALICE, "global": TEAM})).page.text
     assert "Team" in both
-    assert "everybody the agent works for" in both
-    assert "Team" not in (await opened(house, {"user": ALICE})).page.text
+    assert "everyone the agent works for" in both
+    assert "Team" not in (await connections_browser(house, {"user": ALICE})).page.text
 
 
 async def test_what_is_connected_and_what_waits_of_one_app_stand_together(house: House) -> None:
@@ -66,7 +59,7 @@ async def test_what_is_connected_and_what_waits_of_one_app_stand_together(house:
     await house.ask_link(scopes=["write"])
     await house.ask_link(scopes=["write"], of=turn(agent="researcher"))
     await house.connected("team", of=turn())
-    page = (await opened(house, {"user": ALICE, "global": TEAM})).page
+    page = (await connections_browser(house, {"user": ALICE, "global": TEAM})).page
     assert ["Mail", "Team"] == [each.text.strip() for each in kit.Document(page.source).all("h2")]
     mail, team = page.source.split("<h2>")[1:]
     assert (2, 1) == (mail.count("is asking for access"), mail.count("/disconnect"))
@@ -77,9 +70,9 @@ async def test_a_title_of_the_agent_is_told_as_its_runtimes_word(house: House) -
     called = replace(turn(), origin={"titles": {"agent": "Travel planner"}})
     await house.ask_link("files", of=called)
     await house.connected(of=called)
-    page = (await opened(house, {"user": ALICE})).page
+    page = (await connections_browser(house, {"user": ALICE})).page
     assert 2 == page.text.count("Travel planner")
-    assert 2 == page.source.count("<bdi>planner</bdi>, called so by its runtime")
+    assert 2 == page.source.count("<bdi>planner</bdi> (named by the runtime)")
 
 
 @pytest.mark.case("13")
@@ -95,7 +88,7 @@ async def test_looking_at_a_link_changes_nothing_and_lets_nobody_in(filed: House
         assert 200 == page.status
         assert "Mail" not in page.text
         assert ALICE not in page.source
-        assert 401 == (await preview.open(HOME)).status
+        assert 401 == (await preview.open(CONNECTIONS)).status
     assert before == tree(tmp_path)
     await filed.browser().open(url, method="HEAD")
     person = filed.browser()
@@ -109,9 +102,9 @@ async def test_a_link_works_once(house: House) -> None:
     await first.open(url)
     await second.open(url)
     assert 303 == (await first.submit()).status
-    assert_says(await second.submit(), Code.STATE_UNKNOWN)
-    assert 401 == (await second.open(HOME)).status
-    assert_says(await house.browser().open(url), Code.STATE_UNKNOWN)
+    assert_error_page(await second.submit(), Code.STATE_UNKNOWN)
+    assert 401 == (await second.open(CONNECTIONS)).status
+    assert_error_page(await house.browser().open(url), Code.STATE_UNKNOWN)
     assert 1 == sum(isinstance(entry, ConnectionsOpened) for entry in house.audit.entries)
 
 
@@ -120,29 +113,29 @@ async def test_the_browser_that_was_let_in_may_press_twice_and_load_anew(house: 
     url, _ = await house.broker.connections.link({"user": ALICE})
     form = (await person.open(url)).form("csrf")
     await person.submit(form=form)
-    assert (303, HOME) == ((again := await person.open(url)).status, again.location)
+    assert (303, CONNECTIONS) == ((again := await person.open(url)).status, again.location)
     assert 1 == sum(isinstance(entry, ConnectionsOpened) for entry in house.audit.entries)
 
 
 async def test_a_link_ends_after_ten_minutes_and_a_visit_after_thirty(house: House) -> None:
     late, _ = await house.broker.connections.link({"user": ALICE})
     house.clock.advance(600)
-    assert_says(await house.browser().open(late), Code.STATE_UNKNOWN)
-    person = await opened(house, {"user": ALICE})
+    assert_error_page(await house.browser().open(late), Code.STATE_UNKNOWN)
+    person = await connections_browser(house, {"user": ALICE})
     house.clock.advance(29 * 60)
-    assert 200 == (await person.open(HOME)).status
+    assert 200 == (await person.open(CONNECTIONS)).status
     house.clock.advance(61)
-    page = await person.open(HOME)
+    page = await person.open(CONNECTIONS)
     assert 401 == page.status
     assert "This page has closed" in page.text
 
 
 @pytest.mark.parametrize(
     ("language", "says"),
-    [("en", "This page opens by a link from your conversation"), ("ko", "이 페이지는 대화에서 받은 링크로 열립니다")],
+    [("en", "Open this page with a link from your conversation"), ("ko", "이 페이지는 대화에서 받은 링크로 열립니다")],
 )
 async def test_whoever_comes_without_a_link_is_told_where_to_get_one(house: House, language: str, says: str) -> None:
-    page = await house.browser().open(HOME, headers={"accept-language": language})
+    page = await house.browser().open(CONNECTIONS, headers={"accept-language": language})
     assert 401 == page.status
     assert says in page.text
     assert "away" not in page.text
@@ -150,15 +143,15 @@ async def test_whoever_comes_without_a_link_is_told_where_to_get_one(house: Hous
 
 async def test_who_leaves_is_out_everywhere(filed: House, tmp_path: Path) -> None:
     """The cookie that a thief may have kept is of no use any more."""
-    person, thief = await opened(filed, {"user": ALICE}), filed.browser()
+    person, thief = await connections_browser(filed, {"user": ALICE}), filed.browser()
     thief.cookies.set("oab-connections", person.cookies["oab-connections"].value, "127.0.0.1")
-    assert 200 == (await thief.open(HOME)).status
-    page = await press(person, "/leave")
-    assert f"{HOME}/left" == page.location
+    assert 200 == (await thief.open(CONNECTIONS)).status
+    page = await submit_form(person, "/leave")
+    assert f"{CONNECTIONS}/left" == page.location
     assert "oab-connections" not in person.cookies
     assert "You have left" in (await person.follow()).text
-    assert 401 == (await person.open(HOME)).status
-    assert 401 == (await thief.open(HOME)).status
+    assert 401 == (await person.open(CONNECTIONS)).status
+    assert 401 == (await thief.open(CONNECTIONS)).status
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "A" * 65, "A" * 22, "A" * 5000, "connections", "%00"])
@@ -166,15 +159,15 @@ async def test_a_cookie_that_we_never_gave_lets_nobody_in(house: House, cookie: 
     stranger = house.browser()
     if cookie:
         stranger.cookies.set("oab-connections", cookie, "127.0.0.1")
-    assert 401 == (await stranger.open(HOME)).status
+    assert 401 == (await stranger.open(CONNECTIONS)).status
 
 
 async def test_the_ticket_is_no_cookie_and_a_cookie_no_ticket(house: House) -> None:
     url, _ = await house.broker.connections.link({"user": ALICE})
     stranger = house.browser()
     stranger.cookies.set("oab-connections", url.rpartition("/")[2], "127.0.0.1")
-    assert 401 == (await stranger.open(HOME)).status
-    person = await opened(house, {"user": ALICE})
+    assert 401 == (await stranger.open(CONNECTIONS)).status
+    person = await connections_browser(house, {"user": ALICE})
     with pytest.raises(BrokerError) as refused:
         await house.broker.connections.visits.invited(person.cookies["oab-connections"].value)
     assert Code.STATE_UNKNOWN is refused.value.code
@@ -188,17 +181,20 @@ async def test_bob_sees_and_ends_nothing_of_alice_and_of_the_team(house: House) 
     assert mail is not None
     assert team is not None
     await house.ask_link("files")
-    alice, bob = await opened(house, {"user": ALICE, "global": TEAM}), await opened(house, {"user": BOB})
+    alice, bob = (
+        await connections_browser(house, {"user": ALICE, "global": TEAM}),
+        await connections_browser(house, {"user": BOB}),
+    )
     for hers in ("Mail", "Files", "Team", ALICE, TEAM, mail.id, "/connect/"):
         assert hers not in bob.page.source
     for grant in (mail, team):
-        assert_says(await bob.open(f"{HOME}/{grant.id}/disconnect"), Code.GRANT_NOT_FOUND)
+        assert_error_page(await bob.open(f"{CONNECTIONS}/{grant.id}/disconnect"), Code.GRANT_NOT_FOUND)
         for action in ("disconnect", "switch", "again"):
-            page = await alice.open(f"{HOME}/{grant.id}/disconnect")
+            page = await alice.open(f"{CONNECTIONS}/{grant.id}/disconnect")
             field = dict(page.form("csrf").fields)["csrf"]
-            own = await bob.open(HOME)
-            answer = await bob.post(f"{HOME}/{grant.id}/{action}", [("csrf", field)], initiator=own)
-            assert_says(answer, Code.OWNER_BINDING_FAILED)
+            own = await bob.open(CONNECTIONS)
+            answer = await bob.post(f"{CONNECTIONS}/{grant.id}/{action}", [("csrf", field)], initiator=own)
+            assert_error_page(answer, Code.OWNER_BINDING_FAILED)
     assert isinstance(await house.ask(), Ready)
     assert isinstance(await house.ask("team"), Ready)
 
@@ -208,13 +204,13 @@ async def test_with_a_form_of_his_own_bob_still_ends_nothing_of_alices(house: Ho
     await house.connected()
     grant = await house.grant()
     assert grant is not None
-    bob = await opened(house, {"user": BOB})
+    bob = await connections_browser(house, {"user": BOB})
     cookie = bob.cookies["oab-connections"].value
     for action in ("disconnect", "switch", "again"):
         token = field_for(house, cookie, f"/connections/{grant.id}/{action}")
-        own = await bob.open(HOME)
-        answer = await bob.post(f"{HOME}/{grant.id}/{action}", [("csrf", token)], initiator=own)
-        assert_says(answer, Code.GRANT_NOT_FOUND)
+        own = await bob.open(CONNECTIONS)
+        answer = await bob.post(f"{CONNECTIONS}/{grant.id}/{action}", [("csrf", token)], initiator=own)
+        assert_error_page(answer, Code.GRANT_NOT_FOUND)
     assert isinstance(await house.ask(), Ready)
 
 
@@ -228,12 +224,12 @@ async def test_disconnect_asks_first_then_ends_it_here_and_at_the_provider(house
     await house.events()
     grant = await house.grant()
     assert grant is not None
-    person = await opened(house, {"user": ALICE})
-    page = await person.open(f"{HOME}/{grant.id}/disconnect")
-    assert "Agents can no longer use Mail for you" in page.text
+    person = await connections_browser(house, {"user": ALICE})
+    page = await person.open(f"{CONNECTIONS}/{grant.id}/disconnect")
+    assert "agents can no longer use Mail for you" in page.text
     assert isinstance(await house.ask(), Ready), "a question changes nothing"
-    page = await press(person, "/disconnect")
-    assert f"{HOME}?done=disconnected" == page.location
+    page = await submit_form(person, "/disconnect")
+    assert f"{CONNECTIONS}?done=disconnected" == page.location
     assert "Agents can no longer use it" in (await person.follow()).text
     assert "Nothing is connected" in person.page.text
     assert isinstance(await house.ask(), AuthorizationRequired)
@@ -242,7 +238,7 @@ async def test_disconnect_asks_first_then_ends_it_here_and_at_the_provider(house
     assert [("disconnect", grant.id)] == [
         (each.action, each.target) for each in house.audit.entries if isinstance(each, PageAction)
     ]
-    assert_says(await person.open(f"{HOME}/{grant.id}/disconnect"), Code.GRANT_NOT_FOUND)
+    assert_error_page(await person.open(f"{CONNECTIONS}/{grant.id}/disconnect"), Code.GRANT_NOT_FOUND)
 
 
 async def test_switching_the_account_goes_by_the_connect_page_and_changes_who_agreed(
@@ -254,8 +250,8 @@ async def test_switching_the_account_goes_by_the_connect_page_and_changes_who_ag
         await house.connected("team")
         await house.events()
         before = await house.grant("team", TEAM)
-        person = await opened(house, {"global": TEAM})
-        page = await press(person, "/switch")
+        person = await connections_browser(house, {"global": TEAM})
+        page = await submit_form(person, "/switch")
         assert page.location is not None
         assert page.location.startswith(f"{BASE}/connect/")
         done = await connect_through(person, house.idp, page.location, "bob")
@@ -271,19 +267,19 @@ async def test_where_the_account_is_the_subject_no_other_account_is_offered(hous
     await house.connected()
     grant = await house.grant()
     assert grant is not None
-    person = await opened(house, {"user": ALICE})
+    person = await connections_browser(house, {"user": ALICE})
     assert "/switch" not in person.page.source
     token = field_for(house, person.cookies["oab-connections"].value, f"/connections/{grant.id}/switch")
-    answer = await person.post(f"{HOME}/{grant.id}/switch", [("csrf", token)], initiator=person.page)
-    assert_says(answer, Code.REQUEST_INVALID)
+    answer = await person.post(f"{CONNECTIONS}/{grant.id}/switch", [("csrf", token)], initiator=person.page)
+    assert_error_page(answer, Code.REQUEST_INVALID)
 
 
 async def test_a_connection_that_is_dead_says_so_and_can_be_agreed_to_again(house: House) -> None:
     await house.connected()
     await kill(house)
-    person = await opened(house, {"user": ALICE})
-    assert "Needs you again" in person.page.text
-    page = await press(person, "/again")
+    person = await connections_browser(house, {"user": ALICE})
+    assert "Connect again" in person.page.text
+    page = await submit_form(person, "/again")
     assert page.location is not None
     assert 200 == (await connect_through(person, house.idp, page.location, "alice")).status
     assert isinstance(await house.ask(), Ready)
@@ -295,14 +291,16 @@ async def kill(house: House) -> None:
     assert held is not None
     grant = held.record
     assert grant.token is not None
-    dead = replace(grant, renewal=grant.renewal.over("dead"), token=replace(grant.token, expires_at=house.clock.now()))
+    dead = replace(
+        grant, refresh_state=grant.refresh_state.over("dead"), token=replace(grant.token, expires_at=house.clock.now())
+    )
     async with house.repository.pair("mail", ALICE):
         await house.repository.save_grant(dead, expect=held.generation)
 
 
 async def test_waiting_requests_are_there_with_their_way_on(house: House) -> None:
     asked = await house.ask_link()
-    person = await opened(house, {"user": ALICE})
+    person = await connections_browser(house, {"user": ALICE})
     assert "planner is asking for access" in person.page.text
     assert asked.authorization_url in person.page.source
     assert 200 == (await house.connect(asked, browser=person)).status
@@ -331,17 +329,17 @@ async def test_another_worker_of_the_store_honours_link_cookie_and_end(
         await person.open(url)
         assert 303 == (await person.submit()).status
         person.serve(BASE, one.broker.web)
-        assert 200 == (await person.open(HOME)).status
-        await press(person, "/leave")
+        assert 200 == (await person.open(CONNECTIONS)).status
+        await submit_form(person, "/leave")
         person.serve(BASE, two.broker.web)
-        assert 401 == (await person.open(HOME)).status
+        assert 401 == (await person.open(CONNECTIONS)).status
 
 
 async def test_the_store_keeps_neither_ticket_nor_cookie(house: House) -> None:
     """Sealed, and still only hashes: not even who opens the seal can come in."""
     url, _ = await house.broker.connections.link({"user": ALICE})
     ticket = url.rpartition("/")[2]
-    person = await opened(house, {"user": ALICE})
+    person = await connections_browser(house, {"user": ALICE})
     cookie = person.cookies["oab-connections"].value
     bodies = b"".join([entry.body async for entry in house.store.scan("visits")])
     assert bodies
@@ -350,14 +348,14 @@ async def test_the_store_keeps_neither_ticket_nor_cookie(house: House) -> None:
 
 
 async def test_visits_that_are_over_are_swept(house: House) -> None:
-    await opened(house, {"user": ALICE})
+    await connections_browser(house, {"user": ALICE})
     await house.broker.connections.link({"user": ALICE})
     assert 2 == await house.store.count("visits")
     house.clock.advance(601)
-    await house.broker.people.visits.sweep()
+    await house.parts.browser_sessions.sweep()
     assert 1 == await house.store.count("visits")
     house.clock.advance(1800)
-    await house.broker.people.visits.sweep()
+    await house.parts.browser_sessions.sweep()
     assert 0 == await house.store.count("visits")
 
 
@@ -367,16 +365,16 @@ async def test_uses_are_written_once_in_five_minutes_and_when_the_broker_ends(
     apps = [user_app(identity_provider)]
     async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
         await house.connected()
-        assert 1 == await house.broker.people.uses.write()
+        assert 1 == await house.parts.uses.write()
         for _ in range(10):
             await house.ask()
-            assert 0 == await house.broker.people.uses.write()
+            assert 0 == await house.parts.uses.write()
         test_clock.advance(301)
         await house.ask(of=turn(agent="researcher"))
     async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
         grant = await house.grant()
         assert grant is not None
-        use = await house.broker.people.uses.last(grant.id)
+        use = await house.parts.uses.last(grant.id)
         assert use is not None
         assert ("planner", "researcher", test_clock.now()) == (use.first_agent, use.agent, use.at)
 
@@ -385,24 +383,24 @@ async def test_uses_are_written_once_in_five_minutes_and_when_the_broker_ends(
 async def test_on_https_below_a_path_every_link_form_and_redirect_stays_there_and_cookies_are_host_cookies(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    app = at(identity_provider, PREFIXED, user_app(identity_provider))
-    async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED)) as house:
+    app = at(identity_provider, PREFIXED_BASE, user_app(identity_provider))
+    async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED_BASE)) as house:
         person = Browser(apps={"https://runtime.example": mounted(house.broker.web, "/tools/oauth")})
         asked = await house.ask_link()
         assert 200 == (await house.connect(asked, browser=person)).status
         url, _ = await house.broker.connections.link({"user": ALICE})
-        assert url.startswith(f"{PREFIXED}/connections/open/")
+        assert url.startswith(f"{PREFIXED_BASE}/connections/open/")
         await person.open(url)
         page = await person.submit()
-        assert (303, f"{PREFIXED}/connections") == (page.status, page.location)
+        assert (303, f"{PREFIXED_BASE}/connections") == (page.status, page.location)
         (given,) = [value for name, value in page.headers if name.lower() == "set-cookie"]
         assert given.startswith("__Host-oab-connections=")
         assert {"Path=/", "HttpOnly", "SameSite=Lax", "Secure", "Max-Age=1800"} == set(given.split("; ")[1:])
         page = await person.follow()
         links = [*(form.action for form in page.document.forms), *re.findall(r'href="([^"#]+)"', page.source)]
-        assert {True} == {link.startswith(f"{PREFIXED}/connections/") for link in links}
+        assert {True} == {link.startswith(f"{PREFIXED_BASE}/connections/") for link in links}
         grant = await house.grant()
         assert grant is not None
-        await person.open(f"{PREFIXED}/connections/{grant.id}/disconnect")
-        assert f"{PREFIXED}/connections?done=disconnected" == (await press(person, "/disconnect")).location
+        await person.open(f"{PREFIXED_BASE}/connections/{grant.id}/disconnect")
+        assert f"{PREFIXED_BASE}/connections?done=disconnected" == (await submit_form(person, "/disconnect")).location
         assert isinstance(await house.ask(), AuthorizationRequired)

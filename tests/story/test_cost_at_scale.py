@@ -12,30 +12,22 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import random_text
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.settings import Limits
 from oauthbroker.records import Grant, Token
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
-from oauthbroker.store.file import FileStore
-from oauthbroker.store.fs import Fs
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.fs import Fs
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_keyring
-from tests.house import ALICE, BOB, SCOPES, House, UnwellStore, running, tree, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, SCOPES, House, UnwellStore, running, tree, turn, user_app
+from tests.story.counted_store import WRITES, counted_store
 
 MANY = 10_000
-WRITES = {"create_file", "write", "rename", "unlink", "fsync", "open_lock"}
-
-
-def counted(folder: Path, clock: TestClock) -> tuple[FileStore, Counter[str]]:
-    """A file store that counts its calls."""
-    fs = CountingFs()
-    ring = open_keyring(folder)
-    return FileStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs), fs.calls
 
 
 def opened(answers: Sequence[Any]) -> set[str]:
@@ -50,7 +42,7 @@ def refused(answers: Sequence[Any]) -> list[Failed]:
 @pytest.mark.case("99")
 async def test_ten_thousand_calls_for_one_subject_share_one_session(identity_provider: IdentityProvider, tmp_path):
     clock = TestClock()
-    store, calls = counted(tmp_path, clock)
+    store, calls = counted_store(tmp_path, clock)
     async with running(identity_provider, [user_app(identity_provider)], clock=clock, store=store) as house:
         first = await asyncio.gather(*(house.ask() for _ in range(100)))
         calls.clear()
@@ -74,7 +66,7 @@ async def test_open_sessions_are_capped_also_when_all_come_at_once(
     identity_provider: IdentityProvider, tmp_path, limits: Limits, app: str, subject: str
 ):
     clock = TestClock()
-    store, _ = counted(tmp_path, clock)
+    store, _ = counted_store(tmp_path, clock)
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
 
     async def ask(house: House, number: int) -> Any:
@@ -183,7 +175,7 @@ async def test_one_conversation_whose_tool_asks_for_ever_other_scopes_opens_few_
     names = [f"scope{number}" for number in range(6)]
     subsets = [chosen for size in (1, 2, 3) for chosen in combinations(names, size)]
     most, clock = Limits().sessions_per_conversation, TestClock()
-    store, _ = counted(tmp_path, clock)
+    store, _ = counted_store(tmp_path, clock)
     app = user_app(identity_provider, scopes=tuple(names))
     async with running(identity_provider, [app], clock=clock, store=store) as house:
         answers = [await house.ask(scopes=chosen) for chosen in subsets]
@@ -205,11 +197,11 @@ def callback_query(clock: TestClock) -> bytes:
 @pytest.mark.case("99", "2")
 async def test_ten_thousand_unknown_states_and_links_cost_one_miss_each(identity_provider: IdentityProvider, tmp_path):
     clock = TestClock()
-    store, calls = counted(tmp_path, clock)
+    store, calls = counted_store(tmp_path, clock)
     app = user_app(identity_provider)
     async with running(identity_provider, [app], clock=clock, store=store) as house:
         await house.ask_link()
-        consent, before = house.broker.consent, tree(tmp_path)
+        consent, before = house.parts.pages_service, tree(tmp_path)
         calls.clear()
         for _ in range(MANY):
             assert Code.STATE_UNKNOWN is await code_of(consent.arrive(app, callback_query(clock), lambda _: None))
@@ -225,10 +217,10 @@ async def test_ten_thousand_unknown_states_and_links_cost_one_miss_each(identity
 @pytest.mark.case("99")
 async def test_what_cannot_be_a_state_or_a_link_costs_nothing(identity_provider: IdentityProvider, tmp_path):
     clock = TestClock()
-    store, calls = counted(tmp_path, clock)
+    store, calls = counted_store(tmp_path, clock)
     app = user_app(identity_provider)
     async with running(identity_provider, [app], clock=clock, store=store) as house:
-        consent, junk = house.broker.consent, ["", "x", "a" * 64, "a" * 66, "/" * 65, "%00" * 10]
+        consent, junk = house.parts.pages_service, ["", "x", "a" * 64, "a" * 66, "/" * 65, "%00" * 10]
         calls.clear()
         for text in junk:
             assert Code.STATE_UNKNOWN is await code_of(consent.invitation(text))
@@ -275,7 +267,7 @@ async def filled(folder: Path, count: int, app: OAuthApp, clock: TestClock) -> N
 async def cost_of_life(folder: Path, idp: IdentityProvider, app: OAuthApp, clock: TestClock) -> dict[str, Counter[str]]:
     """What a broker's start and its token calls cost, and that each was right. The second call comes long enough
     after the first for the file's times to be trusted from then on."""
-    store, calls = counted(folder, clock)
+    store, calls = counted_store(folder, clock)
     calls.clear()
     async with running(idp, [app], clock=clock, store=store) as house:
         cost = {"start": Counter(calls)}
@@ -311,7 +303,7 @@ async def test_neither_start_nor_token_call_depends_on_the_number_of_grants(
 async def check_pace(folder: Path, idp: IdentityProvider, app: OAuthApp, clock: TestClock) -> None:
     """Start in less than 3 s, a cold token call in less than 5 ms of work (99 of 100, in the best of three rounds)."""
     begin = time.monotonic()
-    store, _ = counted(folder, clock)
+    store, _ = counted_store(folder, clock)
     async with running(idp, [app], clock=clock, store=store) as house:
         assert time.monotonic() - begin < 3
         assert min([await slowest_of(house, range(start, MANY, 30)) for start in (0, 1, 2)]) < 0.005

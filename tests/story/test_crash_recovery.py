@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.finish import Finish
-from oauthbroker.repository import Conflict, Repository
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.repository.repository import Conflict, Repository
 from oauthbroker.store.port import Entry, Key
-from oauthbroker.testing import Browser, IdentityProvider, leave
+from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import AFTER_CLAIMS, Process
-from tests.house import ALICE, BOB, turn, user_app
+from tests.kit.broker_process import AFTER_CLAIMS, Process, ask, complete, granted_event_ids, outcome
+from tests.kit.running_broker import ALICE, BOB, user_app
 
 Start = Callable[[], Process]
 
@@ -42,36 +42,6 @@ async def start(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncIte
         await process.die()
 
 
-async def ask(process: Process, app: str = "mail", instance: str = "thread", subject: str = ALICE) -> Any:
-    return await process.broker.oauth(turn(subject, instance=instance)).get_access_token(app)
-
-
-async def comes_back(
-    process: Process, idp: IdentityProvider, asked: AuthorizationRequired, account: str = "alice", *, deny: bool = False
-) -> int:
-    """From the link to the last page; its status."""
-    browser = process.browser()
-    page = await leave(browser, asked.authorization_url)
-    assert page.next_url is not None
-    return await visit(browser, await idp.agree(page.next_url, account, browser=browser, deny=deny))
-
-
-async def visit(browser: Browser, callback: str) -> int:
-    page = await browser.follow(callback)
-    while page.location is not None:
-        page = await browser.follow()
-    return page.status
-
-
-def granted(*asked: AuthorizationRequired) -> list[str]:
-    return [f"evt-{each.auth_session_id}-auth.granted" for each in asked]
-
-
-async def outcome(process: Process, asked: AuthorizationRequired) -> tuple[str, Code | None]:
-    found = await process.broker.wait(asked.auth_session_id, timeout=0)
-    return found.status, found.code
-
-
 async def cut_in_commit(
     process: Process, idp: IdentityProvider, asked: AuthorizationRequired, monkeypatch: Any
 ) -> None:
@@ -83,7 +53,7 @@ async def cut_in_commit(
     with monkeypatch.context() as patch:
         patch.setattr(Finish, "_complete_all", cut)
         with pytest.raises(PowerCut):
-            await comes_back(process, idp, asked)
+            await complete(process, idp, asked)
 
 
 async def cut_in_exchange(
@@ -97,7 +67,7 @@ async def cut_in_exchange(
     with monkeypatch.context() as patch:
         patch.setattr(Finish, "verify", cut)
         with pytest.raises(PowerCut):
-            await comes_back(process, idp, asked)
+            await complete(process, idp, asked)
 
 
 @pytest.mark.case("36", "93")
@@ -112,7 +82,7 @@ async def test_a_grant_without_its_end_is_finished_at_the_next_start(start, iden
     await second.tend()
     assert ("completed", None) == await outcome(second, asked) == await outcome(second, other)
     await second.drain()
-    assert sorted(granted(asked, other)) == sorted(second.heard.received)
+    assert sorted(granted_event_ids(asked, other)) == sorted(second.heard.received)
     assert {"due": 0, "events": 0} == await second.counts(("due", "events"))
     assert 1 == identity_provider.count("authorization_code")
 
@@ -136,7 +106,7 @@ async def test_a_broken_exchange_fails_when_its_claim_has_run_out_and_the_person
     assert [f"evt-{asked.auth_session_id}-auth.failed"] == second.heard.received
     assert await second.grant("mail", ALICE) is None
     second.clock.set(identity_provider.clock.now())
-    assert 200 == await comes_back(second, identity_provider, again)
+    assert 200 == await complete(second, identity_provider, again)
     assert isinstance(await ask(second), Ready)
 
 
@@ -148,7 +118,7 @@ async def test_two_brokers_that_recover_the_same_session_do_it_once(start, ident
     brokers = [start() for _ in range(4)]
     await asyncio.gather(*(broker.tend() for broker in brokers))
     await asyncio.gather(*(broker.drain() for broker in brokers))
-    assert granted(asked) == [event for broker in brokers for event in broker.heard.received]
+    assert granted_event_ids(asked) == [event for broker in brokers for event in broker.heard.received]
     assert ("completed", None) == await outcome(first, asked)
 
 
@@ -164,7 +134,7 @@ async def test_a_claimer_that_is_only_slow_is_not_recovered_into_a_second_grant(
         return verified
 
     monkeypatch.setattr(Finish, "verify", slowly)
-    assert await comes_back(slow, identity_provider, asked) >= 400
+    assert await complete(slow, identity_provider, asked) >= 400
     assert ("failed", Code.EXCHANGE_UNCERTAIN) == await outcome(slow, asked)
     assert await slow.grant("mail", ALICE) is None
     await slow.tend()
@@ -183,7 +153,7 @@ async def test_a_grant_that_was_revoked_meanwhile_wakes_nobody_else(start, ident
     assert ("completed", None) == await outcome(second, asked)
     assert ("pending", None) == await outcome(second, other)
     await second.drain()
-    assert [*granted(asked), f"evt-{asked.auth_session_id}-auth.revoked"] == second.heard.received
+    assert [*granted_event_ids(asked), f"evt-{asked.auth_session_id}-auth.revoked"] == second.heard.received
 
 
 @pytest.mark.case("93")
@@ -191,11 +161,11 @@ async def test_a_later_grant_on_top_does_not_make_the_earlier_one_a_failure(star
     first = start()
     asked, other = await ask(first), await ask(first, instance="other thread")
     await cut_in_commit(first, identity_provider, asked, monkeypatch)
-    assert 200 == await comes_back(first, identity_provider, other)
+    assert 200 == await complete(first, identity_provider, other)
     second = start()
     await second.tend()
     await second.drain()
-    assert sorted(granted(asked, other)) == sorted(second.heard.received)
+    assert sorted(granted_event_ids(asked, other)) == sorted(second.heard.received)
     assert ("completed", None) == await outcome(second, asked) == await outcome(second, other)
 
 
@@ -211,12 +181,12 @@ async def test_a_relay_between_a_mark_and_its_record_loses_no_event(start, ident
     async def watched(key: Key, body: bytes, *, expect: int, **more: Any) -> Entry:
         entry = await put(key, body, expect=expect, **more)
         if key.kind == "due":
-            meanwhile.append(asyncio.create_task(there.house.relay.once()))
+            meanwhile.append(asyncio.create_task(there.parts.relay.once()))
             await asyncio.sleep(0.1)
         return entry
 
     monkeypatch.setattr(here.store, "put", watched)
-    await comes_back(here, identity_provider, asked, deny=deny)
+    await complete(here, identity_provider, asked, deny=deny)
     assert meanwhile
     await asyncio.gather(*meanwhile)
     await there.tend()
@@ -229,33 +199,33 @@ async def test_a_relay_between_a_mark_and_its_record_loses_no_event(start, ident
 @pytest.mark.case("94", "65")
 async def test_a_damaged_record_keeps_nobody_elses_event_back(start, identity_provider, tmp_path):
     process = start()
-    damaged, healthy = await ask(process), await ask(process, subject=BOB)
-    assert 200 == await comes_back(process, identity_provider, damaged)
+    damaged, healthy = await ask(process), await ask(process, user=BOB)
+    assert 200 == await complete(process, identity_provider, damaged)
     key = Repository(process.store).grant_key("mail", ALICE)
     path = tmp_path / "store" / "data" / "grants" / key.name
-    assert 200 == await comes_back(process, identity_provider, healthy, "bob")
+    assert 200 == await complete(process, identity_provider, healthy, "bob")
     await asyncio.sleep(0.03)
     path.write_bytes(path.read_bytes()[:-1])
     again = start()
     with pytest.raises(BrokerError) as told:
-        await again.house.relay.once()
+        await again.parts.relay.once()
     assert Code.RECORD_CORRUPT is told.value.code
     await again.drain()
-    assert granted(healthy) == again.heard.received
+    assert granted_event_ids(healthy) == again.heard.received
 
 
 async def test_a_provider_that_does_not_answer_a_revocation_holds_up_no_event(start, identity_provider):
     process = start()
     revoked, asked = await ask(process), await ask(process, "files")
-    assert 200 == await comes_back(process, identity_provider, revoked)
+    assert 200 == await complete(process, identity_provider, revoked)
     hold = identity_provider.script.revoke.hang(times=None)
     revoking = asyncio.create_task(process.broker.revoke("mail", subject=ALICE))
     await identity_provider.wait_for("revoke")
-    assert 200 == await comes_back(process, identity_provider, asked)
+    assert 200 == await complete(process, identity_provider, asked)
     async with asyncio.timeout(8):
-        await process.house.relay.once()
+        await process.parts.relay.once()
         await process.drain()
-    assert granted(asked)[0] in process.heard.received
+    assert granted_event_ids(asked)[0] in process.heard.received
     assert not revoking.done()
     hold.release()
     assert await revoking
@@ -263,19 +233,19 @@ async def test_a_provider_that_does_not_answer_a_revocation_holds_up_no_event(st
 
 async def test_a_revocation_that_the_provider_missed_is_told_later_once(start, identity_provider):
     first = start()
-    assert 200 == await comes_back(first, identity_provider, await ask(first))
+    assert 200 == await complete(first, identity_provider, await ask(first))
     identity_provider.script.revoke.answer(status=503)
     assert await first.broker.revoke("mail", subject=ALICE)
     assert 1 == identity_provider.living_tokens("client-mail")
     second = start()
     await second.tend()
     assert 1 == await second.store.count("due")  # the provider has still to be told
-    await second.house.relay.revocations()
+    await second.parts.relay.revocations()
     await second.tend()
     assert 0 == identity_provider.living_tokens("client-mail")
     assert 0 == await second.store.count("due")
     calls = identity_provider.count("revoke")
-    await second.house.relay.revocations()
+    await second.parts.relay.revocations()
     assert calls == identity_provider.count("revoke")
 
 
@@ -283,7 +253,7 @@ async def test_a_revocation_that_the_provider_missed_is_told_later_once(start, i
 async def test_a_consumer_that_died_is_followed_by_one_that_gets_the_same_event(start, identity_provider):
     first = start()
     asked = await ask(first)
-    assert 200 == await comes_back(first, identity_provider, asked)
+    assert 200 == await complete(first, identity_provider, asked)
     await first.tend()
     lost = await first.broker.events.lease("planner")
     assert lost is not None
@@ -305,7 +275,7 @@ async def test_a_consumer_that_died_is_followed_by_one_that_gets_the_same_event(
 async def test_a_store_that_fails_once_in_the_sweep_holds_up_one_session_only(start, monkeypatch):
     process = start()
     for subject in (ALICE, BOB):
-        await ask(process, subject=subject)
+        await ask(process, user=subject)
     lapse, failures = Finish.lapse, [BrokerError(Code.STORE_UNAVAILABLE), Conflict()]
 
     async def failing(self: Finish, held: Any, **more: Any) -> bool:
@@ -316,5 +286,5 @@ async def test_a_store_that_fails_once_in_the_sweep_holds_up_one_session_only(st
     monkeypatch.setattr(Finish, "lapse", failing)
     process.clock.advance(601)
     with pytest.raises(BrokerError):  # the other one met a Conflict, which is nothing to tell of
-        await process.house.flows.sweep.once()
-    assert 2 == await process.house.flows.sweep.once()
+        await process.parts.sweep.once()
+    assert 2 == await process.parts.sweep.once()

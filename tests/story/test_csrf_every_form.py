@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
 from oauthbroker.web import csrf
-from tests import planting
-from tests.house import ALICE, BASE, TEAM, House, file_store, global_app, public, running, tree, user_app
-from tests.story.test_admin import operator
-from tests.story.test_callback import assert_says
-from tests.story.test_connections import opened
-from tests.story.test_web_forms import EVIL, at_evil
+from tests.kit import planted_records
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import ALICE, BASE, TEAM, House, file_store, global_app, public, running, tree, user_app
+from tests.story.hostile_web import EVIL, open_evil_site
+from tests.story.signed_in import connections_browser, operator_browser
 from tests.unit.web.kit import Document
 
 Way = Callable[[House], Awaitable[Browser]]
@@ -45,14 +45,14 @@ async def invitation(house: House) -> Browser:
 
 
 async def connections(house: House) -> Browser:
-    await planting.grant(house, "team", TEAM)
-    await planting.dead_grant(house, "files", ALICE)
-    return await opened(house, {"user": ALICE, "global": TEAM})
+    await planted_records.grant(house, "team", TEAM)
+    await planted_records.dead_grant(house, "files", ALICE)
+    return await connections_browser(house, {"user": ALICE, "global": TEAM})
 
 
 async def disconnect(house: House) -> Browser:
-    grant = await planting.grant(house, "mail", ALICE)
-    person = await opened(house, {"user": ALICE})
+    grant = await planted_records.grant(house, "mail", ALICE)
+    person = await connections_browser(house, {"user": ALICE})
     await person.open(f"{BASE}/connections/{grant.id}/disconnect")
     return person
 
@@ -74,29 +74,29 @@ async def login(house: House) -> Browser:
 
 
 async def revoke(house: House) -> Browser:
-    grant = await planting.grant(house, "mail", ALICE)
-    person = await operator(house)
+    grant = await planted_records.grant(house, "mail", ALICE)
+    person = await operator_browser(house)
     await person.open(f"{BASE}/admin/grants/{grant.id}/revoke")
     return person
 
 
 async def waiting(house: House) -> Browser:
     await house.ask_link()
-    person = await operator(house)
+    person = await operator_browser(house)
     await person.open(f"{BASE}/admin/waiting")
     return person
 
 
 async def queues(house: House) -> Browser:
-    await planting.dead_letter(house, 1 + len(await house.broker.events.dead("planner")))
-    person = await operator(house)
+    await planted_records.dead_letter(house, 1 + len(await house.broker.events.dead("planner")))
+    person = await operator_browser(house)
     await person.open(f"{BASE}/admin/queues")
     return person
 
 
 async def drop(house: House) -> Browser:
-    letter = await planting.dead_letter(house, 1 + len(await house.broker.events.dead("planner")))
-    person = await operator(house)
+    letter = await planted_records.dead_letter(house, 1 + len(await house.broker.events.dead("planner")))
+    person = await operator_browser(house)
     page = await person.open(f"{BASE}/admin/queues")
     await person.open(next(link for link in page.document.links if letter.id in link))
     return person
@@ -112,7 +112,7 @@ FORMS: dict[str, Way] = {
     "/connections/{grant}/again": connections,
     "/admin/login": login,
     "/admin/enter": login,
-    "/admin/leave": operator,
+    "/admin/leave": operator_browser,
     "/admin/grants/{grant}/revoke": revoke,
     "/admin/waiting/{session}/cancel": waiting,
     "/admin/queues/retry": queues,
@@ -149,11 +149,8 @@ def field_of_another_form(house: House, person: Browser) -> str:
 
 @pytest.mark.case("87")
 async def test_the_table_has_every_form_there_is(house: House) -> None:
-    there = {
-        getattr(route, "path", "")
-        for route in house.broker.doors.pages.routes
-        if "POST" in (getattr(route, "methods", None) or ())
-    }
+    pages: Any = house.broker.doors.pages  # an application of starlette's
+    there = {getattr(route, "path", "") for route in pages.routes if "POST" in (getattr(route, "methods", None) or ())}
     assert there == set(FORMS)
 
 
@@ -165,7 +162,7 @@ async def test_a_form_that_says_it_is_from_elsewhere_does_nothing(
 ) -> None:
     person = await FORMS[path](house)
     form, before = form_of(person.page, path), tree(tmp_path)
-    assert_says(await person.submit(form=form, headers=SPOILT_HEADERS[spoilt]), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await person.submit(form=form, headers=SPOILT_HEADERS[spoilt]), Code.OWNER_BINDING_FAILED)
     assert before == tree(tmp_path)
 
 
@@ -176,7 +173,7 @@ async def test_another_sites_page_cannot_send_our_form_for_its_visitor(house: Ho
     person = await FORMS[path](house)
     form = form_of(person.page, path)
     target = form.action or person.page.url
-    evil, before = await at_evil(person), tree(tmp_path)
+    evil, before = await open_evil_site(person), tree(tmp_path)
     page = await person.post(target, form.fields, initiator=evil)
     assert (
         (403, None) == (page.status, page.location)
@@ -214,7 +211,7 @@ async def test_a_form_without_the_field_that_was_made_for_it_does_nothing(
     if spoilt == "no cookie" and "{ticket}" not in path and path not in WITHOUT_VISIT:
         assert page.status == 401 or page.location == f"{BASE}/admin/login", "nobody is let in"
     else:
-        assert_says(page, Code.OWNER_BINDING_FAILED)
+        assert_error_page(page, Code.OWNER_BINDING_FAILED)
     assert before == tree(tmp_path)
 
 

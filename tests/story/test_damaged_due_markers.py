@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.repository import Repository
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, BOB, user_app
-from tests.story.test_recovery import ask, comes_back
+from tests.kit.broker_process import Process, ask, complete, connected
+from tests.kit.running_broker import ALICE, BOB, user_app
 
 Spoil = Callable[[Path, bytes], None]
 
@@ -65,12 +64,8 @@ async def marked(process: Process, tmp_path: Path) -> tuple[Path, bytes]:
     return due / repository.grant_key("mail", ALICE).name, other
 
 
-async def connected(process: Process, idp: IdentityProvider) -> Ready:
-    asked = await ask(process)
-    assert isinstance(asked, AuthorizationRequired)
-    assert 200 == await comes_back(process, idp, asked)
-    ready = await ask(process)
-    assert isinstance(ready, Ready)
+async def connected_and_settled(process: Process, idp: IdentityProvider) -> Ready:
+    ready = await connected(process, idp)
     await process.tend()
     await process.drain()
     return ready
@@ -79,7 +74,7 @@ async def connected(process: Process, idp: IdentityProvider) -> Ready:
 @pytest.mark.case("65", "67")
 @pytest.mark.parametrize("spoil", [*REPLACED, *KEPT], ids=lambda each: each.__name__)
 async def test_a_damaged_marker_keeps_no_grant_from_being_revoked(process, identity_provider, tmp_path, spoil):
-    ready = await connected(process, identity_provider)
+    ready = await connected_and_settled(process, identity_provider)
     spoil(*await marked(process, tmp_path))
     assert await process.broker.revoke("mail", subject=ALICE)
     assert isinstance(await ask(process), AuthorizationRequired)
@@ -88,8 +83,10 @@ async def test_a_damaged_marker_keeps_no_grant_from_being_revoked(process, ident
 
 @pytest.mark.case("65", "67")
 @pytest.mark.parametrize("spoil", [*REPLACED, *KEPT], ids=lambda each: each.__name__)
-async def test_a_damaged_marker_keeps_no_one_from_connecting_and_renewing(process, identity_provider, tmp_path, spoil):
-    await connected(process, identity_provider)
+async def test_a_damaged_marker_keeps_no_one_from_connecting_and_refreshing(
+    process, identity_provider, tmp_path, spoil
+):
+    await connected_and_settled(process, identity_provider)
     spoil(*await marked(process, tmp_path))
     process.clock.advance(7200)
     identity_provider.clock.set(process.clock.now())
@@ -97,14 +94,14 @@ async def test_a_damaged_marker_keeps_no_one_from_connecting_and_renewing(proces
     assert await process.broker.revoke("mail", subject=ALICE)
     asked = await ask(process)
     assert isinstance(asked, AuthorizationRequired)
-    assert 200 == await comes_back(process, identity_provider, asked)
+    assert 200 == await complete(process, identity_provider, asked)
     assert isinstance(await ask(process), Ready)
 
 
 @pytest.mark.case("65")
 @pytest.mark.parametrize("spoil", REPLACED, ids=lambda each: each.__name__)
 async def test_a_damaged_marker_is_replaced_and_its_event_comes(process, identity_provider, tmp_path, spoil):
-    await connected(process, identity_provider)
+    await connected_and_settled(process, identity_provider)
     spoil(*await marked(process, tmp_path))
     assert await process.broker.revoke("mail", subject=ALICE)
     await process.tend()
@@ -124,18 +121,18 @@ async def test_a_record_that_lost_its_marker_is_found_and_its_event_comes_once(
 ):
     asked = await ask(process)
     assert isinstance(asked, AuthorizationRequired)
-    await comes_back(process, identity_provider, asked, deny=kind == "sessions")
+    await complete(process, identity_provider, asked, deny=kind == "sessions")
     name = process.store.key(kind, *(["mail", ALICE] if kind == "grants" else [asked.auth_session_id[3:]])).name
     await asyncio.sleep(0.03)
     spoil(tmp_path / "store" / "data" / "due" / name, b"")
     await process.tend()
     await process.drain()
     assert process.heard.received == []
-    assert await process.house.upkeep.mend() == 1
-    assert await process.house.upkeep.mend() == 0
+    assert await process.parts.background_refresh.mend() == 1
+    assert await process.parts.background_refresh.mend() == 0
     await process.tend()
     await process.drain()
     (received,) = process.heard.received
     assert asked.auth_session_id in received
     process.clock.advance(3600)
-    assert await process.house.upkeep.mend() == 0, "nothing is left to do"
+    assert await process.parts.background_refresh.mend() == 0, "nothing is left to do"

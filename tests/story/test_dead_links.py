@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.records.session import MAX_PRESSES
-from oauthbroker.results import AuthorizationRequired
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
-from tests.house import House, running, user_app
-from tests.story.test_callback import assert_says
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import House, running, user_app
 
 Wear = Callable[[House, AuthorizationRequired], Awaitable[object]]
 
@@ -72,11 +72,11 @@ async def test_a_worn_out_link_says_so_at_once_and_no_more_than_its_button(house
     stranger = house.browser()
     for _ in range(3):
         page = await stranger.open(asked.authorization_url)
-        assert_says(page, Code.STATE_UNKNOWN)
+        assert_error_page(page, Code.STATE_UNKNOWN)
         assert [] == page.document.forms
     assert left == await house.session(asked), "looking changes nothing"
     pressed = await early.submit()
-    assert_says(pressed, Code.STATE_UNKNOWN)
+    assert_error_page(pressed, Code.STATE_UNKNOWN)
     assert (page.status, page.text) == (pressed.status, pressed.text)
     never = await stranger.open(asked.authorization_url[:-65] + "x" * 65)
     assert (page.status, page.text) == (never.status, never.text), "nobody learns that there was one"
@@ -96,9 +96,9 @@ async def test_a_link_of_another_configuration_says_so_at_once_and_is_ended_by_i
         for person in (early, late):
             person.serve(reconfigured.origin, reconfigured.broker.web)
         page = await late.open(asked.authorization_url)
-        assert_says(page, Code.STATE_UNKNOWN)
+        assert_error_page(page, Code.STATE_UNKNOWN)
         assert ([], left) == (page.document.forms, await reconfigured.session(asked))
-        assert_says(await early.submit(), Code.STATE_UNKNOWN)
+        assert_error_page(await early.submit(), Code.STATE_UNKNOWN)
         assert not (await reconfigured.session(asked)).open
 
 
@@ -107,6 +107,6 @@ async def test_who_is_on_the_way_by_a_link_that_was_pressed_too_often_still_arri
     for _ in range(MAX_PRESSES - 1):
         await (await shown(house, asked)).submit()
     back = await house.way_back(asked, person)
-    assert_says(await house.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
+    assert_error_page(await house.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
     assert 303 == (await person.follow(back)).status
     assert "ready" == (await house.ask()).status

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from oauthbroker.checkup.findings import of_grants
-from oauthbroker.checkup.forecast import AppFacts, GrantState
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.operations.checkup.findings import of_grants
+from oauthbroker.operations.checkup.forecast import AppFacts
+from oauthbroker.records.grant_view import GrantView
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import ALICE, BASE, SCOPES, House, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, SCOPES, House, running, turn, user_app
 
 GRANTED = ("openid", "read", "write")
 
@@ -93,7 +94,8 @@ async def test_after_the_second_consent_in_a_row_log_doctor_and_admin_say_that_t
     grant = await quiet.grant()
     assert grant is not None
     assert ({"admin": 2}, ("admin",)) == (grant.declined, grant.unlisted)
-    (finding,) = [it for it in of_grants([GrantState.of(grant)], {"mail": AppFacts(SCOPES)}) if it.light == "warning"]
+    found = of_grants([GrantView.of(grant, None, grant.updated_at)], {"mail": AppFacts(SCOPES)})
+    (finding,) = [it for it in found if it.light == "warning"]
     assert ("mail", True) == (finding.about, "admin" in finding.text)
     assert "unlistedScopes" in finding.todo
     _, key = await quiet.broker.api_keys.create("ops", {"operator"})

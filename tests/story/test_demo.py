@@ -12,13 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from oauthbroker.testing import Browser, Canaries
 from oauthbroker.testing.canary import MARK
-from tests.cli_kit import MAIN, command, environment
+from tests.kit.cli import MAIN, Done, command, environment
 
 pytestmark = pytest.mark.slow
 
@@ -32,11 +33,27 @@ TOOL = {
 }
 
 
-def test_auto_plays_the_whole_story_and_its_last_line_is_json(tmp_path: Path):
-    started = time.monotonic()
-    done = command("demo", "--auto", cwd=tmp_path)
+@dataclass(frozen=True)
+class Played:
+    """One `demo --auto` and the folder that it left."""
+
+    folder: Path
+    done: Done
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """Shared by tests that only look at what it printed and left."""
+    folder, started = tmp_path_factory.mktemp("demo"), time.monotonic()
+    done = command("demo", "--auto", cwd=folder)
+    return Played(folder, done, time.monotonic() - started)
+
+
+def test_auto_plays_the_whole_story_and_its_last_line_is_json(played: Played):
+    done = played.done
     assert (0, "") == (done.code, done.err)
-    assert time.monotonic() - started < 10
+    assert played.seconds < 10
     assert {"status": "ready", "event": "auth.granted", "tool": TOOL} == json.loads(done.out.splitlines()[-1])
     told = [done.out.index(word) for word in ("authorization_required", "/connect/", "auth.granted", "ready: a token")]
     assert sorted(told) == told
@@ -50,17 +67,17 @@ def test_with_json_stdout_has_the_ending_and_the_story_is_told_aside(tmp_path: P
 
 
 @pytest.mark.case("89")
-def test_nothing_secret_is_printed_or_lies_in_the_folder(tmp_path: Path):
+def test_nothing_secret_is_printed_or_lies_in_the_folder(played: Played):
     """The provider marks every code, token and client secret that it makes."""
-    done = command("demo", "--auto", cwd=tmp_path)
+    done, folder = played.done, played.folder
     assert MARK not in done.out + done.err
     ticket = LINK.findall(done.out)[0].rpartition("/")[2]
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) > 5
     for path in files:
         assert MARK.encode() not in path.read_bytes(), path.name
         assert ticket.encode() not in path.read_bytes(), path.name
-    log = [json.loads(line) for line in (tmp_path / "store/demo/broker.log").read_text().splitlines()]
+    log = [json.loads(line) for line in (folder / "store/demo/broker.log").read_text().splitlines()]
     assert ("/oauth/callback/demo-mail", 303) in [(line.get("route"), line.get("status")) for line in log]
 
 
@@ -73,9 +90,8 @@ def test_each_time_it_begins_anew(tmp_path: Path):
     assert first != (tmp_path / "store/demo/data/keyring").read_bytes()
 
 
-def test_its_bundle_is_one_that_people_could_have_written(tmp_path: Path):
-    assert 0 == command("demo", "--auto", cwd=tmp_path).code
-    done = command("check", "store/demo/config", cwd=tmp_path)
+def test_its_bundle_is_one_that_people_could_have_written(played: Played):
+    done = command("check", "store/demo/config", cwd=played.folder)
     assert 0 == done.code
     assert "is fine: 1 app, 1 caller." in done.out
 
@@ -93,7 +109,7 @@ def test_a_port_that_is_taken_is_said_plainly(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = command("demo", "--auto", "--port", str(taken.getsockname()[1]), cwd=tmp_path)
     assert 2 == done.code
-    assert "somebody else listens there" in done.err
+    assert "another process listens there" in done.err
 
 
 @contextlib.contextmanager

@@ -10,26 +10,16 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Owner, Revocation
 from oauthbroker.audit import line_of
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.settings import Limits
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Owner, Revocation
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
-from tests.house import ALICE, BASE, TEAM, House, device_app, global_app, running, turn
-from tests.story.device_kit import (
-    INTERVAL,
-    World,
-    answer,
-    ask,
-    device_of,
-    events,
-    outcome,
-    prompt_of,
-    session_of,
-    world,
-)
+from tests.kit.broker_process import ask, outcome
+from tests.kit.running_broker import ALICE, BASE, TEAM, House, device_app, global_app, running, turn
+from tests.story.device_kit import INTERVAL, World, ask_for_code, device_of, events, prompt_of, session_of, world
 
 
 @pytest.fixture
@@ -40,7 +30,7 @@ def here(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: P
 @pytest.mark.rule("12.5.7")
 async def test_a_code_typed_elsewhere_wakes_the_agent_and_its_tool_gets_a_token(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     prompt = prompt_of(asked)
     assert asked.authorization_url.startswith(f"{BASE}/connect/")
     assert (INTERVAL, f"{prompt.verification_uri}?user_code={prompt.user_code}") == (
@@ -53,7 +43,7 @@ async def test_a_code_typed_elsewhere_wakes_the_agent_and_its_tool_gets_a_token(
     await here.poll()
     assert ("completed", None) == await outcome(broker, asked)
     assert ["auth.granted"] == await events(broker)
-    ready = await answer(broker)
+    ready = await ask(broker, "tv")
     assert isinstance(ready, Ready)
     assert here.idp.is_alive(ready.access_token)
     grant = await broker.grant("tv", ALICE)
@@ -67,7 +57,7 @@ async def test_a_code_typed_elsewhere_wakes_the_agent_and_its_tool_gets_a_token(
 @pytest.mark.rule("12.5.7", "12.5.2", "12.5.8")
 async def test_code_and_address_stand_in_the_answer_and_in_the_pending_block(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     prompt = prompt_of(asked)
     shown = {
         "verificationUri": here.idp.url("/device"),
@@ -88,7 +78,7 @@ async def test_code_and_address_stand_in_the_answer_and_in_the_pending_block(her
 async def test_what_the_provider_leaves_out_is_left_out(here: World):
     broker = here.start()
     here.idp.script.device.fields(verification_uri_complete=None, interval=None)
-    shown = (await ask(broker)).to_json()["deviceCode"]
+    shown = (await ask_for_code(broker)).to_json()["deviceCode"]
     assert ({"verificationUri", "userCode", "interval"}, 5) == (set(shown), shown["interval"])
 
 
@@ -122,18 +112,18 @@ async def test_the_broker_polls_by_itself(identity_provider: IdentityProvider, t
 
 async def test_twenty_calls_at_once_ask_the_provider_for_one_code(here: World):
     brokers = [here.start(), here.start()]
-    asked = await asyncio.gather(*(ask(broker) for broker in brokers * 10))
+    asked = await asyncio.gather(*(ask_for_code(broker) for broker in brokers * 10))
     assert 1 == len({each.auth_session_id for each in asked}) == here.idp.count("device")
 
 
 async def test_a_code_is_shown_again_while_more_than_half_of_its_life_is_left(here: World):
     here.idp.change("client-tv", device_lifetime=1000)
     broker = here.start()
-    first = await ask(broker)
+    first = await ask_for_code(broker)
     here.clock.advance(499)
-    assert first.auth_session_id == (await ask(broker)).auth_session_id
+    assert first.auth_session_id == (await ask_for_code(broker)).auth_session_id
     here.clock.advance(2)
-    second = await ask(broker)
+    second = await ask_for_code(broker)
     assert first.auth_session_id != second.auth_session_id
     assert 2 == here.idp.count("device")
 
@@ -141,9 +131,9 @@ async def test_a_code_is_shown_again_while_more_than_half_of_its_life_is_left(he
 async def test_a_person_who_still_types_the_older_code_ends_the_wait_for_both(here: World):
     """Nobody sees who is typing: an older code is never withdrawn in favour of a newer one."""
     broker = here.start()
-    first = await ask(broker)
+    first = await ask_for_code(broker)
     here.clock.advance(400)
-    second = await ask(broker)
+    second = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(first).user_code)
     await here.poll()
     assert [("completed", None)] * 2 == [await outcome(broker, each) for each in (first, second)]
@@ -156,26 +146,28 @@ async def test_a_person_who_still_types_the_older_code_ends_the_wait_for_both(he
 async def test_a_second_code_asks_for_what_the_first_asks_for_too(here: World):
     """Unlike a link, a code cannot learn later what somebody else got meanwhile."""
     broker = here.start()
-    await ask(broker, scopes=["read"])
-    wider = await ask(broker, scopes=["write"], instance="other thread")
+    await ask_for_code(broker, scopes=["read"])
+    wider = await ask_for_code(broker, scopes=["write"], instance="other thread")
     assert ("openid", "read", "write") == here.story(prompt_of(wider)).scopes
-    assert wider.auth_session_id == (await ask(broker, scopes=["read"], instance="other thread")).auth_session_id
+    assert (
+        wider.auth_session_id == (await ask_for_code(broker, scopes=["read"], instance="other thread")).auth_session_id
+    )
     here.idp.device_approve(prompt_of(wider).user_code)
     await here.poll()
-    assert isinstance(await answer(broker, scopes=["read", "write"]), Ready)
+    assert isinstance(await ask(broker, "tv", scopes=["read", "write"]), Ready)
     assert ["auth.granted"] * 2 == await events(broker)
 
 
 async def test_a_step_up_asks_for_the_old_scopes_too(here: World):
     broker = here.start()
     await _connected(here, scopes=["read"])
-    asked = await ask(broker, scopes=["write"])
+    asked = await ask_for_code(broker, scopes=["write"])
     assert ("scopes", ("openid", "read", "write")) == (asked.reason, here.story(prompt_of(asked)).scopes)
 
 
 async def _connected(here: World, account: str = "alice", **more: Any) -> AuthorizationRequired:
     broker = here.brokers[0]
-    asked = await ask(broker, **more)
+    asked = await ask_for_code(broker, **more)
     here.idp.device_approve(prompt_of(asked).user_code, account)
     await here.poll()
     assert ("completed", None) == await outcome(broker, asked)
@@ -185,43 +177,43 @@ async def _connected(here: World, account: str = "alice", **more: Any) -> Author
 
 async def test_a_no_at_the_provider_wakes_the_agent(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     assert await here.idp.device_agree(prompt_of(asked).verification_uri, prompt_of(asked).user_code, deny=True)
     await here.poll()
     assert ("failed", Code.PROVIDER_DENIED) == await outcome(broker, asked)
     assert ["auth.denied"] == await events(broker)
-    assert "noGrant" == (await ask(broker)).reason
+    assert "noGrant" == (await ask_for_code(broker)).reason
 
 
 @pytest.mark.parametrize("expired_events", [False, True])
 async def test_a_code_that_nobody_types_ends_silently_unless_asked_otherwise(here: World, expired_events: bool):
     here.idp.change("client-tv", device_lifetime=60)
     broker = here.start()
-    broker.house.flows.polling.expired_events = expired_events
-    asked = await ask(broker)
+    broker.parts.polling.expired_events = expired_events
+    asked = await ask_for_code(broker)
     here.idp.script.poll.refuse("expired_token")
     await here.poll()
     assert ("expired", None) == await outcome(broker, asked)
     assert (["auth.expired"] if expired_events else []) == await events(broker)
-    assert asked.auth_session_id != (await ask(broker)).auth_session_id
+    assert asked.auth_session_id != (await ask_for_code(broker)).auth_session_id
 
 
 async def test_a_code_ends_when_the_provider_said_it_would_and_after_half_an_hour_at_the_latest(here: World):
     broker = here.start()
     for promised, kept in ((90, 90), (1800, 1800), (86_400, 1800)):
         here.idp.change("client-tv", device_lifetime=promised)
-        asked = await ask(broker, instance=f"thread {promised}")
+        asked = await ask_for_code(broker, instance=f"thread {promised}")
         assert kept == (asked.expires_at - here.clock.now()).total_seconds()
     here.clock.advance(90)
     assert ("pending", None) == await outcome(broker, asked)
-    asked = await ask(broker, instance="thread 90")
+    asked = await ask_for_code(broker, instance="thread 90")
     assert asked.expires_at > here.clock.now()
 
 
 async def test_after_its_end_nobody_polls_and_the_sweeper_ends_it(here: World):
     here.idp.change("client-tv", device_lifetime=12)
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     for _ in range(5):
         await here.poll()
     assert ["authorization_pending"] * 2 == here.polls(prompt_of(asked))
@@ -233,7 +225,7 @@ async def test_who_agrees_in_the_last_moment_is_not_too_late(here: World):
     """The poll left in time; that its answer comes after the end, and after a sweep, costs nothing."""
     here.idp.change("client-tv", device_lifetime=11)
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     await here.poll()
     here.idp.device_approve(prompt_of(asked).user_code)
     hold = here.idp.script.poll.hang(after_work=True)
@@ -248,7 +240,7 @@ async def test_who_agrees_in_the_last_moment_is_not_too_late(here: World):
 
 async def test_the_runtime_takes_a_request_back(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     assert await broker.broker.cancel(asked.auth_session_id)
     await here.poll()
     assert ([], ("expired", None)) == (here.polls(prompt_of(asked)), await outcome(broker, asked))
@@ -259,7 +251,7 @@ async def test_the_runtime_takes_a_request_back(here: World):
 async def test_another_account_gets_nothing_stored_and_its_tokens_are_revoked(here: World):
     """The owner is compared as in every flow; a code has no browser to bind it to, so this is what protects it."""
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code, "mallory")
     await here.poll()
     assert ("failed", Code.SUBJECT_MISMATCH) == await outcome(broker, asked)
@@ -276,14 +268,14 @@ async def test_a_victims_own_tokens_survive_typing_a_strangers_code(
     app = device_app(identity_provider, revocation=Revocation(reach="grant"))
     here = world(identity_provider, test_clock, tmp_path, app)
     broker = here.start()
-    own = await ask(broker, subject="idp:user:U345678")
+    own = await ask_for_code(broker, user="idp:user:U345678")
     identity_provider.device_approve(prompt_of(own).user_code, "bob")
     await here.poll()
-    strange = await ask(broker)
+    strange = await ask_for_code(broker)
     identity_provider.device_approve(prompt_of(strange).user_code, "bob")
     await here.poll()
     assert ("failed", Code.SUBJECT_MISMATCH) == await outcome(broker, strange)
-    ready = await answer(broker, subject="idp:user:U345678")
+    ready = await ask(broker, "tv", user="idp:user:U345678")
     assert isinstance(ready, Ready)
     assert identity_provider.is_alive(ready.access_token)
     assert 0 == identity_provider.count("revoke")
@@ -297,7 +289,7 @@ async def test_in_global_mode_only_an_authorizer_of_that_team_connects_it(
     app = global_app(identity_provider, flow="deviceCode")
     here = world(identity_provider, test_clock, tmp_path, app)
     broker = here.start()
-    asked = await ask(broker, "team")
+    asked = await ask_for_code(broker, "team")
     identity_provider.device_approve(prompt_of(asked).user_code, account)
     await here.poll()
     assert status == (await outcome(broker, asked))[0]
@@ -307,7 +299,7 @@ async def test_in_global_mode_only_an_authorizer_of_that_team_connects_it(
 async def test_switching_the_account_asks_anew_and_replaces_what_was_pinned(here: World):
     broker = here.start()
     await _connected(here)
-    again = await ask(broker, switch_account=True)
+    again = await ask_for_code(broker, switch_account=True)
     here.idp.device_approve(prompt_of(again).user_code)
     await here.poll()
     assert ("completed", None) == await outcome(broker, again)
@@ -319,7 +311,7 @@ async def test_switching_the_account_asks_anew_and_replaces_what_was_pinned(here
 async def test_an_id_token_without_a_nonce_is_as_good_and_a_forged_one_is_not(here: World):
     """There was no browser to hand a nonce to; everything else is checked (case 32)."""
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.alter_id_token(claims={"aud": "somebody-else"})
     here.idp.device_approve(prompt_of(asked).user_code)
     await here.poll()
@@ -329,10 +321,10 @@ async def test_an_id_token_without_a_nonce_is_as_good_and_a_forged_one_is_not(he
 
 async def test_fewer_scopes_than_were_asked_for_are_stored_and_said(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code, scopes=["read", "openid"])
     await here.poll()
-    await broker.house.relay.once()
+    await broker.parts.relay.once()
     delivery = await broker.broker.events.lease("planner")
     assert delivery is not None
     payload: Any = delivery.to_json()["payload"]
@@ -363,7 +355,7 @@ async def test_a_caller_at_the_cap_is_told_so_before_the_provider_is_asked(
 
 async def test_a_device_app_has_no_callback(here: World):
     broker = here.start()
-    await ask(broker)
+    await ask_for_code(broker)
     page = await broker.browser().open(f"{BASE}/oauth/callback/tv?state={'s' * 65}&code=c")
     assert 404 == page.status
 
@@ -371,12 +363,12 @@ async def test_a_device_app_has_no_callback(here: World):
 async def test_a_call_that_waited_while_somebody_agreed_needs_no_code_any_more(here: World):
     """It stood behind the poll that brought the grant: the provider is not asked for a second code."""
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
     hold = here.idp.script.poll.hang(after_work=True)
     polling = asyncio.create_task(here.poll())
     await hold.arrived()
-    calling = asyncio.create_task(answer(broker, instance="other thread"))
+    calling = asyncio.create_task(ask(broker, "tv", instance="other thread"))
     await asyncio.sleep(0.02)
     assert not calling.done()
     hold.release()
@@ -391,7 +383,7 @@ async def test_an_app_built_in_code_without_an_owner_check_gets_no_code(
 ):
     app = device_app(identity_provider, owner=Owner(binding="localOperator"))
     here = world(identity_provider, test_clock, tmp_path, app)
-    refused = await answer(here.start())
+    refused = await ask(here.start(), "tv")
     assert isinstance(refused, Failed)
     assert (Code.DEVICE_CODE_UNSUPPORTED, 0) == (refused.code, identity_provider.count("device"))
 
@@ -402,7 +394,7 @@ async def test_a_direct_link_of_an_app_built_in_code_is_our_own_all_the_same(
     app = device_app(identity_provider)
     app = replace(app, redirect=replace(app.redirect, link="direct"))
     here = world(identity_provider, test_clock, tmp_path, app)
-    assert (await ask(here.start())).authorization_url.startswith(f"{BASE}/connect/")
+    assert (await ask_for_code(here.start())).authorization_url.startswith(f"{BASE}/connect/")
 
 
 async def test_junk_from_the_device_endpoint_is_told_once_and_not_asked_for_at_every_call(

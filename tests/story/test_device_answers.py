@@ -5,33 +5,23 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Endpoints
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.finish import Finish
-from oauthbroker.flows.polling import Polling
-from oauthbroker.repository import Repository
-from oauthbroker.results import AuthorizationRequired, Failed
-from oauthbroker.settings import Limits
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.polling import Polling
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Endpoints
+from oauthbroker.model.results import AuthorizationRequired, Failed
+from oauthbroker.model.settings import Limits
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
-from tests.faults.broker_kit import AFTER_CLAIMS
-from tests.house import ALICE, device_app, turn
-from tests.story.device_kit import (
-    INTERVAL,
-    POLLS,
-    World,
-    answer,
-    ask,
-    events,
-    outcome,
-    prompt_of,
-    seconds_pass,
-    world,
-)
+from tests.kit.broker_process import AFTER_CLAIMS, ask, outcome
+from tests.kit.running_broker import ALICE, device_app, turn
+from tests.story.device_kit import INTERVAL, POLLS, World, ask_for_code, events, prompt_of, seconds_pass, world
 
 
 @pytest.fixture
@@ -53,7 +43,7 @@ ENDS: dict[str, tuple[dict[str, Any], Code]] = {
 async def test_any_other_error_ends_the_polling(here: World, said: dict[str, Any], code: Code):
     """RFC 8628 section 3.5. The agent hears of it and may ask again."""
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.refuse(said["error"], said.get("status", 400), times=FOREVER)
     await here.poll()
     assert ("failed", code) == await outcome(broker, asked)
@@ -65,7 +55,7 @@ async def test_any_other_error_ends_the_polling(here: World, said: dict[str, Any
 
 async def test_a_token_that_is_none_ends_the_session(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.answer(200, {"access_token": 7, "token_type": "Bearer"})
     await here.poll()
     assert ("failed", Code.TOKEN_RESPONSE_INVALID) == await outcome(broker, asked)
@@ -87,7 +77,7 @@ async def test_an_answer_that_is_neither_tokens_nor_an_error_only_slows_the_poll
 ):
     """A gateway's page while somebody is typing: the code is as good as before."""
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.answer(status, body, {"content-type": label}, times=2)
     await here.poll()
     await here.poll(after=2 * INTERVAL)
@@ -106,7 +96,7 @@ async def test_a_page_instead_of_the_providers_metadata_does_not_end_a_code_eith
     """The next process knows nothing of the document that the first one read."""
     app = replace(device_app(identity_provider), endpoints=Endpoints(issuer=identity_provider.base_url))
     here = world(identity_provider, test_clock, tmp_path, app)
-    asked = await ask(here.start())
+    asked = await ask_for_code(here.start())
     here.idp.device_approve(prompt_of(asked).user_code)
     second = here.start()
     await second.tend()
@@ -120,7 +110,7 @@ async def test_a_page_instead_of_the_providers_metadata_does_not_end_a_code_eith
 
 async def test_a_code_that_only_ever_got_such_answers_ends_when_it_expires(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.answer(403, b"<h1>hello</h1>", {"content-type": "text/html"}, times=FOREVER)
     life = int((asked.expires_at - here.clock.now()).total_seconds())
     for _ in range(life // 60):
@@ -134,7 +124,7 @@ async def test_a_code_that_only_ever_got_such_answers_ends_when_it_expires(here:
 async def test_a_code_that_is_dead_after_such_an_answer_may_have_been_used_by_it(here: World):
     """The tokens may have been behind the page."""
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.answer(200, b"<h1>hello</h1>", {"content-type": "text/html"})
     await here.poll()
     here.idp.script.poll.refuse("invalid_grant")
@@ -144,7 +134,7 @@ async def test_a_code_that_is_dead_after_such_an_answer_may_have_been_used_by_it
 
 async def test_tokens_that_are_refused_are_revoked(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.fields(token_type="mac")
     here.idp.device_approve(prompt_of(asked).user_code)
     await here.poll()
@@ -157,7 +147,7 @@ async def test_tokens_that_are_refused_are_revoked(here: World):
 async def test_an_answer_that_was_lost_with_the_tokens_in_it_is_said_to_be_lost(here: World, times: int):
     """The code is used, and nobody has what it was used for."""
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
     here.idp.script.poll.close_after_accept(after_work=True, times=times)
     await seconds_pass(here, 60)
@@ -167,7 +157,7 @@ async def test_an_answer_that_was_lost_with_the_tokens_in_it_is_said_to_be_lost(
 
 async def test_an_answer_that_was_lost_while_nobody_had_agreed_costs_nothing(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.close_after_accept()
     await here.poll()
     here.idp.device_approve(prompt_of(asked).user_code)
@@ -177,7 +167,7 @@ async def test_an_answer_that_was_lost_while_nobody_had_agreed_costs_nothing(her
 
 async def test_after_a_lost_answer_waiting_is_proof_that_the_code_is_unused(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.close_after_accept()
     await here.poll()
     await here.poll(after=2 * INTERVAL)
@@ -189,7 +179,7 @@ async def test_after_a_lost_answer_waiting_is_proof_that_the_code_is_unused(here
 @pytest.mark.case("36")
 async def test_a_process_that_dies_with_the_tokens_in_its_hands_leaves_an_uncertain_end(here: World, monkeypatch: Any):
     first = here.start()
-    asked = await ask(first)
+    asked = await ask_for_code(first)
     here.idp.device_approve(prompt_of(asked).user_code)
 
     async def cut(*_: Any) -> None:
@@ -215,7 +205,7 @@ async def test_a_process_that_dies_in_the_commit_is_recovered_as_in_the_other_fl
     here: World, monkeypatch: Any, where: str, status: str, code: Code | None
 ):
     first = here.start()
-    asked = await ask(first)
+    asked = await ask_for_code(first)
     here.idp.device_approve(prompt_of(asked).user_code)
 
     async def cut(*_: Any) -> None:
@@ -235,7 +225,7 @@ async def test_a_process_that_dies_in_the_commit_is_recovered_as_in_the_other_fl
 @pytest.mark.parametrize("who", ["the runtime", "the person"])
 async def test_a_no_while_the_provider_answers_wins_and_the_tokens_are_revoked(here: World, who: str):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
     hold = here.idp.script.poll.hang(after_work=True)
     polling = asyncio.create_task(here.poll())
@@ -257,7 +247,7 @@ async def test_a_no_while_the_provider_answers_wins_and_the_tokens_are_revoked(h
 async def test_a_disk_that_is_full_is_noticed_before_the_code_is_used(here: World, monkeypatch: Any):
     """No poll leaves while its session cannot be written: a token that came then would be lost."""
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
 
     async def full(*_: Any, **__: Any) -> None:
@@ -273,7 +263,7 @@ async def test_a_disk_that_is_full_is_noticed_before_the_code_is_used(here: Worl
 
 async def test_tokens_that_cannot_be_claimed_are_revoked_and_the_end_is_uncertain(here: World, monkeypatch: Any):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
 
     async def full(*_: Any) -> None:
@@ -290,10 +280,11 @@ async def test_tokens_that_cannot_be_claimed_are_revoked_and_the_end_is_uncertai
 
 async def test_a_bug_in_one_poll_is_told_by_its_name_and_does_not_end_the_polling(here: World, monkeypatch: Any):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
     told: list[dict[str, Any]] = []
-    broker.house.flows.polling.tell = lambda what, **words: told.append({"what": what, **words})
+    log: Any = SimpleNamespace(warning=lambda what, **words: told.append({"what": what, **words}))
+    broker.parts.polling.log = log
 
     async def broken(*_: Any, **__: Any) -> None:
         raise ValueError(prompt_of(asked).user_code)
@@ -323,17 +314,17 @@ async def test_a_bug_in_one_poll_is_told_by_its_name_and_does_not_end_the_pollin
 async def test_without_a_code_there_is_an_error_and_no_session(here: World, status: int, body: Any, code: Code):
     broker = here.start()
     here.idp.script.device.answer(status, body)
-    result = await answer(broker)
+    result = await ask(broker, "tv")
     assert isinstance(result, Failed)
     assert code == result.code
     assert await broker.broker.pending(turn(instance="thread")) is None
     here.clock.advance(60)
-    assert isinstance(await answer(broker), AuthorizationRequired)
+    assert isinstance(await ask(broker, "tv"), AuthorizationRequired)
 
 
 async def test_a_provider_that_refuses_our_client_is_not_asked_again_by_every_call(here: World):
     broker = here.start()
     here.idp.script.device.refuse("invalid_client", 401, times=FOREVER)
-    results = [await answer(broker, instance=f"thread {number}") for number in range(10)]
+    results = [await ask(broker, "tv", instance=f"thread {number}") for number in range(10)]
     assert {Code.APP_MISCONFIGURED} == {result.code for result in results if isinstance(result, Failed)}
     assert 1 == here.idp.count("device")

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.faults.broker_kit import Process
-from tests.house import BASE, device_app, tree
-from tests.story.device_kit import World, ask, events, outcome, prompt_of, session_of, world
+from tests.kit.broker_process import Process, outcome
+from tests.kit.running_broker import BASE, device_app, tree
+from tests.story.device_kit import World, ask_for_code, events, prompt_of, session_of, world
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def broker(here: World) -> Process:
 @pytest.mark.rule("12.5.7")
 @pytest.mark.case("13")
 async def test_looking_at_it_changes_nothing_however_often(here: World, broker: Process, tmp_path: Path):
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     before = tree(tmp_path)
     for _ in range(3):
         page = await broker.browser().open(asked.authorization_url)
@@ -39,7 +39,7 @@ async def test_looking_at_it_changes_nothing_however_often(here: World, broker: 
 
 
 async def test_left_open_it_says_at_the_next_check_that_the_service_is_connected(here: World, broker: Process):
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     browser = broker.browser()
     page = await browser.open(asked.authorization_url)
     assert page.next_url is None, "nothing moves by itself"
@@ -51,16 +51,16 @@ async def test_left_open_it_says_at_the_next_check_that_the_service_is_connected
 
 
 async def test_while_the_tokens_are_being_checked_it_stays_as_it_is(here: World, broker: Process):
-    asked = await ask(broker)
-    held = await broker.house.flows.sweep.repository.session((await session_of(broker, asked)).locator)
+    asked = await ask_for_code(broker)
+    held = await broker.parts.sweep.repository.session((await session_of(broker, asked)).locator)
     assert held is not None
-    assert await broker.house.flows.polling.finish.claim(held, 60) is not None
+    assert await broker.parts.polling.finish.claim(held, 60) is not None
     page = await broker.browser().open(asked.authorization_url)
     assert (200, True) == (page.status, prompt_of(asked).user_code in page.text)
 
 
 async def test_after_a_no_at_the_provider_it_says_so(here: World, broker: Process):
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_deny(prompt_of(asked).user_code)
     await here.poll()
     browser = broker.browser()
@@ -69,7 +69,7 @@ async def test_after_a_no_at_the_provider_it_says_so(here: World, broker: Proces
 
 
 async def test_a_no_on_it_wakes_the_agent_and_stops_the_polling(here: World, broker: Process):
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     browser = broker.browser()
     await browser.open(asked.authorization_url)
     page = await browser.submit({"decision": "cancel"})
@@ -83,19 +83,19 @@ async def test_a_no_on_it_wakes_the_agent_and_stops_the_polling(here: World, bro
 
 @pytest.mark.case("14a")
 async def test_after_another_persons_sign_in_it_says_that_and_no_name(here: World, broker: Process):
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code, "mallory")
     await here.poll()
     page = await broker.browser().open(asked.authorization_url)
     assert 403 == page.status
-    assert "another account" in page.text
+    assert "a different account" in page.text
     assert "mallory" not in page.text.lower()
 
 
 @pytest.mark.parametrize("how", ["nobody came", "withdrawn", "too late, and not swept yet"])
 async def test_after_its_end_it_no_longer_shows_the_code(here: World, broker: Process, how: str):
     here.idp.change("client-tv", device_lifetime=60)
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     if how == "withdrawn":
         assert await broker.broker.cancel(asked.auth_session_id)
     else:
@@ -111,7 +111,7 @@ async def test_after_its_end_it_no_longer_shows_the_code(here: World, broker: Pr
 
 @pytest.mark.case("98")
 async def test_of_an_app_that_was_configured_anew_it_shows_no_code(here: World, broker: Process):
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     changed = here.start(apps=[device_app(here.idp, scopes=("read",))])
     page = await changed.browser().open(asked.authorization_url)
     assert page.status >= 400
@@ -121,7 +121,7 @@ async def test_of_an_app_that_was_configured_anew_it_shows_no_code(here: World, 
 @pytest.mark.case("2")
 @pytest.mark.parametrize("ended", [False, True])
 async def test_a_link_that_is_not_quite_this_one_tells_nothing(here: World, broker: Process, ended: bool):
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     if ended:
         here.idp.device_approve(prompt_of(asked).user_code)
         await here.poll()
@@ -141,7 +141,7 @@ async def test_a_link_that_is_not_quite_this_one_tells_nothing(here: World, brok
 
 async def test_there_is_no_yes_on_it_that_could_be_pressed(here: World, broker: Process):
     """A browser that answers like the other flow's page is refused, and nothing changes."""
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     browser = broker.browser()
     page = await browser.open(asked.authorization_url)
     [form] = page.document.forms
@@ -156,7 +156,7 @@ async def test_the_providers_host_is_the_one_that_the_person_will_see(here: Worl
     here.idp.script.device.fields(
         verification_uri="http://127.0.0.1:1/device", verification_uri_complete="http://127.0.0.1:1/device?c=1"
     )
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     page = await broker.browser().open(asked.authorization_url)
     assert "127.0.0.1:1" in page.text
     assert "http://127.0.0.1:1/device?c=1" in page.document.links

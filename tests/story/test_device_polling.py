@@ -9,20 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.flows.polling import LONGEST_BACKOFF
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.settings import Limits
+from oauthbroker.authorization.polling import LONGEST_BACKOFF
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import device_app
+from tests.kit.broker_process import ask, outcome
+from tests.kit.running_broker import device_app
 from tests.story.device_kit import (
     INTERVAL,
     POLLS,
     World,
-    answer,
-    ask,
+    ask_for_code,
     device_of,
     events,
-    outcome,
     prompt_of,
     seconds_pass,
     session_of,
@@ -48,7 +47,7 @@ def gaps(here: World, asked: AuthorizationRequired) -> list[float]:
 
 async def test_nobody_asks_before_the_interval_is_over(here: World):
     here.idp.change("client-tv", device_interval=7)
-    asked = await ask(here.start())
+    asked = await ask_for_code(here.start())
     await seconds_pass(here, 6)
     assert [] == here.polls(prompt_of(asked))
     await seconds_pass(here, 29)
@@ -57,11 +56,11 @@ async def test_nobody_asks_before_the_interval_is_over(here: World):
 
 async def test_slow_down_adds_five_seconds_for_good_and_is_remembered_by_the_next_process(here: World):
     first = here.start()
-    asked = await ask(first)
+    asked = await ask_for_code(first)
     here.idp.script.poll.refuse("slow_down")
     await here.poll()
     assert INTERVAL + 5 == (await device_of(first, asked)).interval
-    assert INTERVAL + 5 == prompt_of(await ask(first)).interval
+    assert INTERVAL + 5 == prompt_of(await ask_for_code(first)).interval
     await first.die()
     here.brokers.remove(first)
     second = here.start()
@@ -73,17 +72,17 @@ async def test_slow_down_adds_five_seconds_for_good_and_is_remembered_by_the_nex
 async def test_eight_brokers_on_one_store_poll_like_one(here: World):
     """The provider counts: whoever asks too early is told to slow down."""
     brokers = [here.start() for _ in range(8)]
-    asked = await ask(brokers[0])
+    asked = await ask_for_code(brokers[0])
     for broker in brokers:
-        await broker.house.flows.sweep.once()
+        await broker.parts.sweep.once()
     for _ in range(60):
         here.clock.advance(1)
-        await asyncio.gather(*(broker.house.flows.polling.once() for broker in brokers))
+        await asyncio.gather(*(broker.parts.polling.once() for broker in brokers))
     assert {"authorization_pending"} == set(here.polls(prompt_of(asked)))
     assert 9 <= len(here.polls(prompt_of(asked))) <= 12
     here.idp.device_approve(prompt_of(asked).user_code)
     here.clock.advance(INTERVAL + 1)
-    await asyncio.gather(*(broker.house.flows.polling.once() for broker in brokers))
+    await asyncio.gather(*(broker.parts.polling.once() for broker in brokers))
     assert ("completed", None) == await outcome(brokers[7], asked)
     heard = [await events(broker) for broker in brokers]
     assert [["auth.granted"]] == [each for each in heard if each]
@@ -92,7 +91,7 @@ async def test_eight_brokers_on_one_store_poll_like_one(here: World):
 
 async def test_a_provider_that_does_not_answer_is_asked_half_as_often_every_time(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.script.poll.close_after_accept(times=4)
     times = []
     for _ in range(300):
@@ -109,7 +108,7 @@ async def test_a_provider_that_does_not_answer_is_asked_half_as_often_every_time
 )
 async def test_a_provider_in_trouble_is_given_the_time_it_asks_for(here: World, said: tuple[int, str], wait: int):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     status, retry_after = said
     headers = {"Retry-After": retry_after} if retry_after else {}
     here.idp.script.poll.answer(status, {"error": "temporarily_unavailable"}, headers)
@@ -123,7 +122,7 @@ async def test_a_provider_in_trouble_is_given_the_time_it_asks_for(here: World, 
 
 async def test_a_pause_that_was_asked_for_outlives_the_process(here: World):
     first = here.start()
-    asked = await ask(first)
+    asked = await ask_for_code(first)
     here.idp.script.poll.busy("90")
     await here.poll()
     here.idp.device_approve(prompt_of(asked).user_code)
@@ -137,7 +136,7 @@ async def test_a_pause_that_was_asked_for_outlives_the_process(here: World):
 
 async def test_the_next_poll_is_written_down_before_it_leaves(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     opened = here.clock.now()
     assert opened + timedelta(seconds=INTERVAL) == (await device_of(broker, asked)).next_poll_at
     hold = here.idp.script.poll.hang()
@@ -158,7 +157,7 @@ async def test_a_slow_provider_holds_up_nobody_elses_code(
         identity_provider, test_clock, tmp_path, device_app(identity_provider), device_app(identity_provider, "radio")
     )
     broker = here.start()
-    slow, quick = await ask(broker, "tv"), await ask(broker, "radio")
+    slow, quick = await ask_for_code(broker, "tv"), await ask_for_code(broker, "radio")
     hold = identity_provider.script.client("client-tv").poll.hang()
     identity_provider.device_approve(prompt_of(quick).user_code)
     polling = asyncio.create_task(here.poll())
@@ -167,7 +166,7 @@ async def test_a_slow_provider_holds_up_nobody_elses_code(
         while (await outcome(broker, quick))[0] == "pending":
             await asyncio.sleep(0.005)
     assert ("pending", None) == await outcome(broker, slow)
-    assert isinstance(await answer(broker, "radio"), Ready)
+    assert isinstance(await ask(broker, "radio"), Ready)
     hold.release()
     await polling
 
@@ -177,7 +176,7 @@ async def test_a_slow_provider_holds_up_nobody_elses_code(
 
 async def test_a_code_opened_by_a_process_that_died_is_polled_by_the_next_one(here: World):
     first = here.start()
-    asked = await ask(first)
+    asked = await ask_for_code(first)
     await here.poll()
     await first.die()
     here.brokers.remove(first)
@@ -193,7 +192,7 @@ async def test_a_code_opened_by_a_process_that_died_is_polled_by_the_next_one(he
 
 async def test_a_process_without_that_app_leaves_the_code_to_others(here: World):
     first, other = here.start(), here.start(apps=[])
-    asked = await ask(first)
+    asked = await ask_for_code(first)
     await other.tend()
     await here.poll(other)
     assert [] == here.polls(prompt_of(asked))
@@ -204,7 +203,7 @@ async def test_a_process_without_that_app_leaves_the_code_to_others(here: World)
 @pytest.mark.case("98")
 async def test_a_code_of_an_app_that_was_configured_anew_is_not_redeemed(here: World):
     first = here.start()
-    asked = await ask(first)
+    asked = await ask_for_code(first)
     here.idp.device_approve(prompt_of(asked).user_code)
     changed = here.start(apps=[device_app(here.idp, scopes=("read",))])
     await changed.tend()
@@ -214,26 +213,26 @@ async def test_a_code_of_an_app_that_was_configured_anew_is_not_redeemed(here: W
 
 async def test_leaving_waits_for_a_poll_and_for_what_it_brings(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
     hold = here.idp.script.poll.hang(after_work=True)
     polling = asyncio.create_task(here.poll())
     await hold.arrived()
-    closing = asyncio.create_task(broker.house.flows.polling.close())
+    closing = asyncio.create_task(broker.parts.polling.close())
     await asyncio.sleep(0.01)
     assert not closing.done()
     hold.release()
     await closing
     assert ("completed", None) == await outcome(broker, asked)
     await polling
-    await ask(broker, switch_account=True)
+    await ask_for_code(broker, switch_account=True)
     await here.poll()
     assert 1 == here.idp.count(POLLS)
 
 
 async def test_a_poll_goes_on_when_whoever_waited_for_it_has_left(here: World):
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
     hold = here.idp.script.poll.hang(after_work=True)
     polling = asyncio.create_task(here.poll())
@@ -241,14 +240,14 @@ async def test_a_poll_goes_on_when_whoever_waited_for_it_has_left(here: World):
     polling.cancel()
     await asyncio.gather(polling, return_exceptions=True)
     hold.release()
-    await broker.house.flows.polling.close()
+    await broker.parts.polling.close()
     assert ("completed", None) == await outcome(broker, asked)
 
 
 async def test_a_clock_that_is_set_back_does_not_stop_the_polling(here: World):
     """Whoever polls counts seconds; only those who take over have nothing but the time of day."""
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     await here.poll()
     here.clock.set(here.clock.now() - timedelta(hours=3))
     before = here.idp.count(POLLS)
@@ -258,3 +257,21 @@ async def test_a_clock_that_is_set_back_does_not_stop_the_polling(here: World):
     await here.poll(broker)
     assert before + 1 == here.idp.count(POLLS)
     assert ("pending", None) == await outcome(broker, asked)
+
+
+@pytest.mark.case("59")
+@pytest.mark.parametrize("step", [-1, 1])
+async def test_who_takes_over_after_a_step_of_the_clock_polls_soon(here: World, step: int):
+    """The one that polled died: only the time of day that it wrote down is left."""
+    first = here.start()
+    asked = await ask_for_code(first)
+    await here.poll()
+    here.clock.set(here.clock.now() + timedelta(minutes=5 if step > 0 else -24 * 60))
+    second, before = here.start(), here.idp.count(POLLS)
+    await second.parts.sweep.once()
+    here.idp.script.poll.refuse("authorization_pending")
+    await here.poll(second)
+    assert before + 1 == here.idp.count(POLLS)
+    await here.poll(second, after=1)
+    assert before + 1 == here.idp.count(POLLS), "no sooner than the provider allows"
+    assert ("pending", None) == await outcome(second, asked)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from oauthbroker.testing import Canaries, IdentityProvider
-from tests.house import file_store, register
+from tests.kit.running_broker import file_store, register
 
 ROOT = Path(__file__).parents[2]
-WORKER = ROOT / "tests" / "story" / "device_process.py"
+WORKER = ROOT / "tests" / "story" / "device_worker.py"
 INTERVAL = 1  # second, so that the test is short
 
 pytestmark = pytest.mark.slow

@@ -9,16 +9,16 @@ from datetime import timedelta
 import pytest
 
 from oauthbroker.audit import GrantEnded, GrantErased, GrantRevoked
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.queues import Delivery
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.queue import EventLease
+from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import AgentEvent
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import AuthorizationRequired, Ready
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.store.port import Entry, Key, Reservation
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests import planting
-from tests.house import ALICE, BOB, TEAM, House, global_app, running, turn, user_app
+from tests.kit import planted_records
+from tests.kit.running_broker import ALICE, BOB, TEAM, House, global_app, running, turn, user_app
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def records_that_name(house: House, subject: str) -> list[str]:
     return sorted(key.kind for key, body in (await bodies(house)).items() if subject.encode() in body)
 
 
-async def next_event(house: House) -> Delivery:
+async def next_event(house: House) -> EventLease:
     delivery = await house.broker.events.lease("planner", wait=2)
     assert delivery is not None
     return delivery
@@ -54,7 +54,7 @@ async def lived(house: House, user: str, account: str) -> None:
     assert await house.broker.cancel(gone.auth_session_id)
     await house.broker.turns.begin(of)
     await house.broker.connections.link({"user": user})
-    await house.broker.people.uses.write(everything=True)
+    await house.parts.uses.write(everything=True)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ async def test_no_record_names_the_person_afterwards_and_no_other_record_has_cha
 
 @pytest.mark.case("68")
 async def test_a_copy_of_the_persons_link_or_turn_that_is_put_back_afterwards_is_good_for_nothing(full: House) -> None:
-    store, visits = full.store, full.broker.people.visits
+    store, visits = full.store, full.parts.browser_sessions
     ticket, _ = await visits.invite({"user": BOB})
     begun = await full.broker.turns.begin(turn(user=BOB))
     copies = [entry for kind in ("visits", "turns") async for entry in store.scan(kind) if BOB.encode() in entry.body]
@@ -128,8 +128,8 @@ async def test_a_dead_letter_goes_and_its_conversation_with_it(house: House) -> 
     for _ in range(house.broker.bundle.settings.limits.queue_attempts):
         await (await next_event(house)).nack()
         house.clock.advance(3600)
-    await planting.dead_letter(house)
-    queues = house.broker.events._queues
+    await planted_records.dead_letter(house)
+    queues = house.parts.queues
     assert 2 == (await queues.depth()).dead
     assert (await house.broker.erase(ALICE)).done
     assert (1, []) == ((await queues.depth()).dead, await records_that_name(house, ALICE))
@@ -139,7 +139,7 @@ async def test_an_event_that_was_erased_is_not_queued_by_a_relay_that_had_read_i
     await house.connected()
     event = (await next_event(house)).event
     await house.broker.erase(ALICE)
-    assert not await house.broker.events._queues.enqueue(event)
+    assert not await house.parts.queues.enqueue(event)
 
 
 @pytest.mark.parametrize("answer", ["busy", "refuses"])
@@ -180,7 +180,7 @@ class DyingStore(MemoryStore):
 
     left: int | None = None
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         self._spend()
         return await super().put(key, body, expect=expect, room=room)
 
@@ -221,25 +221,25 @@ async def test_a_run_that_died_at_any_change_is_finished_by_the_next(
         async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as house:
             assert (await house.broker.erase(ALICE)).done, changes
             assert [] == await records_that_name(house, ALICE), changes
-            assert 1 == len(await house.broker.events._queues.dead("planner"))
+            assert 1 == len(await house.parts.queues.dead("planner"))
     assert died > 12
 
 
 async def planted(house: House) -> None:
     resume = turn().resume_target
-    grant = await planting.grant(house, "mail", ALICE, resume=resume, auth_session_id=None)
-    await planting.ended_grant(house, "files", ALICE)
-    await planting.grant(house, "mail", BOB)
-    house.broker.people.uses.note(grant.id, "planner", None, house.clock.now())
-    await house.broker.people.uses.write(everything=True)
+    grant = await planted_records.grant(house, "mail", ALICE, resume=resume, auth_session_id=None)
+    await planted_records.ended_grant(house, "files", ALICE)
+    await planted_records.grant(house, "mail", BOB)
+    house.parts.uses.note(grant.id, "planner", None, house.clock.now())
+    await house.parts.uses.write(everything=True)
     await house.ask_link("files")
     gone = await house.ask_link("files", of=turn(instance="another"))
     assert await house.broker.cancel(gone.auth_session_id)
     await house.broker.turns.begin(turn())
     await house.broker.connections.link({"user": ALICE})
-    await planting.dead_letter(house)
+    await planted_records.dead_letter(house)
     event = AgentEvent.about("as-1", "auth.granted", resume, {"subject": ALICE}, house.clock.now())
-    await house.broker.events._queues.enqueue(event)
+    await house.parts.queues.enqueue(event)
 
 
 async def test_looking_changes_nothing(full: House) -> None:
@@ -254,3 +254,14 @@ async def test_what_is_no_subject_is_refused(house: House, subject: str) -> None
     with pytest.raises(BrokerError) as refused:
         await house.broker.erase(subject)
     assert Code.REQUEST_INVALID is refused.value.code
+
+
+async def test_a_busy_record_of_another_subject_keeps_no_subject_from_being_erased(full: House) -> None:
+    asked = await full.ask_link("files", of=turn(user=ALICE, instance="busy"))
+    held = await full.repository.session(asked.auth_session_id[3:])
+    assert held is not None
+    claimed = held.record.claimed("a" * 22, full.clock.now() + timedelta(seconds=60))
+    await full.repository.save_session(claimed, expect=held.generation)
+    async with full.repository.pair("files", ALICE):
+        assert (await full.broker.erase(BOB)).done
+    assert ["grants"] == await records_that_name(full, BOB), "the team's own, that Bob asked for"

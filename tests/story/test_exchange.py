@@ -9,13 +9,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from oauthbroker.apps import Revocation
 from oauthbroker.audit import TokensDropped
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Revocation
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.house import ALICE, BOB, House, running, turn, user_app
-from tests.story.spoiling import FORM, GONE, Spoil, Spoiling
-from tests.story.test_callback import assert_says, assert_says_connected
+from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
+from tests.kit.running_broker import ALICE, BOB, House, running, turn, user_app
+from tests.story.bad_token_answers import FORM, GONE, Spoil, Spoiling
 
 Reach = Literal["token", "grant"]
 SPOILING = Spoiling("token")
@@ -116,7 +116,7 @@ async def test_a_bad_answer_ends_the_session_and_stores_nothing(
     house = mailed
     spoil(house.idp, canaries.mint("provider text").reveal())
     asked = await house.ask_link()
-    assert_says(await house.connect(asked), code)
+    assert_error_page(await house.connect(asked), code)
     session = await house.session(asked)
     assert ("failed", code, None, None) == (session.status, session.failure, session.ticket, session.attempt.verifier)
     assert (1, None) == (house.idp.count("token"), await house.grant())
@@ -140,10 +140,10 @@ async def test_a_code_of_another_session_is_refused_by_its_verifier(house: House
     hers_back = await house.way_back(hers, alice)
     his_back = await house.way_back(his, bob, "bob")
     code, other = (dict(parse_qsl(urlsplit(url).query))["code"] for url in (hers_back, his_back))
-    assert_says(await alice.follow(hers_back.replace(code, other)), Code.EXCHANGE_FAILED)
+    assert_error_page(await alice.follow(hers_back.replace(code, other)), Code.EXCHANGE_FAILED)
     assert 1 == house.idp.count("token")
     assert Code.EXCHANGE_FAILED is (await house.session(hers)).failure
-    assert_says_connected(await bob.follow(his_back))
+    assert_leads_to_connected(await bob.follow(his_back))
     assert await house.grant(subject=ALICE) is None
     assert await house.grant(subject=BOB) is not None
 
@@ -170,7 +170,7 @@ async def test_a_redirect_of_the_token_endpoint_is_never_followed(
     with IdentityProvider(canaries=canaries) as elsewhere:
         house.idp.script.token.redirect(elsewhere.url("/token"), status)
         asked = await house.ask_link()
-        assert_says(await house.connect(asked), INVALID)
+        assert_error_page(await house.connect(asked), INVALID)
         assert [] == elsewhere.requests
     assert (1, None) == (house.idp.count("token"), await house.grant())
 
@@ -181,4 +181,4 @@ async def test_a_redirect_of_the_token_endpoint_is_never_followed(
 )
 async def test_nor_to_an_address_within(house: House, target: str) -> None:
     house.idp.script.token.redirect(target, 307)
-    assert_says(await house.connect(await house.ask_link()), INVALID)
+    assert_error_page(await house.connect(await house.ask_link()), INVALID)

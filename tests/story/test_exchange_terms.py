@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Habits, IdentityRule, Owner
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.settings import Limits
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Habits, IdentityRule, Owner
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.nouns import Account
-from tests.house import BOB, TEAM, House, running, turn, user_app
-from tests.story.test_callback import assert_says
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import BOB, TEAM, House, running, turn, user_app
 
 YEAR = 365 * 24 * 3600
 
@@ -161,7 +161,7 @@ Spoil = Callable[[IdentityProvider], object]
 async def test_userinfo_that_does_not_say_who_it_is_connects_nobody(house: House, spoil: Spoil, code: Code) -> None:
     spoil(house.idp)
     asked = await house.ask_link("team")
-    assert_says(await house.connect(asked), code)
+    assert_error_page(await house.connect(asked), code)
     assert (None, code) == (await house.grant("team", TEAM), (await house.session(asked)).failure)
     assert 0 == house.idp.living_tokens("client-team"), "what came along is revoked, after userinfo too"
     assert [code.value] == [event["payload"]["code"] for event in await house.events()]
@@ -173,7 +173,7 @@ async def test_an_app_that_cannot_tell_whose_account_it_is_connects_nobody(
 ) -> None:
     app = user_app(identity_provider, owner=Owner(user_identity=None))
     async with running(identity_provider, [app], clock=test_clock) as house:
-        assert_says(await house.connect(await house.ask_link()), Code.SUBJECT_UNVERIFIABLE)
+        assert_error_page(await house.connect(await house.ask_link()), Code.SUBJECT_UNVERIFIABLE)
         assert await house.grant() is None
 
 
@@ -203,7 +203,7 @@ async def test_twenty_people_at_a_slow_provider_end_in_time_and_hold_nobody_up(
         assert house.idp.is_alive(normal.access_token)
         assert not all(done), "the normal one was faster than a deadline"
         for name, page in zip(names, pages, strict=True):
-            assert_says(page, Code.EXCHANGE_UNCERTAIN)
+            assert_error_page(page, Code.EXCHANGE_UNCERTAIN)
             assert Code.EXCHANGE_UNCERTAIN is (await house.session(asked[name])).failure
             assert ["exchangeUncertain"] == [event["payload"]["code"] for event in await house.events(name)]
 
@@ -215,7 +215,7 @@ async def test_a_provider_that_cannot_be_reached_has_not_seen_the_code(
     app = user_app(identity_provider)
     app = replace(app, endpoints=replace(app.endpoints, token_url="http://127.0.0.1:1/token"))
     async with running(identity_provider, [app], clock=test_clock) as house:
-        assert_says(await house.connect(await house.ask_link()), Code.PROVIDER_UNREACHABLE)
+        assert_error_page(await house.connect(await house.ask_link()), Code.PROVIDER_UNREACHABLE)
         assert ["providerUnreachable"] == [event["payload"]["code"] for event in await house.events()]
 
 
@@ -231,7 +231,7 @@ async def test_keys_rotated_just_before_signing_are_fetched_and_a_dead_key_set_i
     house.clock.advance(61)
     house.idp.script.jwks.answer(500, times=None)
     asked = await house.ask_link("files")
-    assert_says(await house.connect(asked), Code.PROVIDER_UNREACHABLE)
+    assert_error_page(await house.connect(asked), Code.PROVIDER_UNREACHABLE)
     assert await house.grant("files") is None
 
 

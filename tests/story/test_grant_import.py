@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from oauthbroker import Ready
 from oauthbroker.audit import GrantImported
-from oauthbroker.clock import to_iso
-from oauthbroker.import_lines import Incoming, judge
+from oauthbroker.core.clock import to_iso
+from oauthbroker.operations.import_lines import Incoming, judge
 from oauthbroker.records import Grant
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import SCOPES, House, global_app, running, turn, user_app
+from tests.kit.running_broker import SCOPES, House, global_app, running, turn, user_app
 
 PEOPLE = ("idp:user:U1", "idp:user:U2", "idp:user:가")
 TEAMS = ("idp:team:T1", "idp:team:T2")

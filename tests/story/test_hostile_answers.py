@@ -12,15 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.apps import Habits
-from oauthbroker.errors import Code
-from oauthbroker.results import Failed, Ready
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Habits
+from oauthbroker.model.results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.house import House, global_app, running, user_app
-from tests.story.device_kit import ask, events, outcome, prompt_of, world
-from tests.story.test_callback import assert_says
-from tests.story.test_client_credentials import machine, ready, refused
-from tests.story.test_refresh_answers import LIFETIME, PAUSE
+from tests.kit.broker_process import outcome
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import House, global_app, running, user_app
+from tests.story.client_credentials_kit import machine_app, machine_failed, machine_ready
+from tests.story.device_kit import ask_for_code, events, prompt_of, world
+from tests.story.refresh_kit import LIFETIME, PAUSE
 
 INVALID = Code.TOKEN_RESPONSE_INVALID
 FORMS = ("seconds", "milliseconds", "epochSeconds", "epochMilliseconds", "iso", "none")
@@ -51,8 +52,8 @@ def broken(monkeypatch: pytest.MonkeyPatch, canaries: Canaries) -> Break:
         ("protocol.identity.key_id_of", 2),
         ("protocol.identity.verify_id_token", 2),
         ("protocol.identity.render", 2),
-        ("flows.finish.judge_owner", 2),
-        ("flows.finish.granted_scopes", 2),
+        ("authorization.finish.judge_owner", 2),
+        ("authorization.finish.granted_scopes", 2),
     ],
 )
 async def test_a_code_s_answer_that_breaks_its_judge_ends_the_session(
@@ -60,7 +61,7 @@ async def test_a_code_s_answer_that_breaks_its_judge_ends_the_session(
 ) -> None:
     asked = await house.ask_link()
     broken(place)
-    assert_says(await house.connect(asked), INVALID)
+    assert_error_page(await house.connect(asked), INVALID)
     session = await house.session(asked)
     assert ("failed", INVALID, None) == (session.status, session.failure, session.ticket)
     assert (dropped, None) == (house.idp.count("revoke"), await house.grant())
@@ -75,7 +76,7 @@ async def test_facts_about_a_person_that_break_their_judge_end_the_session(
 ) -> None:
     asked = await house.ask_link("team")
     broken(place)
-    assert_says(await house.connect(asked), INVALID)
+    assert_error_page(await house.connect(asked), INVALID)
     assert "failed" == (await house.session(asked)).status
     assert 2 == house.idp.count("revoke")
 
@@ -110,9 +111,9 @@ async def test_a_refresh_s_answer_that_breaks_its_judge_keeps_the_new_refresh_to
         grant = await house.grant()
         assert grant is not None
         assert grant.token is not None
-        assert (first.access_token, None) == (grant.token.access_token, grant.renewal.intent)
-        assert grant.renewal.spare is not None
-        assert grant.renewal.spare != grant.token.refresh_token
+        assert (first.access_token, None) == (grant.token.access_token, grant.refresh_state.intent)
+        assert grant.refresh_state.spare is not None
+        assert grant.refresh_state.spare != grant.token.refresh_token
         monkeypatch.undo()
         house.clock.advance(PAUSE)
         assert isinstance(await house.ask(), Ready)
@@ -122,14 +123,14 @@ async def test_a_refresh_s_answer_that_breaks_its_judge_keeps_the_new_refresh_to
 
 @pytest.mark.case("28")
 @pytest.mark.parametrize(
-    "place", ["protocol.token.lifetime_of", "protocol.identity.render", "flows.finish.granted_scopes"]
+    "place", ["protocol.token.lifetime_of", "protocol.identity.render", "authorization.finish.granted_scopes"]
 )
 async def test_a_device_code_s_answer_that_breaks_its_judge_ends_the_session(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, broken: Break, place: str
 ) -> None:
     here = world(identity_provider, test_clock, tmp_path)
     broker = here.start()
-    asked = await ask(broker)
+    asked = await ask_for_code(broker)
     prompt = prompt_of(asked)
     await here.idp.device_agree(prompt.verification_uri, prompt.user_code)
     broken(place)
@@ -143,12 +144,12 @@ async def test_a_device_code_s_answer_that_breaks_its_judge_ends_the_session(
 async def test_a_client_s_own_token_that_breaks_its_judge_is_an_error_and_fetched_again_later(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch, broken: Break
 ) -> None:
-    async with running(identity_provider, [machine(identity_provider)], clock=test_clock) as house:
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
         broken("protocol.token.lifetime_of")
-        assert INVALID is (await refused(house)).code
+        assert INVALID is (await machine_failed(house)).code
         monkeypatch.undo()
         house.clock.advance(PAUSE)
-        assert identity_provider.is_alive((await ready(house)).access_token)
+        assert identity_provider.is_alive((await machine_ready(house)).access_token)
 
 
 NUMBERS = st.sampled_from([0, -1, 1.5, 2**63, 10**400, -(10**400), 1e308, -1e308])

@@ -7,35 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Account
-from tests.house import House, running, turn, user_app
-from tests.story.test_callback import assert_says
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import House, running, turn, user_app
+from tests.story.hostile_web import HOSTILE_TEXTS
 from tests.unit.web.kit import Document
 
-PAYLOADS = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "'><svg/onload=alert(1)>",
-    "</title><script>alert(1)</script>",
-    "</style><style>*{display:none}</style>",
-    "<meta http-equiv=refresh content='0; url=//evil.example'>",
-    "<base href=//evil.example>",
-    "<form action=//evil.example><input name=csrf>",
-    "{{ 7*7 }}{% raw %}{0.__class__}",
-    "javascript:alert(1)//",
-    "&lt;b&gt;&#60;script&#62;",
-    "<!-- <![CDATA[ -->",
-    "\u202eexe.live\u202c\u2066x\u2069",
-    "a\u200bb\u00adc\ufeffd",
-    "l\u0336o\u0336\u0336\u0336\u0336\u0336\u0336\u0336ng" * 40,
-    "line one\r\nSet-Cookie: a=b\r\n\r\n<script>",
-    "\0nul",
-    "W" * 50_000,
-]
 OWN = {"html", "head", "meta", "title", "style", "body", "main", "header", "footer", "h1", "h2", "p", "dl", "div", "dt", "dd",
        "time", "ul", "li", "code", "small", "bdi", "form", "input", "button", "a", "strong", "span", "svg", "path", "circle"}  # fmt: skip
 
@@ -73,7 +54,7 @@ async def hostile(
 
 
 @pytest.mark.case("88")
-@pytest.mark.parametrize("hostile", PAYLOADS, indirect=True)
+@pytest.mark.parametrize("hostile", HOSTILE_TEXTS, indirect=True)
 async def test_hostile_names_are_text_on_every_page_of_the_way(hostile: tuple[House, str]) -> None:
     house, payload = hostile
     sub = payload.replace(":", ";")[:100]
@@ -95,12 +76,12 @@ async def test_hostile_names_are_text_on_every_page_of_the_way(hostile: tuple[Ho
 
 
 @pytest.mark.case("88")
-@pytest.mark.parametrize("hostile", PAYLOADS[:6], indirect=True)
+@pytest.mark.parametrize("hostile", HOSTILE_TEXTS[:6], indirect=True)
 async def test_hostile_names_and_errors_on_the_pages_that_refuse(hostile: tuple[House, str]) -> None:
     house, payload = hostile
     house.idp.script.authorize.error(payload[:100], error_description=payload, error_uri=payload, times=2)
     page = await house.connect(await house.ask_link())
-    assert_says(page, Code.PROVIDER_DENIED)
+    assert_error_page(page, Code.PROVIDER_DENIED)
     assert_only_our_own_markup(page)
     assert payload not in page.source
     assert "alert" not in page.source

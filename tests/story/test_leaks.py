@@ -16,42 +16,27 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from oauthbroker.apps import OAuthApp
 from oauthbroker.audit import line_of
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.authorization.pages_service import Step
 from oauthbroker.config import ConfigRefused, load, resolve
-from oauthbroker.consent import Step
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import decode_object
+from oauthbroker.events.queue import EventLease
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.protocol.token import token_response
-from oauthbroker.protocol.transport import Answer, Request, Transport, TransportFailed
-from oauthbroker.queues import Delivery
+from oauthbroker.protocol.transport import ProviderRequest, ProviderResponse, Transport, TransportFailed
 from oauthbroker.records import AuthSession, Grant, Parked
-from oauthbroker.results import AuthorizationRequired
-from oauthbroker.secret import Secret
-from oauthbroker.strict_json import decode_object
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.evidence import text_of
 from oauthbroker.web.csrf import session_cookie_name
-from tests.audit_kit import KEYS
-from tests.house import BOB, House, file_store, running, tree, turn, user_app
-from tests.nouns import app_with, grant_with, session_with, token_with
+from tests.kit.audit import KEYS
+from tests.kit.running_broker import House, file_store, running, tree, turn, user_app
+from tests.kit.samples import app_with, grant_with, session_with, token_with
+from tests.story.every_outcome import every_outcome
 from tests.unit.config.bundles import APP, write
-
-
-async def whole_story(house: House) -> None:
-    """Every way an authorization can go: agreed, denied, by a stranger, forged, lost, revoked, listed."""
-    await house.connected("mail")
-    await house.connect(await house.ask_link("files"), deny=True)
-    await house.connect(await house.ask_link("mail", of=turn(user=BOB)), "mallory")
-    house.idp.script.token.alter_id_token(claims={"aud": "somebody-else"})
-    await house.connect(await house.ask_link("files"))
-    house.idp.script.token.answer(status=500)
-    await house.connect(await house.ask_link("files"))
-    house.idp.script.userinfo.answer(status=401)
-    await house.connect(await house.ask_link("team"))
-    await house.connected("team")
-    await house.broker.pending(turn())
-    await house.broker.revoke("mail", subject="idp:user:U234567")
 
 
 @pytest.mark.case("89")
@@ -69,7 +54,7 @@ async def test_no_logger_at_its_loudest_says_a_secret(
     said = {"set-cookie": f"sid={canaries.mint('cookie').reveal()}", "location": canaries.mint("location").reveal()}
     house.idp.script.token.answer(400, {"error": "invalid_grant"}, said)
     await house.connect(await house.ask_link("files", ["read"]))
-    await whole_story(house)
+    await every_outcome(house)
     assert 9 == len(await house.events(count=9))
 
 
@@ -119,8 +104,8 @@ def _secrets_in(session: AuthSession) -> Iterator[tuple[str, str]]:
 # 90: whoever is asked wrongly quotes what he was asked. None of it may hang on what we raise.
 
 
-def _answer(text: str, content_type: str = "application/json") -> Answer:
-    return Answer(200, content_type, None, text.encode())
+def _answer(text: str, content_type: str = "application/json") -> ProviderResponse:
+    return ProviderResponse(200, content_type, None, text.encode())
 
 
 def json_cut_short(secret: str) -> object:
@@ -246,7 +231,7 @@ async def test_a_broken_exchange_carries_no_request_and_no_answer(
     else:
         identity_provider.script.token.answer(200, secret.reveal() * 100)
     transport = Transport(plain_http_loopback=True)
-    request = Request("POST", url, {"Authorization": secret}, {"code": secret})
+    request = ProviderRequest("POST", url, {"Authorization": secret}, {"code": secret})
     with pytest.raises(TransportFailed) as caught:
         await transport.send(request, seconds=5, max_bytes=1000)
     await transport.close()
@@ -325,7 +310,7 @@ async def a_ready_result(house: House) -> Any:
 async def a_departure(house: House) -> Any:
     ticket = (await house.session(await house.ask_link())).ticket
     assert ticket is not None
-    return await house.broker.consent.depart(ticket.reveal())
+    return await house.parts.pages_service.depart(ticket.reveal())
 
 
 @thing
@@ -415,7 +400,7 @@ async def test_a_link_is_shown_where_it_is_asked_for_and_not_where_it_is_printed
 
 @pytest.mark.case("91", "92")
 async def test_events_blocks_results_audit_and_counters_hold_no_secret(house: House, canaries: Canaries) -> None:
-    await whole_story(house)
+    await every_outcome(house)
     deliveries = [delivery async for delivery in _deliveries(house)]
     await the_record_of_everything(house, canaries)
     assert len(deliveries) >= 6
@@ -432,7 +417,7 @@ async def test_events_blocks_results_audit_and_counters_hold_no_secret(house: Ho
         assert [] == canaries.search(text, where), where
 
 
-async def _deliveries(house: House) -> AsyncIterator[Delivery]:
+async def _deliveries(house: House) -> AsyncIterator[EventLease]:
     while (delivery := await house.broker.events.lease("planner")) is not None:
         yield delivery
         await delivery.ack()
@@ -466,7 +451,7 @@ async def test_a_refused_exchange_takes_no_token_along_in_its_traceback(
         house.idp.script.token.alter_id_token(claims={"aud": "somebody-else"})
     elif fault == "scope":
         house.idp.script.token.alter(lambda answer: {**answer, "scope": "openid read delete"})
-    consent, address = house.broker.consent, urlsplit(callback)
+    consent, address = house.parts.pages_service, urlsplit(callback)
     cookies = {cookie.name: cookie.value for cookie in person.cookies.all}
 
     def cookie_of(locator: str) -> str | None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.errors import MEANINGS, BrokerError, Code, Locale
-from oauthbroker.results import MESSAGES, MESSAGES_APART, AuthorizationRequired, Failed
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.words import SENTENCES
+from oauthbroker.model.results import AuthorizationRequired, Failed
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.web.texts import TEXTS
-from tests.house import ALICE, BASE, House, device_app, global_app, public, running, turn, user_app
+from oauthbroker.web import words
+from tests.kit.running_broker import ALICE, BASE, House, device_app, global_app, public, running, turn, user_app
 from tests.story.api.kit import TOOLS, Caller, Callers
 
 SPOKEN: list[tuple[Locale | None, Locale, Locale]] = [
@@ -47,10 +48,10 @@ async def test_results_and_blocks_speak_the_turns_language_else_the_brokers(
 ) -> None:
     async with house_of(identity_provider, test_clock, default) as house:
         asked = await house.ask_link(of=speaking(said))
-        assert MESSAGES[expected]["noGrant"].format(app="Mail") == asked.message
+        assert SENTENCES[expected]["invitations"]["noGrant"].format(app="Mail") == asked.message
         apart = await house.broker.oauth(speaking(said), private_links=True).get_access_token("mail")
         assert isinstance(apart, AuthorizationRequired)
-        assert MESSAGES_APART[expected]["noGrant"].format(app="Mail") == apart.message
+        assert SENTENCES[expected]["privateInvitations"]["noGrant"].format(app="Mail") == apart.message
         inline, hidden = await house.broker.pending(speaking(said)), await house.broker.pending(speaking(said), "apart")
         assert inline is not None
         assert hidden is not None
@@ -65,7 +66,7 @@ async def test_results_and_blocks_speak_the_turns_language_else_the_brokers(
 async def test_a_language_that_there_is_not_is_refused_and_never_raised(house: House, word: Any) -> None:
     result = await house.ask(of=speaking(word))
     assert isinstance(result, Failed)
-    assert (Code.REQUEST_INVALID, MEANINGS[Code.REQUEST_INVALID].en) == (result.code, result.message)
+    assert (Code.REQUEST_INVALID, Code.REQUEST_INVALID.sentence("en")) == (result.code, result.message)
     assert await house.broker.pending(speaking(word)) is None
     with pytest.raises(BrokerError) as refused:
         await house.broker.turns.begin(speaking(word))
@@ -92,7 +93,7 @@ PAGES = [("ko-KR,ko;q=0.9,en;q=0.8", "ko"), ("en-US,en;q=0.9", "en"), ("fr-FR,fr
 async def test_pages_speak_the_browsers_language_and_where_it_has_none_of_ours_the_turns(
     house: House, accepted: str, expected: str, of_turn: Locale
 ) -> None:
-    texts = TEXTS[of_turn if expected == "turn's" else expected]  # type: ignore[index]
+    texts = words.PAGES[of_turn if expected == "turn's" else expected]
     for app, title in (("mail", texts.warning), ("tv", texts.device_warning)):
         asked = await house.ask_link(app, of=speaking(of_turn))
         browser = house.browser()
@@ -109,7 +110,7 @@ async def test_a_page_that_ended_speaks_it_too(house: House) -> None:
     house.clock.advance(3600)
     browser = house.browser()
     browser.language = "fr"
-    assert MEANINGS[Code.STATE_EXPIRED].ko in (await browser.open(asked.authorization_url)).text
+    assert Code.STATE_EXPIRED.sentence("ko") in (await browser.open(asked.authorization_url)).text
 
 
 async def tool_of(house: House, locale: Locale | None) -> Caller:
@@ -130,14 +131,14 @@ async def test_over_http_it_is_the_same_and_problems_speak_it_unless_the_caller_
         tool = await tool_of(house, said)
         result = (await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, allow=["ticket"])).json()
         block = (await tool.get("/v1/turn/pending", allow=["ticket"])).json()
-        message = MESSAGES[expected]["noGrant"].format(app="Mail")
+        message = SENTENCES[expected]["invitations"]["noGrant"].format(app="Mail")
         assert [message, message] == [result["message"], block["items"][0]["message"]]
         error = (await tool.post("/v1/tokens", {"oauthAppRef": "team"})).json()["error"]
-        assert getattr(MEANINGS[Code.APP_FORBIDDEN], expected) == error["message"]
+        assert Code.APP_FORBIDDEN.sentence(expected) == error["message"]
         problem = await tool.post("/v1/tokens", {"app": "mail"})
-        assert getattr(MEANINGS[Code.REQUEST_INVALID], expected) == problem.json()["detail"]
+        assert Code.REQUEST_INVALID.sentence(expected) == problem.json()["detail"]
         asked = await tool.post("/v1/tokens", {"app": "mail"}, headers={"accept-language": "ko, en;q=0.5"})
-        assert MEANINGS[Code.REQUEST_INVALID].ko == asked.json()["detail"]
+        assert Code.REQUEST_INVALID.sentence("ko") == asked.json()["detail"]
 
 
 async def test_a_language_that_there_is_not_begins_no_turn_over_http(house: House) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oauthbroker.results import Ready
-from tests.house import House, turn
+from oauthbroker.model.results import Ready
+from tests.kit.running_broker import House, turn
 
 
 @pytest.mark.parametrize("app", ["mail", "team"])

@@ -16,18 +16,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle
-from oauthbroker.clock import SystemClock
-from oauthbroker.errors import Code
-from oauthbroker.metrics import Gauge, Metric, Timing
-from oauthbroker.metrics_folder import MetricsFolder
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.settings import Limits, Role, Settings
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.settings import Limits, Role, Settings
+from oauthbroker.observability.metrics import Gauge, Metric, Timing
+from oauthbroker.observability.shared_metrics import MetricsFolder
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.house import ALICE, BASE, BOB, House, UnwellStore, public, running, turn
-from tests.story.test_admin import PROXYS
+from tests.kit.running_broker import ALICE, BASE, BOB, House, UnwellStore, public, running, turn
+from tests.story.signed_in import PROXY_HEADERS
 from tests.unit.web.kit import Answer, ask
 
 HOST = BASE.removeprefix("http://")
@@ -83,7 +83,7 @@ async def test_this_machine_may_read_where_that_is_configured(
         for client, status in {"127.0.0.1": 200, "::1": 200, "192.0.2.1": 401, "127.0.0.1.evil": 401, "": 401}.items():
             assert status == (await get(house, client=client)).status, client
         assert 401 == (await get(house, bearer="oabk.nonsense", client="127.0.0.1")).status
-        for name in PROXYS:
+        for name in PROXY_HEADERS:
             relayed = [(name, "203.0.113.9")]
             answer = await ask(house.broker.doors.both, "/metrics", host=HOST, headers=relayed, client="127.0.0.1")
             assert 401 == answer.status, f"a proxy on this machine, by its {name}"
@@ -119,6 +119,7 @@ async def test_who_reads_too_often_is_told_when_to_come_back_and_others_are_serv
 
 async def test_the_page_has_every_figure_there_is_with_its_labels(house: House) -> None:
     await house.connected("mail")
+    assert await house.broker.events.lease("planner", wait=5) is not None  # the relay has queued what happened
     await house.ask("no-such-app")
     await house.browser().open(f"{house.origin}/nowhere")
     said = await scrape(house)
@@ -279,11 +280,11 @@ BROKER = """
 import asyncio, sys
 from pathlib import Path
 from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.apps import Bundle
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.settings import Settings
+from oauthbroker.model.apps import Bundle
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.model.settings import Settings
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.clock import SystemClock
+from oauthbroker.core.clock import SystemClock
 
 async def main():
     clock = SystemClock()

@@ -10,16 +10,31 @@ from urllib.parse import urlsplit
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.apps import Revocation
 from oauthbroker.audit import TokensDropped
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.testing import Browser, IdentityProvider, TestClock
-from tests.house import ALICE, BASE, MALLORY, TEAM, House, at, public, running, tree, turn, user_app
-from tests.story.test_callback import HOST, STATE, assert_says, assert_says_connected
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Habits, IdentityRule, OAuthApp, Owner, Revocation
+from oauthbroker.model.owner_check import OwnerFacts, check_pin, judge_owner
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
+from tests.kit.callback_pages import HOST, UNKNOWN_STATE, assert_error_page, assert_leads_to_connected
+from tests.kit.running_broker import (
+    ALICE,
+    BASE,
+    MALLORY,
+    TEAM,
+    House,
+    at,
+    public,
+    running,
+    stored_grant,
+    tree,
+    turn,
+    user_app,
+)
+from tests.kit.samples import app_with
+from tests.story.binding_kit import HTTPS_BASE, raw_callback
 from tests.unit.web import kit
 
-HTTPS = "https://broker.test"
 NAMES = (ALICE, MALLORY, TEAM, "U234567", "U666666", "alice", "Alice", "mallory", "people.example")
 
 
@@ -43,7 +58,7 @@ async def test_a_victim_who_opens_the_attackers_link_gives_nothing_away_and_lose
         victim = house.browser()
         asked = await house.ask_link(of=of_mallory())
         page = await house.connect(asked, "alice", victim)
-        assert_says(page, Code.SUBJECT_MISMATCH)
+        assert_error_page(page, Code.SUBJECT_MISMATCH)
         assert [] == [name for name in NAMES if name in page.source], "neither learns who the other is"
         assert page.location is None
         assert [] == [cookie for cookie in page.headers if cookie[0].lower() == "set-cookie"]
@@ -73,7 +88,7 @@ async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code
     assert page.location is not None
     assert "code=" in page.location
     page = await victim.follow()
-    assert_says(page, Code.OWNER_BINDING_FAILED)
+    assert_error_page(page, Code.OWNER_BINDING_FAILED)
     assert [] == [name for name in NAMES if name in page.source]
     assert 0 == house.idp.count("token")
     assert Code.OWNER_BINDING_FAILED is (await house.session(asked)).failure
@@ -89,9 +104,9 @@ async def test_a_victim_who_opened_a_link_of_her_own_is_no_better_a_victim(house
     her_way_back = await house.way_back(hers, victim)
     house.idp.auto_consent = "alice"
     await victim.open(provider_url)
-    assert_says(await victim.follow(), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await victim.follow(), Code.OWNER_BINDING_FAILED)
     assert 0 == house.idp.count("token")
-    assert_says_connected(await victim.follow(her_way_back))
+    assert_leads_to_connected(await victim.follow(her_way_back))
 
 
 @pytest.mark.case("15")
@@ -104,27 +119,16 @@ async def test_the_attackers_own_browser_with_the_victims_callback_gets_nowhere(
     his, her = (
         dict(part.split("=", 1) for part in urlsplit(url).query.split("&")) for url in (his_way_back, her_way_back)
     )
-    assert_says(await attacker.follow(his_way_back.replace(his["code"], her["code"])), Code.EXCHANGE_FAILED)
+    assert_error_page(await attacker.follow(his_way_back.replace(his["code"], her["code"])), Code.EXCHANGE_FAILED)
     assert await house.grant(subject=MALLORY) is None
-    assert_says_connected(await victim.follow(her_way_back))
+    assert_leads_to_connected(await victim.follow(her_way_back))
 
 
 @pytest.fixture
 async def https(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
-    app = at(identity_provider, HTTPS, user_app(identity_provider))
-    async with running(identity_provider, [app], clock=test_clock, settings=public(HTTPS)) as house:
+    app = at(identity_provider, HTTPS_BASE, user_app(identity_provider))
+    async with running(identity_provider, [app], clock=test_clock, settings=public(HTTPS_BASE)) as house:
         yield house
-
-
-async def raw_callback(house: House, url: str, *cookies: str) -> kit.Answer:
-    headers = [("cookie", cookie) for cookie in cookies]
-    return await kit.ask(
-        house.broker.web,
-        "/oauth/callback/mail",
-        query=urlsplit(url).query.encode(),
-        host="broker.test",
-        headers=headers,
-    )
 
 
 @pytest.mark.case("16")
@@ -182,7 +186,9 @@ async def test_a_sibling_domain_cannot_make_a_browser_send_a_cookie_of_ours(http
     """The browser's own rules for `__Host-`: a Domain attribute, or http, and it is not kept."""
     victim = https.browser()
     sibling = urlsplit("https://evil.broker.test/")
-    assert victim.cookies.take(f"__Host-oab-{STATE[:22]}=x; Secure; Path=/; Domain=broker.test", sibling) is None
+    assert (
+        victim.cookies.take(f"__Host-oab-{UNKNOWN_STATE[:22]}=x; Secure; Path=/; Domain=broker.test", sibling) is None
+    )
     assert 0 == len(victim.cookies)
 
 
@@ -210,9 +216,9 @@ async def test_the_last_browser_to_press_the_button_wins_and_an_older_one_harms_
     first, second = house.browser(), house.browser()
     first_back = await house.way_back(asked, first)
     second_back = await house.way_back(asked, second)
-    assert_says(await first.follow(first_back), Code.STATE_UNKNOWN)
+    assert_error_page(await first.follow(first_back), Code.STATE_UNKNOWN)
     assert 0 == house.idp.count("token")
-    assert_says_connected(await second.follow(second_back))
+    assert_leads_to_connected(await second.follow(second_back))
 
 
 async def test_unknown_and_wrong_tickets_look_the_same_and_touch_nothing(filed: House, tmp_path: Path) -> None:
@@ -256,7 +262,7 @@ async def test_the_block_of_a_direct_session_carries_the_connect_link_even_then(
 @pytest.mark.case("14a")
 async def test_somebody_elses_account_behind_a_direct_link_is_still_a_mismatch(direct: House) -> None:
     asked = await direct.ask_link(of=of_mallory())
-    assert_says(await direct.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
+    assert_error_page(await direct.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
     assert await direct.grant(subject=MALLORY) is None
 
 
@@ -271,7 +277,57 @@ async def test_a_direct_session_that_went_through_the_connect_page_needs_the_coo
     person = direct.browser()
     url = await direct.way_back(shown, person)
     stale = await direct.idp.agree(asked.authorization_url, "alice", browser=Browser())
-    assert_says(await direct.browser().open(stale), Code.STATE_UNKNOWN)
-    assert_says(await direct.browser().open(url), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await direct.browser().open(stale), Code.STATE_UNKNOWN)
+    assert_error_page(await direct.browser().open(url), Code.OWNER_BINDING_FAILED)
     assert 0 == direct.idp.count("token")
-    assert_says(await person.follow(url), Code.STATE_USED)
+    assert_error_page(await person.follow(url), Code.STATE_USED)
+
+
+@pytest.mark.case("40")
+@pytest.mark.parametrize("binding", ["runtimeConfirm", "brokerLogin"])
+async def test_a_binding_that_nothing_carries_out_vouches_for_nobody(identity_provider, test_clock, binding):
+    """The loader refuses such an app; one that was built in code must fare no better."""
+    app = user_app(identity_provider, owner=Owner(binding=binding))
+    async with running(identity_provider, [app], clock=test_clock) as house:
+        asked = await house.ask_link(of=turn(user="idp:user:ANYBODY"))
+        assert_error_page(await leave(house.browser(), asked.authorization_url), Code.APP_MISCONFIGURED)
+        assert 0 == house.idp.count("authorize")
+        assert await house.grant(subject="idp:user:ANYBODY") is None
+        assert 0 == await house.store.count("grants")
+
+
+def of_user_info(idp: IdentityProvider) -> OAuthApp:
+    """Whose account it is comes from userinfo, and an ID token only if somebody wants the scope `openid`."""
+    owner = Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
+    return user_app(idp, scopes=("read", "openid"), owner=owner, habits=Habits())
+
+
+@pytest.mark.case("41")
+@pytest.mark.parametrize("first, then", [("read", "openid"), ("openid", "read")])
+async def test_the_pinned_account_does_not_depend_on_the_scopes_of_one_login(
+    identity_provider, test_clock, first, then
+):
+    async with running(identity_provider, [of_user_info(identity_provider)], clock=test_clock) as house:
+        await house.connected(scopes=[first])
+        pinned = (await stored_grant(house)).account
+        assert pinned is not None
+        stepping = await house.ask_link(scopes=[then])
+        assert_error_page(await house.connect(stepping, "bob"), Code.SUBJECT_MISMATCH)
+        assert (first,) == (await stored_grant(house)).scopes
+        assert 200 == (await house.connect(await house.ask_link(scopes=[then]))).status
+        grant = await stored_grant(house)
+        assert (("read", "openid"), pinned) == (grant.scopes, grant.account)
+
+
+@pytest.mark.case("41")
+def test_with_and_without_an_id_token_the_same_person_is_the_same_and_another_is_not():
+    app = app_with(owner=Owner(user_identity=IdentityRule("userInfo", "{sub}")))
+    plain = judge_owner(app, "1", OwnerFacts(user_identity="1")).account
+    verified = judge_owner(app, "1", OwnerFacts(user_identity="1", account=("https://acme.example", "1"))).account
+    other = judge_owner(app, "2", OwnerFacts(user_identity="2", account=("https://acme.example", "2"))).account
+    for pinned, came in ((plain, verified), (verified, plain)):
+        check_pin(pinned, came, switch_account=False)
+    for pinned in (plain, verified):
+        with pytest.raises(BrokerError) as told:
+            check_pin(pinned, other, switch_account=False)
+        assert Code.SUBJECT_MISMATCH is told.value.code

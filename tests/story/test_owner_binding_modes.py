@@ -15,31 +15,32 @@ from typing import Any, get_args
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.apps import Binding, OAuthApp
 from oauthbroker.audit import ConnectFailed
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Binding, OAuthApp
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records.parked import MAX_TRIES
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from tests.house import ALICE as ACCOUNT
-from tests.house import BASE, House, at, file_store, public, running, tree, turn, user_app
-from tests.house import MALLORY as EVIL_ACCOUNT
+from tests.kit.callback_pages import HOST, assert_error_page, assert_leads_to_connected
+from tests.kit.running_broker import ALICE as ACCOUNT
+from tests.kit.running_broker import BASE, House, at, file_store, public, running, tree, turn, user_app
+from tests.kit.running_broker import MALLORY as EVIL_ACCOUNT
 from tests.story.binding_kit import (
     ALICE,
     CODE,
     CORP_ALICE,
     CORP_MALLORY,
+    HTTPS_BASE,
     MALLORY,
     RUNTIME,
     broker_login,
     code_on,
     parked_app,
+    raw_callback,
     settings_for,
     vouch,
 )
-from tests.story.test_callback import HOST, assert_says, assert_says_connected
-from tests.story.test_owner_binding import HTTPS, raw_callback
 from tests.unit.web import kit
 
 
@@ -144,7 +145,7 @@ async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own
         person = house.browser()
         url = await house.way_back(mail, person)
         await house.to_provider(files, person)
-        assert_says(await person.follow(url.replace("/mail?", "/files?")), Code.APP_MISMATCH)
+        assert_error_page(await person.follow(url.replace("/mail?", "/files?")), Code.APP_MISMATCH)
         assert 0 == house.idp.count("token")
         for asked in (mail, files):
             session = await house.session(asked)
@@ -164,7 +165,7 @@ async def test_a_callback_in_another_browser_is_refused_before_the_exchange(hous
     asked, person = await house.ask_link(of=mode.of_alice), house.browser()
     url = await house.way_back(asked, person)
     page = await house.browser().open(url)
-    assert_says(page, Code.OWNER_BINDING_FAILED)
+    assert_error_page(page, Code.OWNER_BINDING_FAILED)
     assert page.location is None
     assert [] == [cookie for cookie in page.headers if cookie[0].lower() == "set-cookie"]
     assert 0 == house.idp.count("token")
@@ -172,7 +173,7 @@ async def test_a_callback_in_another_browser_is_refused_before_the_exchange(hous
     assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.parked)
     (entry,) = [entry for entry in house.audit.entries if isinstance(entry, ConnectFailed)]
     assert (asked.auth_session_id, "ownerBindingFailed") == (entry.session, entry.code)
-    assert_says(await person.follow(url), Code.STATE_USED)
+    assert_error_page(await person.follow(url), Code.STATE_USED)
     assert 0 == house.idp.count("token")
 
 
@@ -196,7 +197,7 @@ async def test_a_victim_who_opens_the_attackers_link_and_agrees_gives_nothing_aw
 @pytest.mark.parametrize("mode", [MODES[0]], ids=["providerIdentity"])
 async def test_where_the_provider_vouches_it_is_refused_after_the_exchange(house: House, mode: Mode) -> None:
     asked = await house.ask_link(of=mode.of_mallory)
-    assert_says(await house.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
+    assert_error_page(await house.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
     assert await no_grants(house)
 
 
@@ -213,7 +214,7 @@ async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code
     page = await victim.open(provider_url)
     assert page.location is not None
     assert "code=" in page.location
-    assert_says(await victim.follow(), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await victim.follow(), Code.OWNER_BINDING_FAILED)
     assert 0 == house.idp.count("token")
     assert await no_grants(house)
     session = await house.session(asked)
@@ -229,7 +230,7 @@ async def test_a_victims_own_cookie_is_none_for_the_attackers_session(house: Hou
     her_way_back = await house.way_back(hers, victim)
     house.idp.auto_consent = "alice"
     await victim.open(provider_url)
-    assert_says(await victim.follow(), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await victim.follow(), Code.OWNER_BINDING_FAILED)
     assert 0 == house.idp.count("token")
     page = await victim.follow(her_way_back)
     while page.location is not None:
@@ -242,8 +243,8 @@ async def test_a_victims_own_cookie_is_none_for_the_attackers_session(house: Hou
 async def https(
     identity_provider: IdentityProvider, corp: IdentityProvider | None, test_clock: TestClock, mode: Mode
 ) -> AsyncIterator[House]:
-    app = at(identity_provider, HTTPS, mode.app(identity_provider))
-    settings, more = public(HTTPS, confirm_url=RUNTIME), login_at(corp, HTTPS)
+    app = at(identity_provider, HTTPS_BASE, mode.app(identity_provider))
+    settings, more = public(HTTPS_BASE, confirm_url=RUNTIME), login_at(corp, HTTPS_BASE)
     async with running(identity_provider, [app], clock=test_clock, settings=settings, **more) as house:
         yield house
 
@@ -295,7 +296,7 @@ async def test_a_tossed_cookie_is_no_cookie_at_the_callback(https: House, mode: 
 async def test_nor_does_it_open_the_page_after_it(https: House, mode: Mode, tossed: list[str]) -> None:
     asked, person, url, given = await cookies_of(https, mode)
     page = await person.follow(url)
-    assert page.location == f"{HTTPS}/next/{asked.auth_session_id}"
+    assert page.location == f"{HTTPS_BASE}/next/{asked.auth_session_id}"
     headers = [("cookie", cookie.format(**given)) for cookie in tossed]
     answer = await kit.ask(https.broker.web, f"/next/{asked.auth_session_id}", host="broker.test", headers=headers)
     assert (400, "stateUnknown") == (answer.status, answer.json["code"])
@@ -363,7 +364,7 @@ async def test_the_requester_confirms_nothing_with_what_is_public(house: House, 
             await assert_refused(house.broker.confirm(guess, subject))
         await assert_refused(house.broker.relay_code(mode.of_mallory, guess))
     mallory = house.browser()
-    assert_says(await mallory.open(f"{house.origin}/next/{session_id}"), Code.STATE_UNKNOWN)
+    assert_error_page(await mallory.open(f"{house.origin}/next/{session_id}"), Code.STATE_UNKNOWN)
     assert 0 == house.idp.count("token")
     assert (await house.session(asked)).open, "nor can he spoil it with what everybody knows"
     if page is not None and CODE.search(page.text):
@@ -399,7 +400,7 @@ async def test_sixty_callbacks_at_once_park_once(house: House, mode: Mode) -> No
     assert 0 == house.idp.count("token")
     page = await person.open(f"{house.origin}/next/{asked.auth_session_id}")
     await mode.finish(house, page, mode.alice)
-    assert_says_connected(await person.open(page.url))
+    assert_leads_to_connected(await person.open(page.url))
 
 
 @every_vouching_mode
@@ -429,7 +430,7 @@ async def test_another_grant_that_will_do_completes_what_is_parked(house: House,
     second = await house.ask_link(of=mode.of_alice, scopes=["read", "write"])
     await mode.finish(house, await house.connect(second), mode.alice)
     assert "completed" == (await house.session(first)).status
-    assert_says_connected(await browser.open(waits.url))
+    assert_leads_to_connected(await browser.open(waits.url))
     with pytest.raises(BrokerError):
         await mode.finish(house, waits, mode.alice)
     assert 1 == house.idp.count("token")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Habits, OAuthApp, Revocation
+from oauthbroker.model.apps import Habits, OAuthApp, Revocation
 from oauthbroker.providers import Preset, presets
 from oauthbroker.testing import Canaries, TestClock
-from tests.preset_coverage import unplayed
-from tests.preset_plays import Play, Refusal, plays, programmes
-from tests.preset_stage import Stage
+from tests.kit.preset_coverage import unplayed
+from tests.kit.preset_plays import Play, Refusal, plays, programmes
+from tests.kit.preset_stage import Stage
 
 REFUSALS = [
     pytest.param(play, refusal, id=f"{play}: {refusal.at} {refusal.code} {number}")
@@ -38,8 +38,8 @@ async def test_a_person_connects_as_the_documentation_says(play: Play, stage: St
 
 
 @pytest.mark.parametrize("play", cases(lambda play: play.result.after_refresh))
-async def test_its_tokens_are_renewed_as_the_documentation_says(play: Play, stage: Stage) -> None:
-    await stage.renew(play)
+async def test_its_tokens_are_refreshed_as_the_documentation_says(play: Play, stage: Stage) -> None:
+    await stage.refresh(play)
 
 
 @pytest.mark.parametrize("play, refusal", REFUSALS)
@@ -126,7 +126,7 @@ async def test_without_a_quirk_some_play_fails(name: str, mode: str, quirk: str,
 async def _perform(stage: Stage, play: Play) -> None:
     await stage.connect(play)
     if play.result.after_refresh:
-        await stage.renew(play)
+        await stage.refresh(play)
     for refusal in play.refusals:
         await stage.refuse(play, refusal)
     if play.expects.revoke:

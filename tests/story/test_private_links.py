@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
-from oauthbroker.errors import Locale
-from oauthbroker.results import MESSAGES_APART, AuthorizationRequired, Ready
+from oauthbroker.core.errors import Locale
+from oauthbroker.core.words import SENTENCES
+from oauthbroker.model.results import AuthorizationRequired, Ready, Reason
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import ALICE, BASE, BOB, TEAM, House, device_app, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, House, device_app, global_app, running, turn, user_app
 
 
 @pytest.fixture
@@ -96,6 +98,7 @@ async def test_the_page_where_such_answers_lead_says_so_and_nothing_else(house: 
     assert page.source == (await browser.open(f"{BASE}/connect?x=1", headers={"accept-language": language})).source
 
 
-def test_every_reason_has_its_sentence_in_both_languages() -> None:
-    assert 1 == len({tuple(sentences) for sentences in MESSAGES_APART.values()})
-    assert all("{app}" in sentence for sentences in MESSAGES_APART.values() for sentence in sentences.values())
+def test_every_reason_has_its_sentence_in_every_language() -> None:
+    for words in SENTENCES.values():
+        assert words["invitations"].keys() == words["privateInvitations"].keys() == set(get_args(Reason))
+        assert all("{app}" in sentence for sentence in words["privateInvitations"].values())

@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from oauthbroker.apps import Habits
-from oauthbroker.grant_summary import GrantSummary
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Habits
+from oauthbroker.model.results import Ready, result_from_json
 from oauthbroker.providers import presets
 from oauthbroker.providers.quirks import Quirks
+from oauthbroker.records.grant_summary import GrantSummary
+from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.provider_data import told_to_tools
-from oauthbroker.results import Ready, result_from_json
-from oauthbroker.secret import Secret
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import House, running, turn, user_app
-from tests.nouns import NOW, app_with, grant_with, token_with
+from tests.kit.running_broker import House, running, turn, user_app
+from tests.kit.samples import NOW, app_with, grant_with, token_with
 from tests.story.api.kit import Callers, a_turn
 
 HABITS = Habits(always_scopes=("openid",), keeps=("org", "id"), tool_data=("instance_url",))
@@ -52,7 +53,7 @@ async def test_a_tool_gets_what_the_preset_declares_and_nothing_else(house: Hous
     assert {"org": {"name": "Acme"}, "id": "42", "instance_url": HOST} == grant.provider_data
 
 
-async def test_what_a_renewal_says_anew_is_told_and_what_it_leaves_out_stays(house: House) -> None:
+async def test_what_a_refresh_says_anew_is_told_and_what_it_leaves_out_stays(house: House) -> None:
     answers_with(house.idp, instance_url=HOST, id="42")
     await house.connected("mail")
     for said, expected in (({}, HOST), ({"instance_url": MOVED}, MOVED), ({}, MOVED)):
@@ -122,7 +123,7 @@ def test_a_preset_whose_api_has_a_host_for_each_account_tells_it(provider: str, 
     grant = grant_with(provider=provider, provider_data={member: HOST, "other": "x"})
     app = app_with(habits=preset.habits())
     assert {member: HOST} == told_to_tools(app, grant) == told_to_tools(None, grant)  # where only the store is at hand
-    assert {member: HOST} == GrantSummary.of(grant, None, NOW).providerData
+    assert {member: HOST} == GrantView.of(grant, None, NOW).provider_data
 
 
 def test_what_a_preset_tells_is_among_what_it_keeps() -> None:

@@ -9,24 +9,17 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from starlette.applications import Starlette
-from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.errors import MEANINGS, Code
-from oauthbroker.results import Ready
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.results import Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
-from tests.house import BASE, House, at, file_store, public, running, user_app
-from tests.story.test_callback import assert_says, assert_says_connected
+from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
+from tests.kit.running_broker import BASE, House, at, file_store, public, running, user_app
+from tests.story.hostile_web import PREFIXED_BASE, mounted
 
-PREFIXED = "https://runtime.example/tools/oauth"
 HTTPS = "https://broker.test"
-
-
-def mounted(web: ASGIApp, path: str) -> ASGIApp:
-    """Inside another application, as an embedding runtime does it."""
-    return Starlette(routes=[Mount(path, app=web)])
 
 
 def stripped(web: ASGIApp, path: str) -> ASGIApp:
@@ -40,7 +33,7 @@ def stripped(web: ASGIApp, path: str) -> ASGIApp:
     return proxy
 
 
-@pytest.mark.parametrize("base", [PREFIXED, PREFIXED + "/"])
+@pytest.mark.parametrize("base", [PREFIXED_BASE, PREFIXED_BASE + "/"])
 @pytest.mark.parametrize("front", [mounted, stripped])
 async def test_below_a_path_prefix_links_forms_cookies_callback_and_redirect_all_work(
     identity_provider: IdentityProvider, test_clock: TestClock, front: Callable[[ASGIApp, str], ASGIApp], base: str
@@ -49,22 +42,22 @@ async def test_below_a_path_prefix_links_forms_cookies_callback_and_redirect_all
     async with running(identity_provider, [app], clock=test_clock, settings=public(base)) as house:
         person = Browser(apps={"https://runtime.example": front(house.broker.web, "/tools/oauth")})
         asked = await house.ask_link()
-        assert asked.authorization_url.startswith(f"{PREFIXED}/connect/")
+        assert asked.authorization_url.startswith(f"{PREFIXED_BASE}/connect/")
         page = await house.connect(asked, browser=person)
-        assert (200, f"{PREFIXED}/connected/mail") == (page.status, page.url)
+        assert (200, f"{PREFIXED_BASE}/connected/mail") == (page.status, page.url)
         sent = parse_qs(urlsplit(next(each.url for each in person.history if "/authorize?" in each.url)).query)
-        assert [f"{PREFIXED}/oauth/callback/mail"] == sent["redirect_uri"]
+        assert [f"{PREFIXED_BASE}/oauth/callback/mail"] == sent["redirect_uri"]
         assert isinstance(await house.ask(), Ready)
 
 
 async def test_below_a_path_prefix_a_no_leads_to_a_page_of_ours_too(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    app = at(identity_provider, PREFIXED, user_app(identity_provider))
-    async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED)) as house:
+    app = at(identity_provider, PREFIXED_BASE, user_app(identity_provider))
+    async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED_BASE)) as house:
         person = Browser(apps={"https://runtime.example": mounted(house.broker.web, "/tools/oauth")})
         await person.open((await house.ask_link()).authorization_url)
-        assert f"{PREFIXED}/declined/mail" == (await person.submit({"decision": "cancel"})).location
+        assert f"{PREFIXED_BASE}/declined/mail" == (await person.submit({"decision": "cancel"})).location
         assert 200 == (await person.follow()).status
 
 
@@ -135,8 +128,7 @@ async def test_every_page_of_the_way_speaks_the_readers_language(
             assert word in page.text
         assert last is ours[-1]
         gone = await person.open(asked.authorization_url)
-        message = MEANINGS[Code.STATE_USED]
-        assert (message.ko if language == "ko" else message.en) in gone.text
+        assert Code.STATE_USED.sentence(language) in gone.text
 
 
 async def test_the_invitation_speaks_the_brokers_language(
@@ -148,7 +140,7 @@ async def test_the_invitation_speaks_the_brokers_language(
         assert "Mail" in (await house.ask_link()).message
         assert not (await house.ask_link()).message.isascii()
         result = await house.ask("nowhere")
-        assert MEANINGS[Code.OAUTH_APP_NOT_FOUND].ko == result.message
+        assert Code.OAUTH_APP_NOT_FOUND.sentence("ko") == result.message
 
 
 Change = Callable[[OAuthApp], OAuthApp]
@@ -183,7 +175,7 @@ async def test_a_session_of_another_configuration_dies_at_the_callback(
 ) -> None:
     async def then(house: House, way: Any) -> None:
         asked, person, url = way
-        assert_says(await person.follow(url), Code.STATE_EXPIRED)
+        assert_error_page(await person.follow(url), Code.STATE_EXPIRED)
         assert 0 == house.idp.count("token"), "the code goes to nobody"
         assert "expired" == (await house.session(asked)).status
         assert asked.auth_session_id != (await house.ask_link()).auth_session_id
@@ -197,8 +189,8 @@ async def test_a_session_of_another_configuration_dies_at_the_connect_page(
 ) -> None:
     async def then(house: House, way: Any) -> None:
         asked, person, _ = way
-        assert_says(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
-        assert [] == person.page.document.forms, "there is no button; one of before ends it (test_worn_links.py)"
+        assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
+        assert [] == person.page.document.forms, "there is no button; one of before ends it (test_dead_links.py)"
         assert asked.auth_session_id != (await house.ask_link()).auth_session_id
         await house.connected()
 
@@ -216,7 +208,7 @@ async def test_an_unchanged_configuration_lets_people_finish_after_a_restart(
 
     async def then(house: House, way: Any) -> None:
         _, person, url = way
-        assert_says_connected(await person.follow(url))
+        assert_leads_to_connected(await person.follow(url))
         assert isinstance(await house.ask(), Ready)
 
     def rotated(app: OAuthApp) -> OAuthApp:
@@ -233,7 +225,7 @@ async def test_a_removed_app_leaves_no_page_and_no_callback(
     async def then(house: House, way: Any) -> None:
         asked, person, url = way
         assert 404 == (await person.follow(url)).status
-        assert_says(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
+        assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
         assert 404 == (await person.open(f"{BASE}/connected/mail")).status
         assert 0 == house.idp.count("token")
 

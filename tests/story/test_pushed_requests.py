@@ -10,16 +10,16 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from oauthbroker.apps import Endpoints, OAuthApp, Pushing
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Endpoints, OAuthApp, Pushing
+from oauthbroker.model.results import Failed, Ready
 from oauthbroker.records.session import MAX_PRESSES
-from oauthbroker.results import Failed, Ready
-from oauthbroker.secret import Secret
-from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing import IdentityProvider, TestClock, leave
 from oauthbroker.testing.canary import off_the_record
 from oauthbroker.testing.provider import FOREVER
-from tests.house import House, endpoints_of, running, user_app
-from tests.story.test_callback import assert_says
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import House, endpoints_of, running, user_app
 
 RESOURCES = ("https://api.example/a", "https://api.example/b")
 
@@ -97,7 +97,7 @@ async def test_a_requirement_that_nobody_can_meet_is_the_operators(
         refused = await house.ask(scopes=["read"])
         assert isinstance(refused, Failed)
         assert Code.APP_MISCONFIGURED is refused.code
-        assert_says(await press(house, asked), Code.APP_MISCONFIGURED)
+        assert_error_page(await leave(house.browser(), asked.authorization_url), Code.APP_MISCONFIGURED)
         assert (await house.session(asked)).open
         assert 0 == identity_provider.count("authorize")
 
@@ -128,10 +128,6 @@ async def looking(house: House, asked: Any, browser: Any = None) -> Any:
     return person
 
 
-async def press(house: House, asked: Any, browser: Any = None) -> Any:
-    return await (await looking(house, asked, browser)).submit()
-
-
 @pytest.mark.parametrize("spoil, code", FAILURES)
 async def test_a_push_that_fails_leaves_everything_as_it_was_and_the_link_good(
     identity_provider: IdentityProvider, spoil: Callable[[Any], None], code: Code
@@ -141,7 +137,7 @@ async def test_a_push_that_fails_leaves_everything_as_it_was_and_the_link_good(
         before = await house.session(asked)
         person = house.browser()
         spoil(identity_provider.script.par)
-        assert_says(await press(house, asked, person), code)
+        assert_error_page(await leave(person, asked.authorization_url), code)
         assert before.pressed() == await house.session(asked)
         assert await house.event(wait=0) is None
         assert 0 == identity_provider.count("authorize")
@@ -161,13 +157,13 @@ async def test_a_link_leads_to_the_provider_twenty_times_and_then_to_the_next_li
             identity_provider.script.par.answer(503, times=FOREVER)
         early = [await looking(house, asked) for _ in range(5)]
         for _ in range(MAX_PRESSES - 2):
-            await press(house, asked)
+            await leave(house.browser(), asked.authorization_url)
         if how != "pushed in vain":
             back = await house.way_back(asked, person)
         else:
-            await press(house, asked)
+            await leave(house.browser(), asked.authorization_url)
         for other in early:
-            assert_says(await other.submit(), Code.STATE_UNKNOWN)
+            assert_error_page(await other.submit(), Code.STATE_UNKNOWN)
         assert (0 if how == "plain" else MAX_PRESSES) == identity_provider.count("par")
         again = await house.ask_link()
         assert again.auth_session_id != asked.auth_session_id
@@ -191,7 +187,7 @@ async def test_a_push_that_fails_for_one_browser_does_not_strand_another(identit
         first = house.browser()
         way_back = await house.way_back(asked, first)
         identity_provider.script.par.answer(503)
-        assert_says(await press(house, asked), Code.PROVIDER_UNREACHABLE)
+        assert_error_page(await leave(house.browser(), asked.authorization_url), Code.PROVIDER_UNREACHABLE)
         assert 303 == (await first.follow(way_back)).status
         assert isinstance(await house.ask(), Ready)
 
@@ -199,7 +195,7 @@ async def test_a_push_that_fails_for_one_browser_does_not_strand_another(identit
 async def test_an_endpoint_that_nobody_listens_at_is_a_passing_failure(identity_provider: IdentityProvider) -> None:
     async with running(identity_provider, [unreachable(naming(identity_provider))]) as house:
         asked = await house.ask_link()
-        assert_says(await press(house, asked), Code.PROVIDER_UNREACHABLE)
+        assert_error_page(await leave(house.browser(), asked.authorization_url), Code.PROVIDER_UNREACHABLE)
         assert (await house.session(asked)).open
 
 
@@ -223,7 +219,7 @@ async def test_the_number_of_another_session_leads_nobody_into_this_one(identity
         stranger, victim = house.browser(), house.browser()
         url = await house.to_provider(asked, stranger)
         back = await identity_provider.agree(url, "mallory", browser=victim)
-        assert_says(await victim.follow(back), Code.OWNER_BINDING_FAILED)
+        assert_error_page(await victim.follow(back), Code.OWNER_BINDING_FAILED)
         assert await house.grant() is None
 
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from oauthbroker.testing import Canaries, Client, IdentityProvider
-from tests.cli_kit import Desk, environment
-from tests.page_kit import LINK, agree, page_blocks, program, with_shims
+from tests.kit.cli import Desk, environment
+from tests.kit.docs_shell import LINK, agree, page_blocks, program, with_shims
 
 PAGE = "docs/quickstart.md"
 

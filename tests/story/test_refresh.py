@@ -10,29 +10,17 @@ from datetime import timedelta
 import pytest
 
 from oauthbroker.audit import TokenRenewed
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from tests.house import ALICE, House, turn
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from tests.kit.running_broker import ALICE, House, turn
+from tests.story.refresh_kit import connected_and_resumed, with_expired_token
 
 HOUR = timedelta(hours=1)
 
 
-async def connected(house: House, app: str = "mail") -> Ready:
-    first = await house.connected(app)
-    await house.event()
-    return first
-
-
-async def expired(house: House, app: str = "mail") -> Ready:
-    """A grant whose token has just ended."""
-    first = await connected(house, app)
-    house.clock.advance(3600)
-    return first
-
-
 @pytest.mark.rule("12.5.1-6")
-async def test_a_token_about_to_end_is_renewed_and_stored(house: House):
-    first = await expired(house)
+async def test_a_token_about_to_end_is_refreshed_and_stored(house: House):
+    first = await with_expired_token(house)
     second = await house.ask("mail")
     assert isinstance(second, Ready)
     assert second.access_token != first.access_token
@@ -44,26 +32,26 @@ async def test_a_token_about_to_end_is_renewed_and_stored(house: House):
 
 async def test_a_refresh_token_of_another_registration_is_sent_nowhere(house: House):
     """The app got another client while a call was on its way to the refresh."""
-    await expired(house)
+    await with_expired_token(house)
     held = await house.repository.grant("mail", ALICE)
     app = house.broker.bundle.apps["mail"]
     moved = replace(app, client=replace(app.client, client_id="another"))
     assert held is not None
-    refreshed = await house.broker.manager.refresh.renew(moved, ALICE, held)
+    refreshed = await house.parts.manager.refresh.refresh(moved, ALICE, held)
     assert (held.record, None) == (refreshed.grant, refreshed.trouble)
     assert 0 == house.idp.count("refresh_token")
 
 
 async def test_twenty_tools_that_wake_up_at_once_send_one_refresh(house: House):
-    await expired(house)
+    await with_expired_token(house)
     answers = await asyncio.gather(*(house.ask("mail") for _ in range(20)))
     assert {"ready"} == {answer.status for answer in answers}
     assert 1 == len({answer.access_token.reveal() for answer in answers if isinstance(answer, Ready)})
     assert 1 == house.idp.count("refresh_token")
 
 
-async def test_hours_of_renewals_keep_one_family_alive(house: House):
-    await connected(house)
+async def test_hours_of_refreshes_keep_one_family_alive(house: House):
+    await connected_and_resumed(house)
     for _ in range(5):
         house.clock.advance(3600)
         assert "ready" == (await house.ask("mail")).status
@@ -72,7 +60,7 @@ async def test_hours_of_renewals_keep_one_family_alive(house: House):
 
 
 async def test_a_provider_that_is_down_leaves_a_living_token_in_use(house: House):
-    await connected(house)
+    await connected_and_resumed(house)
     house.clock.advance((HOUR - timedelta(seconds=200)).total_seconds())
     house.idp.script.refresh.answer(500)
     degraded = await house.ask("mail")
@@ -82,14 +70,14 @@ async def test_a_provider_that_is_down_leaves_a_living_token_in_use(house: House
 
 @pytest.mark.case("52")
 async def test_a_dead_refresh_token_needs_a_person_and_its_record_is_kept(house: House):
-    await expired(house)
+    await with_expired_token(house)
     house.idp.revoke_all("client-mail", "alice")
     answer = await house.ask("mail")
     assert isinstance(answer, AuthorizationRequired)
     assert "expired" == answer.reason
     grant = await house.grant("mail")
     assert grant is not None
-    assert ("dead", False) == (grant.renewal.ended, grant.revoked)
+    assert ("dead", False) == (grant.refresh_state.ended, grant.revoked)
     assert grant.token is not None
     assert grant.token.refresh_token is not None
     assert "authorization_required" == (await house.ask("mail")).status
@@ -97,7 +85,7 @@ async def test_a_dead_refresh_token_needs_a_person_and_its_record_is_kept(house:
 
 
 async def test_a_lost_answer_is_told_as_uncertain_and_never_as_a_silent_end(house: House):
-    await expired(house)
+    await with_expired_token(house)
     house.idp.script.refresh.close_after_accept(after_work=True)
     lost = await house.ask("mail")
     assert isinstance(lost, Failed)
@@ -112,19 +100,19 @@ async def test_a_lost_answer_is_told_as_uncertain_and_never_as_a_silent_end(hous
 
 async def test_a_lost_answer_within_the_grace_of_the_provider_is_made_good(house: House):
     house.idp.change("client-mail", reuse_grace=60)
-    await expired(house)
+    await with_expired_token(house)
     house.idp.script.refresh.close_after_accept(after_work=True)
     assert "error" == (await house.ask("mail")).status
     house.clock.advance(2)
     assert "ready" == (await house.ask("mail")).status
     grant = await house.grant("mail")
     assert grant is not None
-    assert grant.renewal.intent is None
+    assert grant.refresh_state.intent is None
 
 
 @pytest.mark.case("61")
-async def test_fifty_reports_of_one_rejected_token_are_one_renewal(house: House):
-    first = await connected(house)
+async def test_fifty_reports_of_one_rejected_token_are_one_refresh(house: House):
+    first = await connected_and_resumed(house)
     oauth = house.broker.oauth(turn())
     answers = await asyncio.gather(*(oauth.report_rejected("mail", first.access_token) for _ in range(50)))
     assert {"ready"} == {answer.status for answer in answers}
@@ -137,7 +125,7 @@ async def test_fifty_reports_of_one_rejected_token_are_one_renewal(house: House)
 @pytest.mark.case("52", "61")
 async def test_a_rejected_token_whose_refresh_token_is_dead_too_needs_a_person_at_once(house: House):
     """The provider has ended the whole grant: the first report says so, with a link, and so does every other one."""
-    first = await connected(house)
+    first = await connected_and_resumed(house)
     house.idp.script.refresh.refuse("invalid_grant")
     for _ in range(3):
         answer = await house.broker.oauth(turn()).report_rejected("mail", first.access_token)
@@ -147,8 +135,8 @@ async def test_a_rejected_token_whose_refresh_token_is_dead_too_needs_a_person_a
 
 
 @pytest.mark.case("61")
-async def test_a_rejected_token_whose_renewal_was_lost_and_then_refused_is_told_as_uncertain(house: House):
-    first, oauth = await connected(house), house.broker.oauth(turn())
+async def test_a_rejected_token_whose_refresh_was_lost_and_then_refused_is_told_as_uncertain(house: House):
+    first, oauth = await connected_and_resumed(house), house.broker.oauth(turn())
     house.idp.script.refresh.close_after_accept(after_work=True)
     lost = await oauth.report_rejected("mail", first.access_token)
     assert isinstance(lost, Failed)
@@ -161,7 +149,7 @@ async def test_a_rejected_token_whose_renewal_was_lost_and_then_refused_is_told_
 
 @pytest.mark.case("61")
 async def test_a_tool_that_rejects_every_token_is_stopped_within_the_hour(house: House):
-    token = (await connected(house)).access_token
+    token = (await connected_and_resumed(house)).access_token
     oauth = house.broker.oauth(turn())
     for _ in range(house.broker.bundle.settings.limits.rejections_per_hour):
         answer = await oauth.report_rejected("mail", token)
@@ -174,7 +162,7 @@ async def test_a_tool_that_rejects_every_token_is_stopped_within_the_hour(house:
 
 
 async def test_the_callers_leaving_cancels_nothing(house: House):
-    await expired(house)
+    await with_expired_token(house)
     hanging = house.idp.script.refresh.hang(after_work=True)
     caller = asyncio.create_task(house.ask("mail"))
     await hanging.arrived()
@@ -187,7 +175,7 @@ async def test_the_callers_leaving_cancels_nothing(house: House):
 
 @pytest.mark.case("53")
 async def test_a_revoke_during_a_refresh_wins_and_the_fresh_token_dies_too(house: House):
-    await expired(house)
+    await with_expired_token(house)
     hanging = house.idp.script.refresh.hang(after_work=True)
     caller = asyncio.create_task(house.ask("mail"))
     await hanging.arrived()
@@ -202,7 +190,7 @@ async def test_a_revoke_during_a_refresh_wins_and_the_fresh_token_dies_too(house
 @pytest.mark.case("61")
 async def test_a_rejected_token_that_cannot_be_replaced_is_handed_out_to_nobody_any_more(house: House):
     """Its hour is not over, but the API has refused it and the provider has refused a new one."""
-    first = await connected(house)
+    first = await connected_and_resumed(house)
     house.idp.revoke_all("client-mail", "alice")
     reported = await house.broker.oauth(turn()).report_rejected("mail", first.access_token)
     assert isinstance(reported, AuthorizationRequired)

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Habits, IdentityRule, Owner, Revocation
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.settings import Limits
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Habits, IdentityRule, Owner, Revocation
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.settings import Limits
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.house import BOB, House, running, turn, user_app
-from tests.story.spoiling import FORM, GONE, Spoil, Spoiling
+from tests.kit.running_broker import BOB, House, running, turn, user_app
+from tests.story.bad_token_answers import FORM, GONE, Spoil, Spoiling
+from tests.story.refresh_kit import LIFETIME, PAUSE
 
-LIFETIME = 3600
-PAUSE = 400  # longer than any pause that a refusal leads to
 SPOILING = Spoiling("refresh")
 answers, with_members, forges = SPOILING.answers, SPOILING.with_members, SPOILING.forges
 
@@ -123,7 +122,7 @@ async def test_a_bad_answer_is_refused_and_the_grant_lives_on(
     grant = await house.grant()
     assert grant is not None
     assert grant.token is not None
-    assert (first.access_token, "") == (grant.token.access_token, grant.renewal.ended)
+    assert (first.access_token, "") == (grant.token.access_token, grant.refresh_state.ended)
     house.idp.script.reset()
     house.clock.advance(PAUSE)
     assert isinstance(await house.ask(), Ready)
@@ -194,7 +193,7 @@ async def test_an_id_token_about_somebody_else_quarantines_the_grant(mailed: Hou
     assert Code.SUBJECT_MISMATCH is told.code
     grant = await house.grant()
     assert grant is not None
-    assert ("quarantined", None) == (grant.renewal.ended, grant.renewal.spare)
+    assert ("quarantined", None) == (grant.refresh_state.ended, grant.refresh_state.spare)
     again = await house.ask()
     assert isinstance(again, AuthorizationRequired)
     assert ("revoked", 1) == (again.reason, house.idp.count("refresh_token"))

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Endpoints
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.store.file import FileStore
+from oauthbroker.model.apps import Endpoints
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.store.port import Entry, Key, Reservation
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.http import Answer, Reply
 from oauthbroker.testing.provider.misbehave import Hold, Work
 from oauthbroker.testing.stores import open_keyring
-from tests.house import ALICE, House, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, House, global_app, running, turn, user_app
 
 HOUR, DAY = 3600, 86_400
 
@@ -54,14 +54,14 @@ class WatchedStore(MemoryStore):
         await self._pass()
         return await super().get(key)
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         await self._pass()
         entry = await super().put(key, body, expect=expect, room=room)
         await self._pass()
         return entry
 
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Room]:
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
         await self._pass()
         async with super().reserve(key, size) as room:
             yield room
@@ -79,7 +79,7 @@ class WatchedStore(MemoryStore):
 
 
 @pytest.mark.case("50")
-async def test_a_caller_may_be_cancelled_at_any_step_and_the_renewal_is_stored(
+async def test_a_caller_may_be_cancelled_at_any_step_and_the_refresh_is_stored(
     identity_provider: IdentityProvider, test_clock: TestClock
 ):
     """One request for each token that ended, however early or late its caller left."""
@@ -98,7 +98,7 @@ async def test_a_caller_may_be_cancelled_at_any_step_and_the_renewal_is_stored(
             assert isinstance(answer, Ready), number
             assert grant is not None
             assert grant.token is not None
-            assert (answer.access_token, None) == (grant.token.access_token, grant.renewal.intent)
+            assert (answer.access_token, None) == (grant.token.access_token, grant.refresh_state.intent)
             assert house.idp.is_alive(answer.access_token)
             assert number + 1 == house.idp.count("refresh_token")
             if not isinstance(left, asyncio.CancelledError):
@@ -122,7 +122,7 @@ def cancel_after(number: int, caller: asyncio.Task[Any]) -> Callable[[], None]:
 
 @pytest.mark.case("50")
 @pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
-async def test_callers_whose_patience_ends_leave_the_renewal_to_the_next_one(house: House, after_work: bool):
+async def test_callers_whose_patience_ends_leave_the_refresh_to_the_next_one(house: House, after_work: bool):
     await expired(house)
     hold = house.idp.script.refresh.hang(after_work=after_work)
     callers = [asyncio.wait_for(house.ask(), timeout=0.05) for _ in range(5)]
@@ -137,7 +137,7 @@ async def test_callers_whose_patience_ends_leave_the_renewal_to_the_next_one(hou
 
 
 @pytest.mark.case("50")
-async def test_a_broker_that_is_left_in_mid_renewal_stores_it_first(
+async def test_a_broker_that_is_left_in_mid_refresh_stores_it_first(
     identity_provider: IdentityProvider, test_clock: TestClock
 ):
     store = WatchedStore(test_clock)
@@ -154,14 +154,14 @@ async def test_a_broker_that_is_left_in_mid_renewal_stores_it_first(
     assert grant is not None
     assert grant.token is not None
     assert grant.token.refresh_token is not None
-    assert (None, 2) == (grant.renewal.intent, house.idp.generation_of(grant.token.refresh_token))
+    assert (None, 2) == (grant.refresh_state.intent, house.idp.generation_of(grant.token.refresh_token))
 
 
 # what is said late
 
 
 @pytest.mark.case("61")
-async def test_a_late_report_of_an_older_token_renews_the_one_that_has_ended_since(house: House):
+async def test_a_late_report_of_an_older_token_refreshes_the_one_that_has_ended_since(house: House):
     first = await expired(house)
     assert isinstance(await house.ask(), Ready)
     house.clock.advance(HOUR)
@@ -258,7 +258,7 @@ async def test_a_no_to_the_old_token_counts_nothing_when_another_process_has_rot
     assert newer.access_token == told.access_token == (await one.ask()).access_token
     grant = await one.grant()
     assert grant is not None
-    assert ("", None) == (grant.renewal.ended, grant.renewal.intent)
+    assert ("", None) == (grant.refresh_state.ended, grant.refresh_state.intent)
     assert 2 == one.idp.count("refresh_token")
     healthy(one)
 
@@ -307,7 +307,7 @@ async def about_to_begin(house: House) -> tuple[asyncio.Task[Any], Hold]:
 
 
 @pytest.mark.case("53")
-async def test_a_revoke_before_anything_is_sealed_leaves_nothing_to_renew(looking: House):
+async def test_a_revoke_before_anything_is_sealed_leaves_nothing_to_refresh(looking: House):
     asking, hold = await about_to_begin(looking)
     revoking = asyncio.create_task(looking.broker.revoke("mail", subject=ALICE))
     while not (grant := await looking.grant()) or not grant.revoked:
@@ -320,7 +320,7 @@ async def test_a_revoke_before_anything_is_sealed_leaves_nothing_to_renew(lookin
 
 
 @pytest.mark.case("53")
-async def test_a_revoke_before_the_call_leaves_nothing_to_renew(house: House):
+async def test_a_revoke_before_the_call_leaves_nothing_to_refresh(house: House):
     await expired(house)
     await house.broker.revoke("mail", subject=ALICE)
     answer = await house.ask()
@@ -346,7 +346,7 @@ async def test_a_lifetime_counts_from_when_its_request_was_sent(house: House):
 
 @pytest.mark.case("59")
 @pytest.mark.parametrize("jumps", [(DAY,), (-DAY,), (DAY, -DAY), (-DAY, DAY), (DAY, -2 * DAY, DAY)], ids=repr)
-async def test_a_wall_clock_that_jumps_costs_one_renewal_a_generation(house: House, jumps: tuple[int, ...]):
+async def test_a_wall_clock_that_jumps_costs_one_refresh_a_generation(house: House, jumps: tuple[int, ...]):
     """Before and after each jump everybody asks often: nothing is renewed that was just renewed."""
     await house.connected()
     for jump in jumps:

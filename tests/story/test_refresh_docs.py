@@ -9,18 +9,21 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import upkeep
-from oauthbroker.circuit import Circuits
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.refresh import PROVIDER_CALLS
-from oauthbroker.keeper import KEEP_TRYING
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.settings import Limits
 from oauthbroker.records import Intent
-from oauthbroker.records.renewal import UNCLEAR_SECONDS
-from oauthbroker.settings import Limits
+from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
+from oauthbroker.refresh import background
+from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.refresh.retry_store import KEEP_TRYING
+from oauthbroker.refresh.transaction import PROVIDER_CALLS
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import House, running, turn, user_app
-from tests.story import refresh_rows, refresh_rows_provider  # noqa: F401 - whose scenarios are in SCENARIOS then
-from tests.story.refresh_page import DOCS, LIMITS, PAGE, SCENARIOS, LastingStore, Scenario, rows, told
+from tests.kit.running_broker import House, running, turn, user_app
+from tests.story import (  # noqa: F401 - the scenarios register themselves in SCENARIOS
+    refresh_docs_scenarios,
+    refresh_docs_scenarios_provider,
+)
+from tests.story.refresh_docs import DOCS, LIMITS, PAGE, SCENARIOS, LastingStore, Scenario, rows, told
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 PLAYED = [
@@ -71,7 +74,7 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
     assert f"or {limits.default_min_ttl_seconds} s if it says nothing" in PAGE
     assert (10, 30) == (sum(KEEP_TRYING) // 60, max(KEEP_TRYING))
     assert "for ten minutes, the longest pause being half a minute" in operations
-    assert (4, "At most four are renewed at once" in PAGE) == (upkeep.AT_ONCE, True)
+    assert (4, "At most four are refreshed at once" in PAGE) == (background.AT_ONCE, True)
 
 
 async def test_a_refused_client_and_three_failures_open_the_circuit_for_as_long_as_the_page_says() -> None:

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Endpoints
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.metrics import Metric
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Endpoints
+from oauthbroker.model.results import Failed, Ready
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.records import Grant, Token
-from oauthbroker.results import Failed, Ready
-from oauthbroker.secret import Secret
+from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
-from oauthbroker.upkeep import Upkeep
-from tests.house import ALICE, BOB, House, UnwellStore, running, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, House, UnwellStore, running, turn, user_app
 
 HOUR = 3600.0
 
@@ -127,7 +127,7 @@ ALONE = [
 
 @pytest.mark.case("55")
 @pytest.mark.parametrize("spoil", [row[1] for row in ALONE], ids=[row[0] for row in ALONE])
-async def test_an_app_with_one_grant_that_cannot_be_renewed_is_no_secret_to_its_operator(
+async def test_an_app_with_one_grant_that_cannot_be_refreshed_is_no_secret_to_its_operator(
     quiet: House, spoil: Any
 ) -> None:
     """A bot has one grant. One line, not one a try."""
@@ -219,7 +219,7 @@ async def test_a_provider_that_is_not_there_is_no_reason_to_bother_a_person(
             assert Code.PROVIDER_UNREACHABLE is answer.code
             grant = await cut_off.grant()
             assert grant is not None
-            assert grant.renewal.intent is None, "nothing was sent, so nothing can be spent"
+            assert grant.refresh_state.intent is None, "nothing was sent, so nothing can be spent"
 
 
 RETRY_AFTER = [("7", 7), ("-1", 1), ("0", 1), ("1000000000", 3600), ("soon", None), ("", None)]
@@ -369,7 +369,7 @@ async def test_a_spare_refresh_token_is_kept_although_the_disk_fails_once(
         house.idp.script.refresh.alter(grown_while_the_disk_fills_up)
         assert isinstance(await house.ask(), Failed)
         assert 0 == store.refuses
-        while (held := await house.grant()) is None or held.renewal.spare is None:
+        while (held := await house.grant()) is None or held.refresh_state.spare is None:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
         house.clock.advance(100)
@@ -378,7 +378,7 @@ async def test_a_spare_refresh_token_is_kept_although_the_disk_fails_once(
         assert "" == family.ended_by
 
 
-async def test_a_grant_that_is_revoked_while_its_renewal_waits_and_fails_is_not_served(
+async def test_a_grant_that_is_revoked_while_its_refresh_waits_and_fails_is_not_served(
     quiet: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the caller saw before the revoke is no answer any more."""
@@ -392,7 +392,7 @@ async def test_a_grant_that_is_revoked_while_its_renewal_waits_and_fails_is_not_
         await go_on.wait()
         raise BrokerError(Code.PROVIDER_UNREACHABLE)
 
-    monkeypatch.setattr(house.broker.manager.refresh.discovery, "endpoints", endpoints)
+    monkeypatch.setattr(house.parts.manager.refresh.discovery, "endpoints", endpoints)
     asking = asyncio.create_task(house.ask())
     await began.wait()
     monkeypatch.undo()
@@ -405,7 +405,7 @@ async def test_a_grant_that_is_revoked_while_its_renewal_waits_and_fails_is_not_
 
 
 @pytest.mark.case("60")
-async def test_tokens_that_live_a_minute_are_not_renewed_at_every_call(quiet: House) -> None:
+async def test_tokens_that_live_a_minute_are_not_refreshed_at_every_call(quiet: House) -> None:
     """Shorter than our default minimum: half of their life is enough."""
     house = quiet
     house.idp.change("client-mail", access_lifetime=60)
@@ -431,14 +431,11 @@ async def test_a_provider_that_hangs_for_one_app_keeps_no_other_app_waiting(quie
     assert isinstance(await waiting, Ready)
 
 
-def upkeep_of(house: House) -> Upkeep:
-    hook: Any = house.broker.manager.in_use
-    found = hook.__self__
-    assert isinstance(found, Upkeep)
-    return found
+def upkeep_of(house: House) -> BackgroundRefresh:
+    return house.parts.background_refresh
 
 
-async def test_a_token_in_use_is_renewed_ahead_of_its_end_where_the_app_says_so(quiet: House) -> None:
+async def test_a_token_in_use_is_refreshed_ahead_of_its_end_where_the_app_says_so(quiet: House) -> None:
     """Nobody waits for it. What is not used again is let go."""
     house = quiet
     await house.connected("ahead")
@@ -456,7 +453,7 @@ async def test_a_token_in_use_is_renewed_ahead_of_its_end_where_the_app_says_so(
     assert 0 == await upkeep.ahead()
 
 
-async def test_what_somebody_else_has_renewed_or_ended_is_not_renewed_ahead(quiet: House) -> None:
+async def test_what_somebody_else_has_refreshed_or_ended_is_not_refreshed_ahead(quiet: House) -> None:
     house = quiet
     first = await house.connected("ahead")
     await house.broker.oauth(turn()).report_rejected("ahead", first.access_token)
@@ -470,7 +467,7 @@ async def test_what_somebody_else_has_renewed_or_ended_is_not_renewed_ahead(quie
 
 
 @pytest.mark.case("100")
-async def test_renewals_ahead_are_spread(quiet: House) -> None:
+async def test_refreshes_ahead_are_spread(quiet: House) -> None:
     """Tokens issued in one second are not renewed in one second."""
     house = quiet
     upkeep, app = upkeep_of(house), house.broker.bundle.apps["ahead"]
@@ -478,12 +475,12 @@ async def test_renewals_ahead_are_spread(quiet: House) -> None:
         grant = await house.grant("mail", subject)
         assert grant is not None
         upkeep.in_use(app, grant)
-    due = sorted(at for _, at in upkeep._watched.values())
+    due = sorted(at for _, (_, at) in upkeep._watched.items())
     assert 250 < due[-1] - due[0] <= 300
     assert len(set(due)) > 150
 
 
-async def test_renewals_are_counted_and_named_by_app_and_code_alone(quiet: House) -> None:
+async def test_refreshes_are_counted_and_named_by_app_and_code_alone(quiet: House) -> None:
     house = quiet
     await house.connected()
     house.clock.advance(HOUR)
@@ -513,4 +510,4 @@ async def test_a_provider_whose_metadata_cannot_be_read_opens_the_circuit_of_its
             failed = await house.ask()
             assert isinstance(failed, Failed)
             assert Code.PROVIDER_UNREACHABLE is failed.code
-        assert ["mail"] == house.broker.manager.refresh.circuits.open_for()
+        assert ["mail"] == house.parts.manager.refresh.circuits.open_for()

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.queue_index import Index, Item
+from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.records import AgentEvent
-from oauthbroker.repository import Repository
-from oauthbroker.results import AuthorizationRequired
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, BOB, turn, user_app
-from tests.story.revocation_kit import Start, connected
-from tests.story.test_recovery import comes_back
+from tests.kit.broker_process import Process, complete, connected
+from tests.kit.running_broker import ALICE, BOB, turn, user_app
+from tests.story.revocation_kit import Start
 
 APPS = ("mail", "files", "calendar", "notes", "tasks", "forms")
 
@@ -57,9 +57,9 @@ async def test_a_conversations_events_leave_in_the_order_in_which_they_happened(
     process: Process, identity_provider: IdentityProvider
 ) -> None:
     said = await happened(process, identity_provider)
-    await process.house.relay.once()
+    await process.parts.relay.once()
     assert said == await received(process)
-    await process.house.relay.once()
+    await process.parts.relay.once()
     assert 0 == await process.store.count("due")
 
 
@@ -70,24 +70,73 @@ async def test_an_event_that_cannot_be_queued_holds_up_what_follows_it_and_no_ot
     said = await happened(process, identity_provider)
     asked = await process.broker.oauth(turn(BOB, instance="elsewhere")).get_access_token("mail")
     assert isinstance(asked, AuthorizationRequired)
-    assert 200 == await comes_back(process, identity_provider, asked, "bob")
-    queues: Any = process.house.relay._queues
+    assert 200 == await complete(process, identity_provider, asked, "bob")
+    queues: Any = process.parts.relay._queues
     enqueue, number = queues.enqueue, 0
 
-    async def fails_once(event: AgentEvent) -> bool:
+    async def fails_once(event: AgentEvent, **how: Any) -> bool:
         nonlocal number
         number += 1
         if number == 4:
-            raise BrokerError(Code.STORE_LOCKED)
-        return bool(await enqueue(event))
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        return bool(await enqueue(event, **how))
 
     monkeypatch.setattr(queues, "enqueue", fails_once)
     with pytest.raises(BrokerError):
-        await process.house.relay.once()
+        await process.parts.relay.once()
     first = await received(process)
     assert [*said[:3], ("auth.granted", "mail")] == first
-    await process.house.relay.once()
+    await process.parts.relay.once()
     assert said == first[:3] + await received(process)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of waiting events of every queue index that was parsed."""
+    counts, parse = list[int](), Index.from_plaintext
+
+    def counted(body: bytes | None) -> Index:
+        index = parse(body)
+        counts.append(len(index.waiting))
+        return index
+
+    monkeypatch.setattr(Index, "from_plaintext", counted)
+    return counts
+
+
+@pytest.mark.case("94")
+async def test_a_full_queue_is_parsed_once_however_many_conversations_wait_for_it(
+    process: Process, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, parsed: list[int]
+) -> None:
+    many = 50
+    full = Index([Item(f"evt-as-{number}-auth.granted", "elsewhere") for number in range(many)]).to_plaintext()
+    await Repository(process.store).save_queue("planner", full, expect=0)
+    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", len(full) + 20)
+    for app in APPS:
+        process.clock.advance(1)
+        asked = await process.broker.oauth(turn(ALICE, instance=app)).get_access_token(app)
+        assert isinstance(asked, AuthorizationRequired)
+        assert 200 == await complete(process, identity_provider, asked)
+    asked = await process.broker.oauth(turn(BOB, agent="writer")).get_access_token("mail")
+    assert isinstance(asked, AuthorizationRequired)
+    assert 200 == await complete(process, identity_provider, asked, "bob")
+    locked, lock = list[str](), Repository.queue_lock
+
+    def counted(self: Repository, agent: str, **how: Any) -> Any:
+        locked.append(agent)
+        return lock(self, agent, **how)
+
+    monkeypatch.setattr(Repository, "queue_lock", counted)
+    parsed.clear()
+    for _ in range(3):
+        with pytest.raises(BrokerError, match="full"):
+            await process.parts.relay.once()
+    assert 1 == parsed.count(many)
+    assert 1 == locked.count("planner")
+    assert await process.broker.events.lease("writer") is not None, "another agent's events are not delayed"
+    await process.parts.queues.erase("planner", [f"evt-as-{number}-auth.granted" for number in range(many)])
+    await process.parts.relay.once()
+    assert [("auth.granted", app) for app in APPS] == await received(process)
 
 
 @pytest.mark.case("56")
@@ -99,7 +148,7 @@ async def test_tombstones_that_wait_for_their_provider_are_opened_once_and_not_f
         await connected(process, identity_provider, app)
         await process.broker.grants.revoke(app, ALICE)
     for _ in range(2):
-        await process.house.relay.once()
+        await process.parts.relay.once()
     await received(process)
     opened = 0
     get = process.store.get
@@ -112,14 +161,14 @@ async def test_tombstones_that_wait_for_their_provider_are_opened_once_and_not_f
     await connected(process, identity_provider, "mail")
     monkeypatch.setattr(process.store, "get", counted)
     for _ in range(3):
-        await process.house.relay.once()
+        await process.parts.relay.once()
     assert [("auth.granted", "mail")] == await received(process)
     assert opened < len(APPS)
     identity_provider.script.revoke.reset()
     process.clock.advance(3600)
     for _ in range(2):
-        await process.house.relay.revocations()
-        await process.house.relay.once()
+        await process.parts.relay.revocations()
+        await process.parts.relay.once()
     assert 0 == await process.store.count("due"), "what changed is looked at again"
 
 
@@ -132,8 +181,8 @@ async def test_a_pair_that_a_stopped_process_holds_delays_no_other_event_for_lon
     began = time.monotonic()
     async with Repository(other.store).pair(APPS[0], ALICE):
         with pytest.raises(BrokerError):
-            await process.house.relay.once()
+            await process.parts.relay.once()
         assert time.monotonic() - began < 10
         assert said == await received(process)
-    await process.house.relay.once()
+    await process.parts.relay.once()
     assert 0 == await process.store.count("due")

@@ -13,18 +13,18 @@ from typing import Any, get_args
 import pytest
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle, OAuthApp, Revocation, ToolAuth
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.problems import ConfigRefused
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.reload import WRITTEN_AS
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.secret import Secret
-from oauthbroker.settings import ApiSocket, Branding, Limits, Settings
+from oauthbroker.config.reload import WRITTEN_AS
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle, OAuthApp, Revocation, ToolAuth
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.settings import ApiSocket, Branding, Limits, Settings
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from oauthbroker.testing.browser import Page
-from tests.cli_kit import Desk
-from tests.house import ALICE, House, device_app, running, turn, user_app
+from tests.kit.cli import Desk
+from tests.kit.running_broker import ALICE, House, device_app, running, turn, user_app
 
 pytestmark = pytest.mark.case("98")
 
@@ -136,7 +136,7 @@ async def test_a_device_that_waits_for_a_code_of_before_is_told_so(house: House)
 
 
 @pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
-async def test_a_renewal_under_way_finishes_with_the_app_it_began_with(house: House, after_work: bool):
+async def test_a_refresh_under_way_finishes_with_the_app_it_began_with(house: House, after_work: bool):
     await house.connected()
     house.clock.advance(HOUR)
     app, hold = in_use(house), house.idp.script.refresh.hang(after_work=after_work)
@@ -145,15 +145,15 @@ async def test_a_renewal_under_way_finishes_with_the_app_it_began_with(house: Ho
     elsewhere = replace(app, endpoints=replace(app.endpoints, token_url=house.idp.url("/elsewhere")))
     await reload(house, mail=elsewhere)
     hold.release()
-    renewed = await asking
-    assert isinstance(renewed, Ready)
-    assert house.idp.is_alive(renewed.access_token)
+    refreshed = await asking
+    assert isinstance(refreshed, Ready)
+    assert house.idp.is_alive(refreshed.access_token)
     later = await house.ask_link()
     assert "noGrant" == later.reason  # it was made at another provider
     await reload(house, mail=app)
     again = await house.ask()
     assert isinstance(again, Ready)
-    assert (renewed.access_token, 1) == (again.access_token, house.idp.count("refresh_token"))
+    assert (refreshed.access_token, 1) == (again.access_token, house.idp.count("refresh_token"))
 
 
 async def test_an_app_that_was_mended_is_asked_for_at_once(house: House):
@@ -232,13 +232,13 @@ async def test_a_turn_may_look_at_what_it_waits_for_while_apps_come_and_go(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
     links = {(await house.ask_link(name)).auth_session_id for name in ("mail", "files")}
-    real, added = house.broker.waiting._repository.waiting, user_app(house.idp, "calendar")
+    real, added = house.parts.pending._repository.waiting, user_app(house.idp, "calendar")
 
     async def waiting(app: str, subject: str) -> Any:
         await reload(house, calendar=added)
         return await real(app, subject)
 
-    monkeypatch.setattr(house.broker.waiting._repository, "waiting", waiting)
+    monkeypatch.setattr(house.parts.pending._repository, "waiting", waiting)
     block = await house.broker.pending(turn())
     assert block is not None
     assert links == {item["authSessionId"] for item in block["items"]}

@@ -8,18 +8,28 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import IdentityRule, Owner
-from oauthbroker.errors import Code
+from oauthbroker.authorization.retry import MOST_TRIES
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records.parked import MAX_TRIES
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.retrying import MOST_TRIES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from tests.house import ALICE, BASE, House, running, user_app
-from tests.story.binding_kit import broker_login, came_back, code_on, of_alice, parking, settings_for
-from tests.story.test_broker_login import login_callback, mail, of
-from tests.story.test_callback import assert_says, assert_says_connected
-from tests.story.test_channel_code import other_than, refused
+from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
+from tests.kit.running_broker import ALICE, BASE, House, running, user_app
+from tests.story.binding_kit import (
+    another_code,
+    broker_login,
+    came_back,
+    code_on,
+    corp_turn,
+    login_app,
+    login_callback,
+    of_alice,
+    parking,
+    relay_refused,
+    settings_for,
+)
 from tests.unit.web import kit
 
 OTHER = "Try another account"
@@ -74,14 +84,14 @@ async def test_a_browser_that_was_not_at_the_provider_is_not_told_the_account(ho
 async def test_after_a_wrong_account_another_one_can_be_tried_at_once(house: House) -> None:
     asked, person = await house.ask_link(), house.browser()
     page = await wrong(house, asked, person)
-    assert_says(page, Code.SUBJECT_MISMATCH)
+    assert_error_page(page, Code.SUBJECT_MISMATCH)
     assert offers(page, OTHER)
     assert ["auth.failed"] == [event["type"] for event in await house.events()]
     assert ALICE not in page.text, "whose account it should be is for those who proved to be that person"
     page = await again(person)
     assert "Connect Mail ?" in page.text
     assert asked.authorization_url != page.url
-    assert_says_connected(await agree(house, person, "alice"))
+    assert_leads_to_connected(await agree(house, person, "alice"))
     assert isinstance(await house.ask(), Ready)
     assert ["auth.granted"] == [event["type"] for event in await house.events()]
 
@@ -101,7 +111,7 @@ async def test_tries_are_few(house: House) -> None:
         assert offers(page, OTHER)
         await again(person)
         page = await agree(house, person, "bob")
-        assert_says(page, Code.SUBJECT_MISMATCH)
+        assert_error_page(page, Code.SUBJECT_MISMATCH)
     assert not offers(page, OTHER)
 
 
@@ -148,7 +158,7 @@ async def test_who_has_proved_to_be_the_subject_is_told_whose_account_it_takes(
         more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": replace(login, app=client)}
         async with running(identity_provider, [app], clock=test_clock, **more) as house:
             page = await house.connect(await house.ask_link(), "bob")
-            assert_says(page, Code.SUBJECT_MISMATCH)
+            assert_error_page(page, Code.SUBJECT_MISMATCH)
             assert (offers(page, OTHER), ALICE in page.text) == (True, True)
 
 
@@ -157,8 +167,8 @@ async def test_after_a_wrong_login_of_the_brokers_own_the_same_link_is_a_button_
 ) -> None:
     with IdentityProvider(clock=test_clock) as corp:
         more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
-        async with running(identity_provider, [mail(identity_provider)], clock=test_clock, **more) as house:
-            asked, person = await house.ask_link(of=of()), house.browser()
+        async with running(identity_provider, [login_app(identity_provider)], clock=test_clock, **more) as house:
+            asked, person = await house.ask_link(of=corp_turn()), house.browser()
             page = await person.follow(await login_callback(house, asked, person, "mallory"))
             assert (403, True) == (page.status, offers(page, OTHER))
             page = await again(person)
@@ -180,7 +190,7 @@ async def test_after_a_code_has_ended_there_is_a_new_one(coded: House, how: str)
         coded.clock.advance(61)
     else:
         for _ in range(MAX_TRIES):
-            assert Code.STATE_UNKNOWN is await refused(coded, other_than(old))
+            assert Code.STATE_UNKNOWN is await relay_refused(coded, another_code(old))
     page = await person.open(page.url)
     assert offers(page, CODE)
     assert "Connect Mail ?" in (await again(person)).text

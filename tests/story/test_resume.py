@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 
 from oauthbroker import Turn
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.finish import Finish
-from oauthbroker.queues import Delivery, Queues
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.resume import Bell
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.bell import Bell
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.queue import EventLease, Queues
+from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.repository.repository import Conflict
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from tests.house import ALICE, BASE, BOB, House, file_store, running, turn, user_app
+from tests.kit.broker_process import granted_event_ids
+from tests.kit.running_broker import ALICE, BASE, BOB, House, file_store, running, turn, user_app
 
 WAITING = 100
 
@@ -218,7 +220,7 @@ async def test_cancelling_wins_over_a_browser_that_presses_the_button_meanwhile(
 
     async def pressed_first(self: Finish, held: Any, **more: Any) -> bool:
         monkeypatch.undo()
-        await house.broker.consent.depart(ticket)
+        await house.parts.pages_service.depart(ticket)
         return await lapse(self, held, **more)
 
     monkeypatch.setattr(Finish, "lapse", pressed_first)
@@ -259,7 +261,7 @@ async def test_pending_ends_with_the_session(house: House) -> None:
 
 async def test_a_waiting_consumer_is_woken_at_once(house: House, monkeypatch) -> None:
     """Without its polling: only the bell can have woken it."""
-    monkeypatch.setattr("oauthbroker.resume.POLL_SECONDS", 3600)
+    monkeypatch.setattr("oauthbroker.events.waits.POLL_SECONDS", 3600)
     asked = await house.ask_link()
     waiting = asyncio.create_task(house.broker.events.lease("planner", wait=3600))
     outcome = asyncio.create_task(house.broker.wait(asked.auth_session_id, timeout=3600))
@@ -302,10 +304,10 @@ async def test_a_grant_that_comes_while_the_relay_is_busy_is_not_late(house: Hou
     """The relay's next round would come by itself, but only after half a minute."""
     enqueue, busy, go_on = Queues.enqueue, asyncio.Event(), asyncio.Event()
 
-    async def slow(self: Queues, event: Any) -> bool:
+    async def slow(self: Queues, event: Any, **how: Any) -> bool:
         busy.set()
         await go_on.wait()
-        return await enqueue(self, event)
+        return await enqueue(self, event, **how)
 
     monkeypatch.setattr(Queues, "enqueue", slow)
     links = [await house.ask_link(app) for app in ("mail", "files")]
@@ -322,7 +324,7 @@ async def test_a_grant_that_comes_while_the_relay_is_busy_is_not_late(house: Hou
 async def test_on_granted_acknowledges_what_the_callback_took(house: House) -> None:
     asked, heard = await house.ask_link(), asyncio.Queue[str]()
 
-    async def take(delivery: Delivery) -> None:
+    async def take(delivery: EventLease) -> None:
         await heard.put(delivery.id)
 
     async with house.broker.on_granted("planner", take):
@@ -337,7 +339,7 @@ async def test_on_granted_acknowledges_what_the_callback_took(house: House) -> N
 async def test_on_granted_gives_back_what_the_callback_refused(house: House) -> None:
     asked, attempts = await house.ask_link(), asyncio.Queue[int]()
 
-    async def refuse_once(delivery: Delivery) -> None:
+    async def refuse_once(delivery: EventLease) -> None:
         await attempts.put(delivery.attempt)
         if delivery.attempt == 1:
             raise RuntimeError("not now")
@@ -355,11 +357,11 @@ async def test_on_granted_outlives_a_store_that_fails_for_a_moment(house: House,
     asked, heard = await house.ask_link(), asyncio.Queue[str]()
     lease = Queues.lease
 
-    async def failing(self: Queues, agent: str) -> Delivery | None:
+    async def failing(self: Queues, agent: str) -> EventLease | None:
         monkeypatch.setattr(Queues, "lease", lease)
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
-    async def take(delivery: Delivery) -> None:
+    async def take(delivery: EventLease) -> None:
         await heard.put(delivery.id)
 
     monkeypatch.setattr(Queues, "lease", failing)
@@ -373,7 +375,7 @@ async def test_on_granted_outlives_a_store_that_fails_for_a_moment(house: House,
 async def test_a_callback_that_is_cut_off_keeps_its_event_for_later(house: House) -> None:
     asked, begun = await house.ask_link(), asyncio.Event()
 
-    async def never_ends(delivery: Delivery) -> None:
+    async def never_ends(delivery: EventLease) -> None:
         begun.set()
         await asyncio.Event().wait()
 
@@ -406,3 +408,26 @@ async def test_an_event_that_nobody_can_use_becomes_a_dead_letter_and_the_token_
     (dead,) = await house.broker.events.dead("planner")
     assert f"evt-{poisoned.auth_session_id}-auth.granted" == dead["eventId"]
     assert isinstance(await house.ask(of=turn(instance="nobody knows this thread")), Ready)
+
+
+async def test_a_consumer_goes_on_after_it_met_another_process(house: House, monkeypatch: pytest.MonkeyPatch):
+    lease, heard, met, done = Queues.lease, list[str](), list[str](), asyncio.Event()
+
+    async def once(self: Queues, agent: str) -> EventLease | None:
+        if not met:
+            met.append(agent)
+            raise Conflict
+        return await lease(self, agent)
+
+    async def hear(delivery: EventLease) -> None:
+        heard.append(delivery.id)
+        done.set()
+
+    monkeypatch.setattr(Queues, "lease", once)
+    async with house.broker.on_granted("planner", hear):
+        asked = await house.ask_link()
+        assert 200 == (await house.connect(asked)).status
+        async with asyncio.timeout(5):
+            await done.wait()
+    assert ["planner"] == met
+    assert granted_event_ids(asked) == heard

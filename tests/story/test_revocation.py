@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from oauthbroker.apps import OAuthApp, Revocation
 from oauthbroker.audit import GrantEnded
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.results import Ready
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import OAuthApp, Revocation
+from oauthbroker.model.results import Ready
 from oauthbroker.testing import IdentityProvider
-from tests.house import ALICE, user_app
-from tests.story.revocation_kit import ask, audited, connected, grant_of, secret_count
+from tests.kit.broker_process import ask, connected
+from tests.kit.running_broker import ALICE, user_app
+from tests.story.revocation_kit import audited, grant_of, secret_count
 
 # the provider's own way
 
@@ -86,7 +88,7 @@ async def test_a_no_with_status_200_is_a_no(start, identity_provider):
     assert 2 == secret_count(await grant_of(process)), "so that it can be told once somebody mended it"
 
 
-async def test_an_expired_token_that_proves_itself_is_renewed_once_more_to_be_ended(start, identity_provider):
+async def test_an_expired_token_that_proves_itself_is_refreshed_once_more_to_be_ended(start, identity_provider):
     """Otherwise the refresh token would live on: nothing but a living token is taken there."""
     process = start([slackish(identity_provider)])
     identity_provider.change("client-mail", revoke_reach="family")
@@ -118,7 +120,7 @@ async def test_each_try_to_tell_a_provider_is_in_the_audit_log(start, identity_p
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     assert ["failed"] == audited(process)
     process.clock.advance(61)
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert ["failed", "done"] == audited(process)
 
 
@@ -136,7 +138,9 @@ async def test_the_relay_is_woken_before_the_provider_is_asked_and_after_it_has_
     process = start([user_app(identity_provider)])
     await connected(process, identity_provider)
     told: list[int] = []
-    revoke = replace(process.house.flows.revoke, wake=lambda: told.append(identity_provider.count("revoke")))
+    revoke = replace(
+        process.parts.revoke, outbox=SimpleNamespace(ring=lambda: told.append(identity_provider.count("revoke")))
+    )
     await revoke.grant(process.broker.bundle.apps["mail"], "mail", ALICE)
     assert [0, 2] == told
 
@@ -151,7 +155,7 @@ async def test_nobody_gets_the_token_from_the_moment_the_provider_is_asked(start
         assert "revoked" == (await ask(broker)).reason
     grant = await grant_of(process)
     assert (True, "pending", 2) == (grant.revoked, grant.revocation, secret_count(grant))
-    audit: Any = process.broker.audit
+    audit: Any = process.parts.audit
     assert (True, []) == (GrantEnded("mail", grant.id) in audit.entries, audited(process))
     hold.release()
     assert "done" == await revoking
@@ -171,7 +175,7 @@ async def test_a_new_login_on_top_keeps_in_mind_what_the_provider_has_still_to_h
     new = await connected(process, identity_provider)
     grant = await grant_of(process)
     assert (False, 4 if told else 2) == (grant.revoked, secret_count(grant))
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert [not told, True] == [identity_provider.is_alive(it.access_token) for it in (old, new)]
     assert 2 == secret_count(await grant_of(process))
     assert isinstance(await ask(process), Ready)
@@ -192,7 +196,7 @@ async def test_a_login_that_comes_while_the_provider_is_being_told_is_not_ended_
     new = await connected(process, identity_provider)
     hold.release()
     await revoking
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert 1 == identity_provider.count("revoke")
     assert identity_provider.is_alive(new.access_token)
     grant = await grant_of(process)
@@ -207,7 +211,7 @@ async def test_a_log_that_cannot_be_written_keeps_no_grant_alive(start, identity
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
     with monkeypatch.context() as patch:
-        patch.setattr(process.broker.audit, "write", refuse)
+        patch.setattr(process.parts.audit, "write", refuse)
         assert "done" == await process.broker.grants.revoke("mail", ALICE)
     assert "revoked" == (await ask(process)).reason
     assert 0 == identity_provider.living_tokens("client-mail", "alice")

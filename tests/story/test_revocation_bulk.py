@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from oauthbroker.apps import Client, OAuthApp
-from oauthbroker.flows.revoke import ASK_AGAIN, KEEP_TELLING
-from oauthbroker.results import Ready
-from oauthbroker.revocations import Figures
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.results import Ready
+from oauthbroker.operations.import_lines import Incoming
+from oauthbroker.revocation.bulk import RevocationFigures
+from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from tests.house import ALICE, BOB, user_app
-from tests.story.revocation_kit import ask, connected, grant_of, secret_count
+from oauthbroker.testing.provider.nouns import Client as Registration
+from tests.kit.broker_process import Process, ask, complete, connected
+from tests.kit.running_broker import ALICE, BOB, TEAM, user_app
+from tests.story.client_credentials_kit import MACHINE, machine_app, team_turn
+from tests.story.revocation_kit import grant_of, secret_count
 
 
 async def test_all_have_ended_here_before_the_first_provider_hears_of_it(start, identity_provider):
@@ -48,10 +53,10 @@ async def test_a_busy_provider_is_left_in_peace_as_long_as_it_said_and_the_other
     assert 2 == identity_provider.living_tokens(f"client-{busy}")
     asked = identity_provider.count("revoke")
     process.clock.advance(119)
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert asked == identity_provider.count("revoke")
     process.clock.advance(1)
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert 0 == identity_provider.living_tokens(f"client-{busy}")
 
 
@@ -82,7 +87,7 @@ async def test_what_was_left_is_gone_on_with_by_whoever_comes_next(start, identi
 
 
 async def test_a_client_that_is_refused_is_not_refused_for_everybody(start, identity_provider, monkeypatch):
-    monkeypatch.setattr("oauthbroker.revocations.REFUSALS_IN_A_ROW", 1)
+    monkeypatch.setattr("oauthbroker.revocation.bulk.REFUSALS_IN_A_ROW", 1)
     process = start([user_app(identity_provider)])
     await connected(process, identity_provider)
     await connected(process, identity_provider, account="bob", user=BOB)
@@ -98,10 +103,10 @@ async def test_a_refusal_is_remembered_by_the_next_process_too(start, identity_p
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
     assert "refused" == await first.broker.grants.revoke("mail", ALICE)
     second = start([user_app(identity_provider)])
-    await second.house.relay.revocations()
+    await second.parts.relay.revocations()
     assert 1 == identity_provider.count("revoke"), "only an operator can mend that"
     second.clock.advance(ASK_AGAIN.total_seconds())
-    await second.house.relay.revocations()
+    await second.parts.relay.revocations()
     assert 0 == secret_count(await grant_of(second))
     assert 0 == identity_provider.living_tokens("client-mail")
 
@@ -114,7 +119,7 @@ async def test_a_provider_that_hangs_keeps_no_other_one_from_hearing(start, iden
     assert 2 == (await process.broker.grants.revoke_all()).left
     process.clock.advance(60)
     hold = identity_provider.script.revoke.hang()
-    telling = asyncio.create_task(process.house.relay.revocations())
+    telling = asyncio.create_task(process.parts.relay.revocations())
     await hold.arrived()
     async with asyncio.timeout(5):
         while identity_provider.living_tokens("client-mail") and identity_provider.living_tokens("client-files"):
@@ -129,13 +134,13 @@ async def test_two_brokers_tell_a_provider_once(start, identity_provider):
     await connected(one, identity_provider)
     await connected(one, identity_provider, account="bob", user=BOB)
     for user in (ALICE, BOB):
-        assert await one.house.broker.grants._revoke.bury("mail", user) is not None
+        assert await one.parts.revoke.bury("mail", user) is not None
     hold = identity_provider.script.revoke.hang(times=1)
-    telling = [asyncio.create_task(broker.house.relay.revocations()) for broker in (one, other)]
+    telling = [asyncio.create_task(broker.parts.relay.revocations()) for broker in (one, other)]
     await hold.arrived()
     hold.release()
     await asyncio.gather(*telling)
-    await one.house.relay.revocations()
+    await one.parts.relay.revocations()
     assert (4, 0) == (identity_provider.count("revoke"), identity_provider.living_tokens("client-mail"))
     assert [0, 0] == [secret_count(await grant_of(one, subject=user)) for user in (ALICE, BOB)]
 
@@ -146,10 +151,10 @@ async def test_retired_tokens_that_are_refused_for_a_week_are_forgotten(start, i
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"}, times=FOREVER)
     assert "refused" == await process.broker.grants.revoke("mail", ALICE)
     await connected(process, identity_provider)
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert 4 == secret_count(await grant_of(process))
     process.clock.advance(KEEP_TELLING.total_seconds() + 1)
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert 2 == secret_count(await grant_of(process))
 
 
@@ -177,14 +182,14 @@ async def test_a_broker_that_cannot_tell_a_provider_leaves_it_to_one_that_can(
         assert "later" == await blind.broker.grants.revoke("mail", ALICE)
     for _ in range(3):
         blind.clock.advance(24 * 3600)
-        await blind.house.relay.once()
-        await blind.house.relay.revocations()
+        await blind.parts.relay.once()
+        await blind.parts.relay.revocations()
     began = blind.clock.monotonic()
-    figures = Figures()
+    figures = RevocationFigures()
     await blind.broker.grants.revoke_each([("mail", ALICE)], figures, patience=60)
     assert ({("mail", ALICE): "later"}, began) == (figures.told, blind.clock.monotonic()), "waiting helps nobody"
     assert identity_provider.living_tokens("client-mail", "alice")
-    await able.house.relay.revocations()
+    await able.parts.relay.revocations()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(able))
 
@@ -196,10 +201,49 @@ async def test_what_no_broker_can_tell_a_provider_is_erased_after_a_week(start, 
     blind = start(apps(identity_provider))
     await blind.broker.grants.revoke("mail", ALICE)
     blind.clock.advance(KEEP_TELLING.total_seconds() - 1)
-    await blind.house.relay.revocations()
+    await blind.parts.relay.revocations()
     assert 0 < secret_count(await grant_of(blind))
     blind.clock.advance(2)
-    await blind.house.relay.revocations()
-    await blind.house.relay.once()
+    await blind.parts.relay.revocations()
+    await blind.parts.relay.once()
     grant = await grant_of(blind)
     assert (0, "untold", 0) == (secret_count(grant), grant.revocation, (await blind.counts())["due"])
+
+
+async def import_anew(process: Process) -> None:
+    line = Incoming(1, "mail", ALICE, Secret("imported-refresh"), scopes=("read",), account=None, mark="m")
+    await process.parts.importing.take(line, replace=True)
+
+
+async def sign_in_anew(process: Process, idp: IdentityProvider) -> None:
+    await complete(process, idp, await ask(process))
+
+
+@pytest.mark.parametrize("way", ["import", "login"])
+async def test_tokens_of_one_client_are_never_sent_to_the_provider_of_another(start, identity_provider, way):
+    """The app has moved to another provider while a revocation at the first one is pending."""
+    with IdentityProvider() as second:
+        before, after = start([user_app(identity_provider)]), start([user_app(second)])
+        ready = await connected(before, identity_provider)
+        grant = await grant_of(before)
+        assert grant.token is not None
+        identity_provider.script.revoke.answer(503, times=50)
+        assert "later" == await before.broker.grants.revoke("mail", ALICE)
+        await (import_anew(after) if way == "import" else sign_in_anew(after, second))
+        await after.parts.relay.revocations()
+        sent = [request.form.get("token") for request in second.seen("revoke")]
+        assert [] == [token for token in (ready.access_token, grant.token.refresh_token) if token in sent]
+
+
+async def test_a_client_that_fetches_tokens_for_itself_revokes_none_of_another_client(start, identity_provider):
+    app = machine_app(identity_provider)
+    registration = identity_provider.register(Registration("client-two", redirect_uris=()))
+    other = replace(app, client=Client(registration.client_id, registration.client_secret))
+    one, two = start([app]), start([other])
+    ready = await one.broker.oauth(team_turn()).get_access_token(MACHINE)
+    identity_provider.script.revoke.answer(503)
+    await one.broker.grants.revoke(MACHINE, TEAM)
+    asked = identity_provider.count("revoke")
+    assert isinstance(await two.broker.oauth(team_turn()).get_access_token(MACHINE), Ready)
+    await two.parts.relay.revocations()
+    assert ready.access_token not in [request.form.get("token") for request in identity_provider.seen("revoke")[asked:]]

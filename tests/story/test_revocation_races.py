@@ -6,26 +6,25 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Revocation
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Revocation
+from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import Grant, grant_id
-from oauthbroker.repository import Repository
-from oauthbroker.results import AuthorizationRequired, Ready
-from oauthbroker.secret import Secret
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, turn, user_app
-from tests.story.revocation_kit import ask, connected, grant_of, secret_count
-from tests.story.test_recovery import comes_back
-from tests.story.test_revocation_kin import sharing
+from tests.kit.broker_process import Process, ask, complete, connected
+from tests.kit.running_broker import ALICE, turn, user_app
+from tests.story.revocation_kit import apps_of_one_client, grant_of, secret_count
 
 
-async def renewing(process: Process, idp: IdentityProvider, **hang: Any) -> tuple[asyncio.Task[Any], Any]:
+async def writeback(process: Process, idp: IdentityProvider, **hang: Any) -> tuple[asyncio.Task[Any], Any]:
     """A grant whose token has just ended, a tool that asks for it, and the provider taking its time."""
     await connected(process, idp)
     for clock in (process.clock, idp.clock):
@@ -47,10 +46,10 @@ async def ended(process: Process, told: asyncio.Task[Any] | None = None) -> None
 @pytest.mark.case("53")
 @pytest.mark.parametrize("reach", ["token", "grant"])
 @pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
-async def test_a_revoke_during_a_renewal_ends_what_comes_of_it(start, identity_provider, after_work, reach):
+async def test_a_revoke_during_a_refresh_ends_what_comes_of_it(start, identity_provider, after_work, reach):
     process = start([user_app(identity_provider, revocation=Revocation(reach=reach))])
     identity_provider.change("client-mail", revoke_reach=reach)
-    asking, hold = await renewing(process, identity_provider, after_work=after_work)
+    asking, hold = await writeback(process, identity_provider, after_work=after_work)
     revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
     await ended(process)
     hold.release()
@@ -66,7 +65,7 @@ async def test_a_late_token_outlives_neither_a_busy_provider_nor_the_process_tha
     """Nobody but this process ever had it: lost, it would live on over there with nobody to end it."""
     process = start([user_app(identity_provider)])
     identity_provider.change("client-mail", revoke_reach="only")
-    asking, hold = await renewing(process, identity_provider, after_work=True)
+    asking, hold = await writeback(process, identity_provider, after_work=True)
     identity_provider.script.revoke.answer(503, times=2)
     revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
     await ended(process)
@@ -75,7 +74,7 @@ async def test_a_late_token_outlives_neither_a_busy_provider_nor_the_process_tha
     assert 4 == secret_count(await grant_of(process))
     assert 1 == identity_provider.living_tokens("client-mail", "alice")
     second = start([user_app(identity_provider)])
-    await second.house.relay.revocations()
+    await second.parts.relay.revocations()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(second))
 
@@ -84,7 +83,7 @@ async def test_a_late_token_outlives_neither_a_busy_provider_nor_the_process_tha
 async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_provider, monkeypatch):
     process = start([user_app(identity_provider)])
     identity_provider.change("client-mail", revoke_reach="only")
-    asking, hold = await renewing(process, identity_provider, after_work=True)
+    asking, hold = await writeback(process, identity_provider, after_work=True)
     save = Repository.save_grant
 
     async def full(self: Repository, grant: Grant, **more: Any) -> Any:
@@ -97,7 +96,7 @@ async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_
     await ended(process)
     hold.release()
     await asyncio.gather(asking, revoking)
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(process))
 
@@ -105,9 +104,9 @@ async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_
 @pytest.mark.case("53")
 async def test_a_late_token_that_cannot_be_kept_ends_nobody_elses_grant(start, identity_provider, monkeypatch):
     """Where the provider would end all that she gave this client: her other app is still wanted."""
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     await connected(process, identity_provider, "twin")
-    asking, hold = await renewing(process, identity_provider, after_work=True)
+    asking, hold = await writeback(process, identity_provider, after_work=True)
     twin = await ask(process, "twin")
     save, refused = Repository.save_grant, list[Grant]()
 
@@ -135,9 +134,8 @@ async def test_late_tokens_without_their_record_are_told_only_where_nothing_else
     """What lies there cannot be seen: perhaps a new login."""
     process = start([user_app(identity_provider, revocation=Revocation(reach=reach))])
     logged: list[dict[str, Any]] = []
-    revoke = replace(
-        process.house.broker.grants._revoke, tell=lambda line, **words: logged.append({"line": line, **words})
-    )
+    log = SimpleNamespace(warning=lambda line, **words: logged.append({"line": line, **words}))
+    revoke = replace(process.parts.revoke, log=log)
     if trouble == "locked":
         monkeypatch.setattr(Repository, "pair", locked)
     late = {"refresh": Secret("late-refresh"), "access": Secret("late-access")}
@@ -163,7 +161,7 @@ async def test_a_late_token_that_came_alone_is_told_as_what_it_is(start, identit
     process = start([user_app(identity_provider)])
     identity_provider.change("client-mail", revoke_reach="only")
     identity_provider.script.refresh.fields(**{missing: None})
-    asking, hold = await renewing(process, identity_provider, after_work=True)
+    asking, hold = await writeback(process, identity_provider, after_work=True)
     revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
     await ended(process)
     own = (await grant_of(process)).ended
@@ -181,14 +179,14 @@ async def test_late_tokens_below_a_living_grant_are_left_alone(start, identity_p
     """The new login came after the renewal looked, and before it said what it had got."""
     process = start([user_app(identity_provider)])
     ready = await connected(process, identity_provider)
-    revoke, app = process.house.broker.grants._revoke, process.broker.bundle.apps["mail"]
+    revoke, app = process.parts.revoke, process.broker.bundle.apps["mail"]
     await revoke.late(app, ALICE, refresh=Secret("late-refresh"), access=Secret("late-access"))
     assert (0, 2) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
     assert identity_provider.is_alive(ready.access_token)
 
 
 @pytest.mark.case("53")
-async def test_while_a_provider_is_told_of_an_end_nobody_renews_what_has_ended(start, identity_provider):
+async def test_while_a_provider_is_told_of_an_end_nobody_refreshes_what_has_ended(start, identity_provider):
     process, other = start([user_app(identity_provider)]), start([user_app(identity_provider)])
     await connected(process, identity_provider)
     for broker in (process, other):
@@ -205,19 +203,19 @@ async def test_while_a_provider_is_told_of_an_end_nobody_renews_what_has_ended(s
 @pytest.mark.case("53")
 @pytest.mark.parametrize("revoked_first", [False, True], ids=["a new login", "a revoke and a new login"])
 @pytest.mark.parametrize("reach", ["token", "grant"])
-async def test_a_new_login_during_a_renewal_wins_and_late_tokens_are_left_alone(
+async def test_a_new_login_during_a_refresh_wins_and_late_tokens_are_left_alone(
     start, identity_provider, reach, revoked_first
 ):
     """They may share the grant of the new login: telling the provider could end that."""
     process = start([user_app(identity_provider, revocation=Revocation(reach=reach))])
     identity_provider.change("client-mail", revoke_reach=reach)
-    asking, hold = await renewing(process, identity_provider, after_work=True)
+    asking, hold = await writeback(process, identity_provider, after_work=True)
     if revoked_first:
         identity_provider.script.revoke.answer(503, times=FOREVER)
-        assert await process.house.broker.grants._revoke.bury("mail", ALICE) is not None
+        assert await process.parts.revoke.bury("mail", ALICE) is not None
     again = await process.broker.oauth(turn()).get_access_token("mail", switch_account=True)
     assert isinstance(again, AuthorizationRequired)
-    assert 200 == await comes_back(process, identity_provider, again)
+    assert 200 == await complete(process, identity_provider, again)
     new = (await grant_of(process)).token
     hold.release()
     answer = await asking
@@ -227,7 +225,7 @@ async def test_a_new_login_during_a_renewal_wins_and_late_tokens_are_left_alone(
     assert identity_provider.is_alive(new.access_token)
     assert 0 == identity_provider.count("revoke")
     identity_provider.script.revoke.reset()
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert identity_provider.is_alive(new.access_token)
     grant = await grant_of(process)
     assert (False, 2) == (grant.revoked, secret_count(grant))

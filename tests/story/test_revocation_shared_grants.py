@@ -6,35 +6,27 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from oauthbroker.apps import ANYONE, OAuthApp, Revocation
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.repository import Repository
-from oauthbroker.results import Ready
-from oauthbroker.resume import locator_of
-from oauthbroker.store.file import FileStore
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import ANYONE, OAuthApp, Revocation
+from oauthbroker.model.results import Ready
+from oauthbroker.model.session_id import locator_of
+from oauthbroker.repository.repository import Repository
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.port import Entry
 from oauthbroker.testing import IdentityProvider
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, BOB, TEAM, global_app, turn, user_app
-from tests.story.revocation_kit import ask, audited, connected, grant_of, secret_count
-from tests.story.test_client_credentials import machine
-from tests.story.test_recovery import comes_back
-
-
-def sharing(idp: IdentityProvider, reach: str = "grant") -> list[OAuthApp]:
-    """Two apps with one client, where a revocation ends all that a person gave that client."""
-    mail = user_app(idp, revocation=Revocation(reach=reach))  # type: ignore[arg-type]
-    twin = replace(mail, name="twin", redirect=replace(mail.redirect, callback_path="/oauth/callback/twin"))
-    idp.change("client-mail", revoke_reach=reach, redirect_uris=(mail.redirect.uri, twin.redirect.uri))
-    return [mail, twin]
+from tests.kit.broker_process import Process, ask, complete, connected
+from tests.kit.running_broker import ALICE, BOB, TEAM, global_app, turn, user_app
+from tests.story.client_credentials_kit import machine_app
+from tests.story.revocation_kit import apps_of_one_client, audited, grant_of, secret_count
 
 
 @pytest.mark.case("53")
 async def test_of_two_grants_that_die_together_only_the_last_one_is_ended_at_the_provider(start, identity_provider):
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     for app in ("mail", "twin"):
         await connected(process, identity_provider, app)
     assert "shared" == await process.broker.grants.revoke("mail", ALICE)
@@ -47,7 +39,7 @@ async def test_of_two_grants_that_die_together_only_the_last_one_is_ended_at_the
 
 
 async def test_both_at_once_end_at_the_provider_too(start, identity_provider):
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     for app in ("mail", "twin"):
         await connected(process, identity_provider, app)
     figures = await process.broker.grants.revoke_all(subject=ALICE)
@@ -56,7 +48,7 @@ async def test_both_at_once_end_at_the_provider_too(start, identity_provider):
 
 
 async def test_another_persons_grant_is_no_kin(start, identity_provider):
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     await connected(process, identity_provider)
     bobs = await connected(process, identity_provider, "twin", "bob", user=BOB)
     assert "done" == await process.broker.grants.revoke("mail", ALICE)
@@ -65,7 +57,7 @@ async def test_another_persons_grant_is_no_kin(start, identity_provider):
 
 
 async def test_where_a_revocation_reaches_no_further_than_its_token_kin_does_not_matter(start, identity_provider):
-    process = start(sharing(identity_provider, "token"))
+    process = start(apps_of_one_client(identity_provider, "token"))
     for app in ("mail", "twin"):
         await connected(process, identity_provider, app)
     assert "done" == await process.broker.grants.revoke("mail", ALICE)
@@ -117,7 +109,7 @@ async def test_a_teams_bot_outlives_the_end_of_its_other_one_whoever_installed_t
 
 async def test_a_machines_token_is_told_although_another_app_has_its_client(start, identity_provider):
     """Nobody agreed to it, and if the other one should die too, it is fetched again."""
-    one = replace(machine(identity_provider), revocation=Revocation(reach="grant"))
+    one = replace(machine_app(identity_provider), revocation=Revocation(reach="grant"))
     process = start([one, replace(one, name="twin")])
     for app in (one.name, "twin"):
         assert isinstance(await ask(process, app), Ready)
@@ -128,7 +120,7 @@ async def test_a_machines_token_is_told_although_another_app_has_its_client(star
 
 
 def three(idp: IdentityProvider) -> list[OAuthApp]:
-    mail, twin = sharing(idp)
+    mail, twin = apps_of_one_client(idp)
     third = replace(mail, name="third", redirect=replace(mail.redirect, callback_path="/oauth/callback/third"))
     idp.change("client-mail", redirect_uris=tuple(app.redirect.uri for app in (mail, twin, third)))
     return [mail, twin, third]
@@ -156,9 +148,9 @@ def scans_are_slow(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan of the store takes ten seconds: so its answer is believed for a while."""
     scan = FileStore.scan
 
-    async def slow(store: FileStore, kind: str) -> AsyncIterator[Entry]:
+    async def slow(store: FileStore, kind: str, **skip: Any) -> AsyncIterator[Entry]:
         process.clock.advance(10)
-        async for entry in scan(store, kind):
+        async for entry in scan(store, kind, **skip):
             yield entry
 
     monkeypatch.setattr(FileStore, "scan", slow)
@@ -187,7 +179,7 @@ async def test_a_login_for_another_subject_is_kin_by_who_agreed_although_the_las
 async def test_a_login_elsewhere_while_the_provider_is_being_told_is_not_ended_with_the_second_token(
     start, identity_provider
 ):
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     await connected(process, identity_provider)
     hold = identity_provider.script.revoke.hang(after_work=True)
     revoking = asyncio.create_task(process.broker.grants.revoke("mail", ALICE))
@@ -195,7 +187,7 @@ async def test_a_login_elsewhere_while_the_provider_is_being_told_is_not_ended_w
     new = await connected(process, identity_provider, "twin")
     hold.release()
     assert "later" == await revoking
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert (1, 0) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
     assert identity_provider.is_alive(new.access_token)
 
@@ -211,16 +203,16 @@ async def test_a_login_that_is_being_redeemed_is_waited_for(start, identity_prov
     apps = three(identity_provider)
     process, other = start(apps), start(apps)
     asked = await process.broker.oauth(turn()).get_access_token("mail", ["read"])
-    assert 200 == await comes_back(process, identity_provider, asked)
+    assert 200 == await complete(process, identity_provider, asked)
     where = other if elsewhere else process
     asked = await where.broker.oauth(turn()).get_access_token(app, ["write"])
     hold = identity_provider.script.token.hang(after_work=True)
-    coming = asyncio.create_task(comes_back(where, identity_provider, asked))
+    coming = asyncio.create_task(complete(where, identity_provider, asked))
     await hold.arrived()
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     hold.release()
     assert 200 == await coming
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     ready = await process.broker.oauth(turn()).get_access_token(app, ["write"])
     assert isinstance(ready, Ready)
     assert (True, 0) == (identity_provider.is_alive(ready.access_token), identity_provider.count("revoke"))
@@ -228,17 +220,17 @@ async def test_a_login_that_is_being_redeemed_is_waited_for(start, identity_prov
 
 @pytest.mark.case("53")
 async def test_a_login_that_came_to_nothing_keeps_no_revocation_back(start, identity_provider):
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     await connected(process, identity_provider)
     asked = await ask(process, "twin")
     hold = identity_provider.script.token.hang(after_work=True)
-    coming = asyncio.create_task(comes_back(process, identity_provider, asked, "bob"))
+    coming = asyncio.create_task(complete(process, identity_provider, asked, "bob"))
     await hold.arrived()
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     assert identity_provider.living_tokens("client-mail", "alice")
     hold.release()
     assert 403 == await coming, "it was Bob who agreed"
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert (0, 0) == (identity_provider.living_tokens("client-mail", "alice"), secret_count(await grant_of(process)))
 
 
@@ -254,26 +246,26 @@ async def claimed_by_who_died(process: Process, longest: timedelta) -> None:
 
 @pytest.mark.case("53")
 async def test_a_login_whose_process_died_keeps_a_revocation_back_no_longer_than_its_claim(start, identity_provider):
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     await connected(process, identity_provider)
     await claimed_by_who_died(process, timedelta(seconds=70))
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     process.clock.advance(71)
-    await process.house.relay.revocations()
+    await process.parts.relay.revocations()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
 
 
 @pytest.mark.case("56")
 async def test_a_provider_that_was_not_asked_has_not_recovered(start, identity_provider):
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     await connected(process, identity_provider)
     asked = await ask(process, "twin")
-    circuits = process.house.flows.revoke.circuits
+    circuits = process.parts.revoke.circuits
     for _ in range(5):
         circuits.failed("mail", BrokerError(Code.PROVIDER_UNREACHABLE))
     process.clock.advance(61)
     token = identity_provider.script.token.hang(after_work=True)
-    coming = asyncio.create_task(comes_back(process, identity_provider, asked))
+    coming = asyncio.create_task(complete(process, identity_provider, asked))
     await token.arrived()
     assert "later" == await process.broker.grants.revoke("mail", ALICE)
     assert 0 == identity_provider.count("revoke")
@@ -284,7 +276,7 @@ async def test_a_provider_that_was_not_asked_has_not_recovered(start, identity_p
 
 
 async def test_a_claim_by_a_clock_that_went_a_day_ahead_holds_no_revocation_up(start, identity_provider):
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     await connected(process, identity_provider)
     await claimed_by_who_died(process, timedelta(days=1, seconds=70))
     assert "done" == await process.broker.grants.revoke("mail", ALICE)
@@ -294,10 +286,10 @@ async def test_a_claim_by_a_clock_that_went_a_day_ahead_holds_no_revocation_up(s
 @pytest.mark.case("53")
 async def test_who_finds_that_another_one_was_quicker_says_what_the_provider_really_knows(start, identity_provider):
     """The relay may have told, or found that it cannot, between the tombstone and the caller's own turn."""
-    process = start(sharing(identity_provider))
+    process = start(apps_of_one_client(identity_provider))
     for app in ("mail", "twin"):
         await connected(process, identity_provider, app)
-    revoke = process.house.flows.revoke
+    revoke = process.parts.revoke
     for app, known in (("mail", "shared"), ("twin", "done")):
         seen = await revoke.bury(app, ALICE)
         assert seen is not None

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.apps import Bundle, IdentityRule, Owner
 from oauthbroker.audit import Connected, ConnectFailed, OwnerConfirmed
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle, IdentityRule, Owner
+from oauthbroker.model.results import Ready, SessionOutcome
 from oauthbroker.records.parked import PARKED_SECONDS
-from oauthbroker.results import Ready, SessionOutcome
-from oauthbroker.secret import Secret
 from oauthbroker.testing import IdentityProvider, TestClock, leave
-from tests.house import House, file_store, global_app, tree, turn
+from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
+from tests.kit.running_broker import House, file_store, global_app, tree, turn
 from tests.story.binding_kit import (
     ALICE,
     MALLORY,
@@ -29,7 +30,6 @@ from tests.story.binding_kit import (
     parking,
     settings_for,
 )
-from tests.story.test_callback import assert_says, assert_says_connected
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ async def test_the_code_is_redeemed_when_the_runtime_has_said_who_is_logged_in(h
     assert ("auth.granted", ALICE) == (event["type"], event["payload"]["subject"])
     kinds = [type(entry) for entry in house.audit.entries]
     assert kinds.index(OwnerConfirmed) < kinds.index(Connected)
-    assert_says_connected(await person.open(page.url))
+    assert_leads_to_connected(await person.open(page.url))
     assert handle not in house.log.getvalue()
     assert handle not in repr(house.audit.lines)
 
@@ -70,7 +70,7 @@ async def test_the_browser_is_sent_to_the_runtimes_page_with_the_handle_alone_an
     assert "runtime.test" in page.text
     assert handle_on(page) == handle_on(await person.open(page.url)), "a reload shows the same"
     stranger = await house.browser().open(page.url)
-    assert_says(stranger, Code.STATE_UNKNOWN)
+    assert_error_page(stranger, Code.STATE_UNKNOWN)
 
 
 async def test_an_apps_own_page_comes_before_the_brokers(
@@ -93,7 +93,7 @@ async def test_without_any_page_of_the_runtimes_nobody_is_sent_off(
         page = await house.browser().open((await house.ask_link(of=of_alice())).authorization_url)
         assert 200 == page.status
         browser = house.browsers[0]
-        assert_says(await browser.submit(), Code.APP_MISCONFIGURED)
+        assert_error_page(await browser.submit(), Code.APP_MISCONFIGURED)
 
 
 @pytest.mark.case("14b")
@@ -111,7 +111,7 @@ async def test_another_subject_is_the_end_before_the_code_was_sent_anywhere(hous
     assert [None, None] == [await house.grant(subject=subject) for subject in (ALICE, MALLORY)]
     assert [] == [entry for entry in house.audit.entries if isinstance(entry, OwnerConfirmed)]
     assert 1 == len([entry for entry in house.audit.entries if isinstance(entry, ConnectFailed)])
-    assert_says(await victim.open(page.url), Code.OWNER_BINDING_FAILED)
+    assert_error_page(await victim.open(page.url), Code.OWNER_BINDING_FAILED)
 
 
 @pytest.mark.parametrize("subject", ["ACME:user:7", "acme:user:7 ", "acme:user:77", "", "\u00e9", MALLORY])
@@ -170,10 +170,10 @@ async def test_the_callback_of_a_parked_code_is_used_up_and_so_is_the_link(house
     page = await person.follow(back)
     assert page.location is not None
     assert "code=" not in page.location
-    assert_says(await person.follow(back), Code.STATE_USED)
-    assert_says(await house.browser().open(back), Code.STATE_UNKNOWN)
-    assert_says(await person.open(asked.authorization_url), Code.STATE_USED)
-    assert_says(await house.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
+    assert_error_page(await person.follow(back), Code.STATE_USED)
+    assert_error_page(await house.browser().open(back), Code.STATE_UNKNOWN)
+    assert_error_page(await person.open(asked.authorization_url), Code.STATE_USED)
+    assert_error_page(await house.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
     assert await house.broker.pending(of_alice()) is None
     again = await house.ask_link(of=of_alice())
     assert again.auth_session_id != asked.auth_session_id
@@ -186,8 +186,8 @@ async def test_after_sixty_seconds_the_code_is_redeemed_by_nobody(house: House) 
     page = await came_back(house, asked, person)
     handle = handle_on(page)
     house.clock.advance(60)
-    assert_says(await house.browser().open(page.url), Code.STATE_UNKNOWN)
-    assert_says(await person.open(page.url), Code.STATE_EXPIRED)
+    assert_error_page(await house.browser().open(page.url), Code.STATE_UNKNOWN)
+    assert_error_page(await person.open(page.url), Code.STATE_EXPIRED)
     assert SessionOutcome("failed", Code.OWNER_BINDING_FAILED) == await house.broker.wait(
         asked.auth_session_id, timeout=0
     )
@@ -368,5 +368,5 @@ async def test_a_code_flow_built_without_a_cookie_cannot_be_parked(
     app = replace(app, redirect=replace(app.redirect, link="direct"))
     async with parking(identity_provider, test_clock, "runtimeConfirm", app=app) as house:
         page = await house.connect(await house.ask_link(of=of_alice()))
-        assert_says(page, Code.OWNER_BINDING_FAILED)
+        assert_error_page(page, Code.OWNER_BINDING_FAILED)
         assert 0 == house.idp.count("token")

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import Code
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import Failed, Ready
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import Code
+from oauthbroker.model.results import Failed, Ready
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.store.port import Entry, Key, Reservation
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from tests.house import House, running, user_app
-from tests.story.test_refresh import expired
+from tests.kit.running_broker import House, running, user_app
+from tests.story.refresh_kit import with_expired_token
 
 Late = Callable[[], Coroutine[Any, Any, object]]
 
@@ -29,7 +29,7 @@ class LastWrites(MemoryStore):
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
         self.reached: Callable[[], Awaitable[None]] | None = None
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         if key.kind == "uses" and self.reached is not None:
             reached, self.reached = self.reached, None
             await reached()
@@ -50,13 +50,13 @@ def in_the_last_moments(house: House, late: Late, kind: str) -> asyncio.Future[a
 
     assert isinstance(house.store, LastWrites)
     house.store.reached = begin
-    house.broker.people.uses.note("sha256:0", "planner", None, house.clock.now())
+    house.parts.uses.note("sha256:0", "planner", None, house.clock.now())
     return begun
 
 
 @pytest.mark.case("50")
 @pytest.mark.parametrize("seconds, ready", [(3600, False), (3600 - 200, True)], ids=["ended", "near its end"])
-async def test_a_renewal_that_is_asked_for_in_the_last_moments_is_left_to_the_next_broker(
+async def test_a_refresh_that_is_asked_for_in_the_last_moments_is_left_to_the_next_broker(
     identity_provider: IdentityProvider, test_clock: TestClock, seconds: int, ready: bool
 ) -> None:
     store, apps = LastWrites(test_clock), [user_app(identity_provider)]
@@ -103,13 +103,13 @@ async def test_a_callback_in_the_last_moments_is_taken_by_the_next_broker(
 
 
 @pytest.mark.case("50")
-async def test_a_renewal_that_began_while_others_are_waited_for_is_waited_for_too(
+async def test_a_refresh_that_began_while_others_are_waited_for_is_waited_for_too(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     store = LastWrites(test_clock)
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
     async with running(identity_provider, apps, clock=test_clock, store=store) as house:
-        await expired(house)
+        await with_expired_token(house)
         person = house.browser()
         url = await house.way_back(await house.ask_link("files"), person)
         script = identity_provider.script
@@ -134,4 +134,4 @@ async def test_a_renewal_that_began_while_others_are_waited_for_is_waited_for_to
     for app in ("mail", "files"):
         grant = await house.grant(app)
         assert grant is not None
-        assert grant.renewal.intent is None
+        assert grant.refresh_state.intent is None

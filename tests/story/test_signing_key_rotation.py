@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
 from oauthbroker.testing.provider import FOREVER
-from tests.house import ALICE, House, turn
-from tests.story.test_callback import assert_says
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import ALICE, House, turn
 
 pytestmark = pytest.mark.case("33")
 BROKEN: list[Any] = [
@@ -42,7 +42,7 @@ async def test_a_second_rotation_within_the_minute_is_seen_after_it(house: House
     house.idp.keys.rotate()
     await connect(house, "write")
     house.idp.keys.rotate()
-    assert_says(await connect(house, "admin"), Code.ID_TOKEN_INVALID)
+    assert_error_page(await connect(house, "admin"), Code.ID_TOKEN_INVALID)
     assert 2 == house.idp.count("jwks")
     house.clock.advance(60)
     assert 200 == (await connect(house, "admin")).status
@@ -81,7 +81,7 @@ async def test_broken_entries_hide_no_good_one(house: House) -> None:
 async def test_a_dead_key_set_is_a_passing_failure_that_does_not_outlive_itself(house: House, status: int) -> None:
     house.idp.script.jwks.answer(status, times=FOREVER)
     asked = await house.ask_link()
-    assert_says(await house.connect(asked), Code.PROVIDER_UNREACHABLE)
+    assert_error_page(await house.connect(asked), Code.PROVIDER_UNREACHABLE)
     assert ["providerUnreachable"] == [event["payload"]["code"] for event in await house.events()]
     assert (None, Code.PROVIDER_UNREACHABLE) == (await house.grant(), (await house.session(asked)).failure)
     house.idp.script.jwks.reset()
@@ -95,7 +95,7 @@ async def test_a_rotation_whose_key_set_is_dead_is_no_forgery(house: House) -> N
     house.idp.keys.rotate()
     house.idp.script.jwks.answer(500, times=FOREVER)
     for app in ("mail", "files"):
-        assert_says(await connect(house, "write", app), Code.PROVIDER_UNREACHABLE)
+        assert_error_page(await connect(house, "write", app), Code.PROVIDER_UNREACHABLE)
     assert 2 == house.idp.count("jwks")
     house.idp.script.jwks.reset()
     house.clock.advance(60)
@@ -104,7 +104,7 @@ async def test_a_rotation_whose_key_set_is_dead_is_no_forgery(house: House) -> N
 
 async def test_a_key_set_of_five_megabytes_is_cut_off(house: House) -> None:
     house.idp.script.jwks.alter(lambda found: {**found, "pad": "x" * 5_000_000})
-    assert_says(await connect(house, "read"), Code.PROVIDER_UNREACHABLE)
+    assert_error_page(await connect(house, "read"), Code.PROVIDER_UNREACHABLE)
     assert await house.grant() is None
 
 
@@ -115,7 +115,7 @@ async def test_a_flood_of_unknown_names_costs_one_fetch_a_minute(house: House) -
         asked = [await house.ask_link("files", of=turn(instance=f"{minute}-{number}")) for number in range(6)]
         pages = await asyncio.gather(*(house.connect(each) for each in asked))
         for page in pages:
-            assert_says(page, Code.ID_TOKEN_INVALID)
+            assert_error_page(page, Code.ID_TOKEN_INVALID)
         assert 2 + minute == house.idp.count("jwks")
         house.clock.advance(60)
     assert await house.grant("files", ALICE) is None

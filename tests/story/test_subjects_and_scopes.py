@@ -9,19 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker import Turn
-from oauthbroker.apps import IdentityRule, Owner, Revocation, ToolAuth
+from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit import TokensDropped
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import IdentityRule, Owner, Revocation, ToolAuth
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.subject import resolve_subject
 from oauthbroker.records import grant_id
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.names import entry_name
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.nouns import Account
-from tests.house import ALICE, BOB, MALLORY, TEAM, House, global_app, running, turn, user_app
-from tests.story.test_callback import assert_says
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import ALICE, BOB, MALLORY, TEAM, House, global_app, running, turn, user_app
 
 
 def code_of(result: Any) -> Code:
@@ -74,7 +75,7 @@ async def test_another_owner_than_the_subject_is_refused_and_nobody_is_named(
     async with running(identity_provider, [app], clock=test_clock) as house:
         asked = await house.ask_link()
         page = await house.connect(asked, "bob")
-        assert_says(page, Code.SUBJECT_MISMATCH)
+        assert_error_page(page, Code.SUBJECT_MISMATCH)
         (event,) = await house.events()
         assert ("auth.failed", "subjectMismatch") == (event["type"], event["payload"]["code"])
         said = page.source + house.log.getvalue() + str(event["payload"]["code"])
@@ -105,14 +106,14 @@ NEAR_MISSES = [
 async def test_a_near_miss_is_a_mismatch_whatever_name_and_address_say(house: House, wanted: str, came: str) -> None:
     house.idp.add_account(Account("near", sub=came, name="Alice Arden", email="alice@people.example"))
     of = turn(user=f"idp:user:{wanted}")
-    assert_says(await house.connect(await house.ask_link(of=of), "near"), Code.SUBJECT_MISMATCH)
+    assert_error_page(await house.connect(await house.ask_link(of=of), "near"), Code.SUBJECT_MISMATCH)
     assert await house.grant(subject=f"idp:user:{wanted}") is None
 
 
 @pytest.mark.case("39")
 async def test_the_same_sub_of_another_issuer_is_nobody(house: House) -> None:
     house.idp.script.token.alter_id_token(claims={"iss": "https://other.example"})
-    assert_says(await house.connect(await house.ask_link()), Code.ID_TOKEN_INVALID)
+    assert_error_page(await house.connect(await house.ask_link()), Code.ID_TOKEN_INVALID)
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ async def test_the_first_account_is_pinned_and_another_one_does_not_slip_in(loca
     first = await local.connected(of=LOCAL, scopes=["read"])
     assert "U234567" == await subject_account(local)
     step_up = await local.ask_link(of=LOCAL, scopes=["write"])
-    assert_says(await local.connect(step_up, "bob"), Code.SUBJECT_MISMATCH)
+    assert_error_page(await local.connect(step_up, "bob"), Code.SUBJECT_MISMATCH)
     again = await local.ask(of=LOCAL, scopes=["read"])
     assert isinstance(again, Ready)
     assert first.access_token.reveal() == again.access_token.reveal()
@@ -187,7 +188,7 @@ async def test_of_two_tabs_with_two_accounts_the_first_to_come_back_is_pinned(lo
     back_one = await local.way_back(one, tab_one, "alice")
     back_two = await local.way_back(two, tab_two, "bob")
     assert 303 == (await tab_one.follow(back_one)).status
-    assert_says(await tab_two.follow(back_two), Code.SUBJECT_MISMATCH)
+    assert_error_page(await tab_two.follow(back_two), Code.SUBJECT_MISMATCH)
     assert "U234567" == await subject_account(local)
 
 
@@ -209,7 +210,7 @@ async def test_only_an_authorizer_of_that_team_connects_it_for_everybody(
     async with running(identity_provider, [app], clock=test_clock) as house:
         asked = await house.ask_link("team", of=turn(user=MALLORY))
         page = await house.connect(asked, account)
-        assert_says(page, code)
+        assert_error_page(page, code)
         assert [] == [name for name in (TEAM, "T666", "U345678", "U234567") if name in page.source]
         assert await house.grant("team", TEAM) is None
         assert revoked == house.idp.count("revoke")
@@ -223,7 +224,7 @@ async def test_only_an_authorizer_of_that_team_connects_it_for_everybody(
 @pytest.mark.case("42")
 async def test_an_authorizer_who_moved_to_another_team_authorizes_nothing_here(house: House) -> None:
     house.idp.add_account(Account("alice", sub="U234567", team="T666"))
-    assert_says(await house.connect(await house.ask_link("team")), Code.SUBJECT_MISMATCH)
+    assert_error_page(await house.connect(await house.ask_link("team")), Code.SUBJECT_MISMATCH)
 
 
 @pytest.mark.case("42")
@@ -233,7 +234,7 @@ async def test_anyone_of_the_team_may_connect_where_the_app_says_anyone(
     rule = IdentityRule("userInfo", "idp:team:{team}")
     app = global_app(identity_provider, owner=Owner(global_identity=rule, authorizers="anyone"))
     async with running(identity_provider, [app], clock=test_clock) as house:
-        assert_says(await house.connect(await house.ask_link("team"), "mallory"), Code.SUBJECT_MISMATCH)
+        assert_error_page(await house.connect(await house.ask_link("team"), "mallory"), Code.SUBJECT_MISMATCH)
         await house.connected("team", account="bob")
 
 
@@ -346,3 +347,16 @@ async def test_subjects_that_only_look_alike_have_grants_of_their_own(house: Hou
     for look_alike in (ALICE.upper(), ALICE + " ", ALICE.replace(":", "::"), "mail:" + ALICE, ALICE + "\u200b"):
         assert isinstance(await house.ask(of=turn(user=look_alike)), AuthorizationRequired)
     assert isinstance(await house.ask(), Ready)
+
+
+@pytest.mark.case("37")
+@pytest.mark.parametrize("subjects", [None, 5, "idp:user:U234567", ["user"], ()], ids=repr)
+async def test_a_turn_whose_subjects_are_no_mapping_has_no_subject(house: House, subjects: Any):
+    of = Turn("planner", "1", "Swarm/default", {}, TurnAuth(subjects=subjects))
+    with pytest.raises(BrokerError) as told:
+        resolve_subject(house.broker.bundle.apps["mail"], of)
+    assert (Code.SUBJECT_UNAVAILABLE, {"mode": "user"}) == (told.value.code, told.value.words)
+    answer = await house.ask(of=of)
+    assert isinstance(answer, Failed)
+    assert Code.REQUEST_INVALID is answer.code
+    assert await house.broker.pending(of) is None

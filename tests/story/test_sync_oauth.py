@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.bridge import wait_on
-from oauthbroker.context import OAuthContext, SyncOAuthContext
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from tests.house import House, turn
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.sync_bridge import wait_on
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.tokens.context import OAuthContext, SyncOAuthContext
+from tests.kit.running_broker import House, turn
 
 
 async def in_a_thread(call: Any, *args: Any, **more: Any) -> Any:

@@ -20,19 +20,19 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import SystemClock
-from oauthbroker.errors import Code
-from oauthbroker.metrics import Metric
-from oauthbroker.protocol.messages import Answer, Request
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.results import Failed, Ready, TokenResult
+from oauthbroker.model.settings import Limits
+from oauthbroker.observability.metrics import Metric
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.records import Grant, Token
-from oauthbroker.results import Failed, Ready, TokenResult
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_file_store
-from tests.house import ALICE, BOB, SCOPES, House, running, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, SCOPES, House, running, turn, user_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.case("100")]
 
@@ -65,7 +65,7 @@ class Provider:
     most: dict[str, int] = field(default_factory=dict)
     asked: int = 0
 
-    async def send(self, request: Request, *, seconds: float, max_bytes: int) -> Answer:
+    async def send(self, request: ProviderRequest, *, seconds: float, max_bytes: int) -> ProviderResponse:
         app = request.app
         self.asked += 1
         self.now[app] = self.now.get(app, 0) + 1
@@ -75,7 +75,7 @@ class Provider:
         finally:
             self.now[app] -= 1
         body = f'{{"access_token": "at-{self.asked}", "token_type": "bearer", "expires_in": 3600}}'
-        return Answer(200, "application/json", None, body.encode())
+        return ProviderResponse(200, "application/json", None, body.encode())
 
 
 @asynccontextmanager
@@ -85,7 +85,7 @@ async def town(
     """A broker with two apps; Bob has a living grant of `files`, and is the bystander."""
     provider, clock = Provider(), Ticking()
 
-    async def send(_: Transport, request: Request, *, seconds: float, max_bytes: int) -> Answer:
+    async def send(_: Transport, request: ProviderRequest, *, seconds: float, max_bytes: int) -> ProviderResponse:
         return await provider.send(request, seconds=seconds, max_bytes=max_bytes)
 
     monkeypatch.setattr(Transport, "send", send)
@@ -141,7 +141,7 @@ def assert_as_before(idle: Pace, busy: Pace) -> None:
     assert busy.median < max(SLOW / 10, 10 * idle.median)
 
 
-async def test_a_thousand_grants_that_expire_together_are_renewed_a_few_at_a_time(
+async def test_a_thousand_grants_that_expire_together_are_refreshed_a_few_at_a_time(
     identity_provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = Limits(provider_seconds=60, provider_concurrency=32)
@@ -211,7 +211,7 @@ async def test_a_grant_that_is_hammered_slows_down_its_own_tenant_at_most(
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from oauthbroker.repository import Repository
+from oauthbroker.repository.repository import Repository
 from oauthbroker.testing.stores import open_file_store
 
 async def main():

@@ -12,22 +12,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker.apps import IdentityRule, OAuthApp, Owner
-from oauthbroker.checkup.probing import probing
 from oauthbroker.config.resources import SPECS, models_in
-from oauthbroker.errors import Code
-from oauthbroker.protocol.messages import Answer, Request
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
+from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.settings import Settings
+from oauthbroker.operations.checkup.probing import probing
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.transport import Transport
-from oauthbroker.results import Failed, Ready
-from oauthbroker.settings import Settings
-from oauthbroker.testing import Authority, Browser, IdentityProvider, TestClock
+from oauthbroker.testing import Authority, Browser, IdentityProvider, TestClock, leave
 from oauthbroker.testing.authority import Fault
-from oauthbroker.wiring import flows as wired_flows
-from tests.house import ALICE, House, endpoints_of, running, user_app
-from tests.story.test_callback import assert_says
-from tests.story.test_client_credentials import APP as MACHINE
-from tests.story.test_client_credentials import machine, nobody
-from tests.story.test_pushed_requests import press
+from oauthbroker.wiring import foundation
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import ALICE, House, endpoints_of, running, user_app
+from tests.story.client_credentials_kit import MACHINE, machine_app, team_turn
 
 pytestmark = pytest.mark.case("35")
 FAULTS: dict[Fault, str] = {
@@ -44,14 +42,14 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """One that our brokers trust for every request, so that a certificate is refused for its own fault."""
     authority = Authority(tmp_path)
     monkeypatch.setattr(Trusting, "ca", authority.file.read_text())
-    monkeypatch.setattr(wired_flows, "Transport", Trusting)
+    monkeypatch.setattr(foundation, "Transport", Trusting)
     return authority
 
 
 class Trusting(Transport):
     ca = ""
 
-    async def send(self, request: Request, **bounds: Any) -> Answer:
+    async def send(self, request: ProviderRequest, **bounds: Any) -> ProviderResponse:
         return await super().send(replace(request, ca=self.ca), **bounds)
 
 
@@ -79,7 +77,7 @@ async def test_a_code_is_not_sent_to_an_endpoint_with_a_bad_certificate(
         app = moved(user_app(identity_provider), token_url=there.url("/token"))
         async with running(identity_provider, [app]) as house:
             asked = await house.ask_link()
-            assert_says(await house.connect(asked), Code.PROVIDER_UNREACHABLE)
+            assert_error_page(await house.connect(asked), Code.PROVIDER_UNREACHABLE)
             assert (None, Code.PROVIDER_UNREACHABLE) == (await house.grant(), (await house.session(asked)).failure)
             assert ["providerUnreachable"] == [event["payload"]["code"] for event in await house.events()]
             [line] = lines(house, "/oauth/callback/mail")
@@ -105,16 +103,16 @@ async def test_a_refresh_token_is_not_sent_either_and_nothing_is_lost(
             after = await house.grant()
             assert before is not None
             assert after is not None
-            assert (before.token, None) == (after.token, after.renewal.intent)
+            assert (before.token, None) == (after.token, after.refresh_state.intent)
             assert "it has expired" in house.log.getvalue()
         assert [] == there.requests
 
 
 async def test_neither_is_a_clients_own_secret(identity_provider: IdentityProvider, authority: Authority) -> None:
     async with impostor(authority, "selfSigned") as there:
-        app = moved(machine(identity_provider), token_url=there.url("/token"))
+        app = moved(machine_app(identity_provider), token_url=there.url("/token"))
         async with running(identity_provider, [app]) as house:
-            result = await house.ask(MACHINE, None, nobody())
+            result = await house.ask(MACHINE, None, team_turn())
             assert isinstance(result, Failed)
             assert Code.PROVIDER_UNREACHABLE is result.code
         assert [] == there.requests
@@ -138,8 +136,12 @@ async def test_every_other_endpoint_is_held_to_the_same(
                 assert grant is not None
                 assert "pending" == grant.revocation
             else:
-                page = await (press(house, asked) if endpoint.startswith("pushed") else house.connect(asked))
-                assert_says(page, Code.PROVIDER_UNREACHABLE)
+                page = await (
+                    leave(house.browser(), asked.authorization_url)
+                    if endpoint.startswith("pushed")
+                    else house.connect(asked)
+                )
+                assert_error_page(page, Code.PROVIDER_UNREACHABLE)
         assert [] == there.requests
 
 
@@ -149,7 +151,7 @@ async def test_discovery_is_held_to_the_same(identity_provider: IdentityProvider
         app = replace(app, endpoints=replace(app.endpoints, issuer=there.base_url, token_url=""))
         async with running(identity_provider, [app]) as house:
             page = await house.browser().open((await house.ask_link()).authorization_url)
-            assert_says(page, Code.PROVIDER_UNREACHABLE)
+            assert_error_page(page, Code.PROVIDER_UNREACHABLE)
         assert [] == there.requests
 
 
@@ -180,8 +182,12 @@ async def test_an_app_with_an_authority_of_its_own_reaches_every_endpoint_by_it(
             assert {"/par", "/token", "/userinfo", "/revoke"} <= paths
             assert discovers is any("well-known" in path for path in paths)
             asked = await house.ask_link("beside")
-            page = await (house.browser().open(asked.authorization_url) if discovers else press(house, asked))
-            assert_says(page, Code.PROVIDER_UNREACHABLE)
+            page = await (
+                house.browser().open(asked.authorization_url)
+                if discovers
+                else leave(house.browser(), asked.authorization_url)
+            )
+            assert_error_page(page, Code.PROVIDER_UNREACHABLE)
             assert "its authority is not trusted here" in house.log.getvalue()
 
 

@@ -17,12 +17,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.applications import Starlette
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.observability.tracing import _NOTHING, ERROR_TYPE, KEYS, Span, span
 from oauthbroker.testing import Canaries, TestClock
-from oauthbroker.tracing import _NOTHING, ERROR_TYPE, KEYS, Span, span
 from oauthbroker.web.app import plain
-from tests.house import ALICE, BASE, BOB, House, turn
-from tests.story.test_leaks import whole_story
+from tests.kit.running_broker import ALICE, BASE, BOB, House, turn
+from tests.story.every_outcome import every_outcome
 from tests.unit.web.kit import ask
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -60,7 +60,7 @@ async def test_the_main_story_is_told_in_a_closed_set_of_words(
     house: House, spans: InMemorySpanExporter, canaries: Canaries
 ) -> None:
     """Every way an authorization can go, a renewal and a revocation; then every span is swept."""
-    await whole_story(house)
+    await every_outcome(house)
     house.clock.advance(3600)
     await house.ask("team", of=turn())
     found = spans.get_finished_spans()
@@ -122,7 +122,7 @@ async def test_a_caller_of_the_api_sees_our_spans_in_his_trace(house: House, spa
 async def test_nothing_of_a_trace_is_sent_to_a_provider(house: House, spans: InMemorySpanExporter) -> None:
     """Not by us, and not by an HTTP library that somebody has instrumented: it is told to be quiet."""
     quiet = list[tuple[object, object]]()
-    transport = house.broker.consent._callback.exchange.asker.transport
+    transport = house.parts.pages_service._callback.exchange.asker.transport
     send = transport._exchange
 
     async def exchange(*args: Any) -> Any:
@@ -154,7 +154,7 @@ async def test_a_refusal_leaves_its_code_and_anything_else_its_class(spans: InMe
     assert not re.search("canary|a note", "".join(each.to_json() for each in (refused, broken, left)))
 
 
-async def test_tools_that_wait_for_one_renewal_do_not_lose_their_own_spans(
+async def test_tools_that_wait_for_one_refresh_do_not_lose_their_own_spans(
     house: House, spans: InMemorySpanExporter
 ) -> None:
     await house.connected("mail")
@@ -182,10 +182,10 @@ ALONE = """
 import asyncio, json, sys
 sys.modules["opentelemetry"] = None  # as if it were not installed
 from oauthbroker import Turn, TurnAuth, open_broker
-from oauthbroker.apps import Bundle
-from oauthbroker.clock import SystemClock
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.settings import Settings
+from oauthbroker.model.apps import Bundle
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.model.settings import Settings
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser
 

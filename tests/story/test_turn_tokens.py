@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.apps import ToolAuth
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.secret import Secret
+from oauthbroker.access.turns import Begun
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.turn_token import narrow
-from oauthbroker.turns import Begun
-from tests.house import ALICE, BASE, BOB, SCOPES, TEAM, House, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, BOB, SCOPES, TEAM, House, global_app, running, turn, user_app
 
 APPS = ("mail", "files", "team")
 TOOLS = {

@@ -11,18 +11,17 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import AuthSession, codec
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.store.file import FileStore
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
-from tests.faults.broker_kit import Process
-from tests.house import ALICE, turn, user_app
-from tests.story.test_recovery import ask, comes_back, granted, outcome
+from tests.kit.broker_process import Process, ask, complete, granted_event_ids, outcome
+from tests.kit.running_broker import ALICE, turn, user_app
 
 Store = FileStore | MemoryStore
 Spoil = Callable[[Key], Awaitable[Key]]
@@ -111,7 +110,7 @@ async def test_a_damaged_session_is_nobodys_way_in_and_asking_again_gives_anothe
     assert isinstance(again, AuthorizationRequired)
     assert again.auth_session_id != lost.auth_session_id
     assert [again.auth_session_id] == await links(process)
-    assert 200 == await comes_back(process, identity_provider, again)
+    assert 200 == await complete(process, identity_provider, again)
     assert isinstance(await ask(process), Ready)
 
 
@@ -124,7 +123,7 @@ async def test_a_damaged_waiting_list_starts_anew_and_the_links_on_it_still_lead
     assert isinstance(second, AuthorizationRequired)
     assert [second.auth_session_id] == await links(process)
     assert second.auth_session_id == (await ask(process)).auth_session_id, "the new list is kept"
-    assert 200 == await comes_back(process, identity_provider, first)
+    assert 200 == await complete(process, identity_provider, first)
     assert isinstance(await ask(process), Ready)
     assert ("completed", None) == await outcome(process, first) == await outcome(process, second)
 
@@ -140,12 +139,12 @@ async def test_a_waiting_list_that_says_nothing_useful_is_an_empty_one(ordered, 
 
 
 async def completes(process: Process, idp: IdentityProvider, asked: AuthorizationRequired) -> None:
-    assert 200 == await comes_back(process, idp, asked)
+    assert 200 == await complete(process, idp, asked)
     assert isinstance(await ask(process, instance="healthy"), Ready)
 
 
 async def denies(process: Process, idp: IdentityProvider, asked: AuthorizationRequired) -> None:
-    assert 400 <= await comes_back(process, idp, asked, deny=True)
+    assert 400 <= await complete(process, idp, asked, deny=True)
 
 
 async def cancels(process: Process, idp: IdentityProvider, asked: AuthorizationRequired) -> None:
@@ -154,7 +153,7 @@ async def cancels(process: Process, idp: IdentityProvider, asked: AuthorizationR
 
 async def expires(process: Process, idp: IdentityProvider, asked: AuthorizationRequired) -> None:
     process.clock.advance(601)
-    await process.house.flows.sweep.once()
+    await process.parts.sweep.once()
 
 
 ENDS = [
@@ -176,7 +175,7 @@ async def test_a_session_beside_damage_ends_as_any_other(process, identity_provi
     held = await process.session(healthy.auth_session_id)
     assert held is not None
     assert status == (held.status, held.failure)
-    await process.house.relay.once()
+    await process.parts.relay.once()
     await process.drain()
     assert [f"evt-{healthy.auth_session_id}-{kind}" for kind in events] == process.heard.received
     assert "healthy" not in [each.record.resume.instance_key for each in await waiting(process)]
@@ -192,26 +191,26 @@ async def waiting(process: Process) -> list[Any]:
 @pytest.mark.case("66")
 async def test_a_grant_with_a_broken_seal_asks_to_connect_again_and_that_works(process, identity_provider, tmp_path):
     first = await ask(process)
-    assert 200 == await comes_back(process, identity_provider, first)
+    assert 200 == await complete(process, identity_provider, first)
     lost = await ask(process)
     await flipped(tmp_path / "store" / "data", process.store.key("grants", "mail", ALICE))
     asked = await ask(process)
     assert isinstance(asked, AuthorizationRequired)
     assert "noGrant" == asked.reason
     assert not await process.broker.revoke("mail", subject=ALICE), "nothing of it can be told to the provider"
-    assert 200 == await comes_back(process, identity_provider, asked)
+    assert 200 == await complete(process, identity_provider, asked)
     ready = await ask(process)
     assert isinstance(ready, Ready)
     assert ready.access_token.reveal() != lost.access_token.reveal()
     await process.drain()
     await process.tend()
     await process.drain()
-    assert granted(asked)[0] in process.heard.received
+    assert granted_event_ids(asked)[0] in process.heard.received
 
 
 async def test_a_grant_of_another_version_is_refused_and_not_written_over(process, identity_provider):
     """It may be a good one: a newer program wrote it, and this one is not to lose it."""
-    assert 200 == await comes_back(process, identity_provider, await ask(process))
+    assert 200 == await complete(process, identity_provider, await ask(process))
     key = await of_another_version(process.store, "grants")
     before = await process.store.get(key)
     for more in ({}, {"switch_account": True}):
@@ -274,9 +273,9 @@ async def fill(process: Process, idp: IdentityProvider, kind: str) -> None:
     for app in APPS:
         asked = await ask(process, app)
         if kind != "sessions":
-            assert 200 == await comes_back(process, idp, asked)
+            assert 200 == await complete(process, idp, asked)
     if kind == "events":
-        await process.house.relay.once()
+        await process.parts.relay.once()
 
 
 @pytest.mark.case("67")
@@ -311,7 +310,7 @@ async def test_an_unreadable_session_keeps_no_other_from_its_end(ordered):
     others = [await ask(ordered, app) for app in APPS][1:]
     await of_another_version(ordered.store, "sessions")
     ordered.clock.advance(601)
-    assert 2 == await ordered.house.flows.sweep.once()
+    assert 2 == await ordered.parts.sweep.once()
     assert {("expired", None)} == {await ended(ordered, asked) for asked in others}
 
 
@@ -326,18 +325,18 @@ async def ended(process: Process, asked: AuthorizationRequired) -> tuple[str, Co
 async def test_an_unreadable_record_keeps_no_other_event_back(ordered, identity_provider, kind):
     lost, *others = [await ask(ordered, app, instance=app) for app in APPS]
     for asked in (lost, *others):
-        assert 200 == await comes_back(ordered, identity_provider, asked)
+        assert 200 == await complete(ordered, identity_provider, asked)
     if kind == "events":
-        await ordered.house.relay.once()
+        await ordered.parts.relay.once()
     await of_another_version(ordered.store, kind)
     if kind != "grants":  # of a record that it was to read itself, the relay tells at the end
-        await ordered.house.relay.once()
+        await ordered.parts.relay.once()
     else:
         with pytest.raises(BrokerError, match="recordCorrupt"):
-            await ordered.house.relay.once()
-    await ordered.house.relay.tidy()
+            await ordered.parts.relay.once()
+    await ordered.parts.relay.tidy()
     await ordered.drain()
-    assert granted(*others) == ordered.heard.received
+    assert granted_event_ids(*others) == ordered.heard.received
 
 
 # revocations
@@ -346,7 +345,7 @@ async def test_an_unreadable_record_keeps_no_other_event_back(ordered, identity_
 @pytest.mark.parametrize("kind", ["grants", "due"])
 async def test_one_unreadable_tombstone_does_not_stop_the_other_revocations(ordered, identity_provider, kind):
     for app in APPS:
-        assert 200 == await comes_back(ordered, identity_provider, await ask(ordered, app))
+        assert 200 == await complete(ordered, identity_provider, await ask(ordered, app))
     identity_provider.script.revoke.answer(503, times=len(APPS))
     for app in APPS:
         assert await ordered.broker.revoke(app, subject=ALICE)
@@ -354,9 +353,9 @@ async def test_one_unreadable_tombstone_does_not_stop_the_other_revocations(orde
     await of_another_version(ordered.store, kind)
     if kind == "grants":
         with pytest.raises(BrokerError, match="recordCorrupt"):
-            await ordered.house.relay.revocations()
+            await ordered.parts.relay.revocations()
     else:
-        await ordered.house.relay.revocations()
+        await ordered.parts.relay.revocations()
     assert [1, 0, 0] == [identity_provider.living_tokens(f"client-{app}") for app in APPS]
 
 
@@ -369,8 +368,8 @@ async def queued(process: Process, idp: IdentityProvider, app: str, agent: str =
     of = turn(ALICE, agent=agent, instance=app)
     asked = await process.broker.oauth(of).get_access_token(app)
     assert isinstance(asked, AuthorizationRequired)
-    assert 200 == await comes_back(process, idp, asked)
-    await process.house.relay.once()
+    assert 200 == await complete(process, idp, asked)
+    await process.parts.relay.once()
     return asked
 
 
@@ -378,19 +377,21 @@ async def queued(process: Process, idp: IdentityProvider, app: str, agent: str =
 async def test_a_queue_with_a_broken_seal_is_made_anew_from_the_events_there_are(process, identity_provider, tmp_path):
     done = await queued(process, identity_provider, "mail")
     await process.drain()
-    assert granted(done) == process.heard.received
+    assert granted_event_ids(done) == process.heard.received
     others = await queued(process, identity_provider, "notes", agent="other")
     waiting = [await queued(process, identity_provider, "files"), await queued(process, identity_provider, "calendar")]
     await flipped(tmp_path / "store" / "data", process.store.key("queues", "planner"))
     waiting.append(await queued(process, identity_provider, "chat"))
     assert [] == await process.broker.events.dead("planner")
     await process.drain()
-    assert granted(done, *waiting) == process.heard.received, "in order, what was acknowledged not again, each once"
+    assert granted_event_ids(done, *waiting) == process.heard.received, (
+        "in order, what was acknowledged not again, each once"
+    )
     await process.tend()
     await process.drain()
     assert 4 == len(process.heard.received)
     await process.drain("other")
-    assert granted(others)[0] == process.heard.received[-1]
+    assert granted_event_ids(others)[0] == process.heard.received[-1]
 
 
 async def test_a_queue_of_another_version_waits_for_it_and_holds_nobody_else_up(process, identity_provider):
@@ -402,7 +403,7 @@ async def test_a_queue_of_another_version_waits_for_it_and_holds_nobody_else_up(
         await process.broker.events.lease("planner")
     theirs = await queued(process, identity_provider, "files", agent="other")
     await process.drain("other")
-    assert granted(theirs) == process.heard.received
+    assert granted_event_ids(theirs) == process.heard.received
     after = await process.store.get(key)
     assert before is not None
     assert after is not None

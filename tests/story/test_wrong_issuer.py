@@ -10,18 +10,17 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Client, Endpoints, OAuthApp, Owner, Revocation
-from oauthbroker.checkup.findings import Finding
-from oauthbroker.checkup.probing import probing
-from oauthbroker.clock import SystemClock
-from oauthbroker.errors import MEANINGS, Code
-from oauthbroker.results import AuthorizationRequired, Failed
-from oauthbroker.secret import Secret
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Revocation
+from oauthbroker.model.results import AuthorizationRequired, Failed
+from oauthbroker.operations.checkup.findings import Finding
+from oauthbroker.operations.checkup.probing import probing
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
-from tests.house import House, device_app, endpoints_of, public, running, user_app
-from tests.story.binding_kit import broker_login, settings_for
-from tests.story.test_broker_login import mail
+from tests.kit.running_broker import House, device_app, endpoints_of, public, running, user_app
+from tests.story.binding_kit import broker_login, login_app, settings_for
 
 BASE = "https://broker.example"
 
@@ -99,7 +98,7 @@ async def test_a_wrong_issuer_of_the_brokers_own_login_is_told_the_tool_too(
     with IdentityProvider(clock=test_clock) as corp:
         more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
         corp.script.discovery.fields(times=FOREVER, issuer="https://other.example")
-        async with running(identity_provider, [mail(identity_provider)], clock=test_clock, **more) as house:
+        async with running(identity_provider, [login_app(identity_provider)], clock=test_clock, **more) as house:
             result = await house.ask()
             assert isinstance(result, Failed)
             assert Code.APP_MISCONFIGURED is result.code
@@ -107,11 +106,11 @@ async def test_a_wrong_issuer_of_the_brokers_own_login_is_told_the_tool_too(
 
 def test_nobody_is_told_that_the_client_was_refused() -> None:
     """The code also stands for a wrong issuer, an endpoint that is missing and a request that was refused."""
-    meaning = MEANINGS[Code.APP_MISCONFIGURED]
-    assert "issuer" in meaning.en
-    assert "issuer" in meaning.ko
-    assert "refuse" not in meaning.en
-    assert "거부" not in meaning.ko
+    english, korean = (Code.APP_MISCONFIGURED.sentence(locale) for locale in ("en", "ko"))
+    assert "issuer" in english
+    assert "issuer" in korean
+    assert "refuse" not in english
+    assert "거부" not in korean
 
 
 # what doctor asks and says

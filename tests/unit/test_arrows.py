@@ -1,226 +1,95 @@
 """The import contract of the house: arrows point down, and time, chance, network and environment have one door each.
 
-Read by `ast`, so that imports inside functions, under TYPE_CHECKING and by `importlib` count like any other. Every
-rule is also shown to be alive: a wrong arrow planted on a small tree must be found.
+tests/kit/rooms.py lists the rooms from the lowest to the highest. Imports inside functions, under TYPE_CHECKING and by
+`importlib` count like any other. Every rule is also shown to be alive: a wrong arrow planted on a small tree is found.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).parents[2] / "oauthbroker"
-Imports = dict[str, set[str]]
+from tests.kit.rooms import HOUSE, ROOMS, Imports, module_name, modules, names_used, nearest, room_of
 
-# Import your own floor (without cycles) or a lower one. What is not in the table has no place yet, and that is an error.
-FLOORS = {
-    "words": {
-        "scrubber",
-        "secret",
-        "codes",
-        "meanings",
-        "errors",
-        "clock",
-        "metrics",
-        "lifecycle",
-        "tracing",
-        "bridge",
-    },
-    "nouns": {
-        "apps",
-        "client_key",
-        "turn",
-        "records",
-        "results",
-        "strict_json",
-        "subject",
-        "scope",
-        "binding",
-        "audit",
-        "providers",
-        "settings",
-        "reach",
-        "turn_token",
-        "titles",
-        "token_request",
-        "grant_summary",
-        "grant_health",
-    },
-    "protocol": {"protocol"},
-    "store": {"store"},
-    "repository": {
-        "repository",
-        "held",
-        "quota",
-        "circuit",
-        "keeper",
-        "renewing",
-        "single_flight",
-        "kin",
-        "shelf",
-        "snapshot",
-        "tombstones",
-        "markers",
-    },
-    "flows": {"flows"},
-    "manager": {
-        "manager",
-        "token_call",
-        "decision",
-        "context",
-        "pending",
-        "queues",
-        "resume",
-        "revocations",
-        "erasure",
-        "upkeep",
-        "confirming",
-        "consent",
-        "retrying",
-        "inventory",
-        "grant_pages",
-        "checkup",
-        "desk",
-        "importing",
-        "import_lines",
-        "in_use",
-        "gauges",
-        "turns",
-        "known_tokens",
-        "api_keys",
-        "queue_index",
-    },
-    "rooms": {"tools", "gateway", "flowgraph", "mcp"},
-    "edges": {
-        "web",
-        "cli",
-        "serving",
-        "config",
-        "wiring",
-        "metrics_folder",
-        "broker",
-        "reload",
-        "client",
-        "__init__",
-        "__main__",
-    },
-    "testing": {"testing"},
-}
-FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
-ORDER = list(FLOORS)
-HIDDEN = {"repository", "flows", "protocol"}  # what rooms and edges reach only through the manager
-MAY_REACH_HIDDEN = {"wiring"}
-MAY_STORE = {
-    "repository",
-    "held",
-    "shelf",
-    "tombstones",
-    "markers",
-    "wiring",
-    "cli",
-    "store",
-}  # cli: init and keys make and unlock a store
+ORDER = tuple(ROOMS)
+LATER = {"mcp", "tools", "gateway", "flowtools", "integrations"}  # they import the public face, and the broker none
+PUBLIC = {"__init__", "client"}
+# What the edges reach only through the services that stand on it.
+HIDDEN = {"protocol", "repository", "refresh"}
+MAY_REACH_HIDDEN = {"refresh", "revocation", "authorization", "events", "tokens", "access", "operations", "wiring"}
+MAY_REACH_HIDDEN |= HIDDEN
+MAY_STORE = {"repository", "wiring", "cli", "store"}  # cli: init and keys make and unlock a store
+STORE_KNOWS = {"core", "store"}
 MAY_TESTING = {"cli", "testing"}  # cli: the demo's provider
-SHARED_BY_FLOWS = {"oauthbroker.flows.finish", "oauthbroker.flows.exchange"}
+FLOWS = {
+    f"oauthbroker.authorization.{name}"
+    for name in ("connect", "callback", "device", "login", "opening", "parked_codes", "polling", "sweep")
+}
 
 # A name and the only files (or folders) that may use it. `testing` plays the outside world and is exempt.
 ONLY = {
     # The client is for other processes: it asks a broker, never a provider, and a tool's process gets its token there.
     "httpx2": {"protocol/transport.py", "client/wire.py"},
-    "time": {"clock.py"},
-    "random": {"clock.py"},
-    "secrets": {"clock.py"},
-    "uuid": {"clock.py"},
-    "os.urandom": {"clock.py", "store"},
-    "os.environ": {"config", "config.py", "wiring", "wiring.py", "cli", "client/environment.py"},
-    "os.getenv": {"config", "config.py", "wiring", "wiring.py", "cli", "client/environment.py"},
-    "datetime.now": {"clock.py"},
-    "datetime.utcnow": {"clock.py"},
-    "datetime.today": {"clock.py"},
-    "date.today": {"clock.py"},
+    "time": {"core/clock.py"},
+    "random": {"core/clock.py"},
+    "secrets": {"core/clock.py"},
+    "uuid": {"core/clock.py"},
+    "os.urandom": {"core/clock.py", "store"},
+    "os.environ": {"config", "wiring", "cli", "client/environment.py"},
+    "os.getenv": {"config", "wiring", "cli", "client/environment.py"},
+    "datetime.now": {"core/clock.py"},
+    "datetime.utcnow": {"core/clock.py"},
+    "datetime.today": {"core/clock.py"},
+    "date.today": {"core/clock.py"},
     "httpx": set[str](),
     "requests": set[str](),
     "pickle": set[str](),
 }
 
 
-def module_name(path: Path, house: Path) -> str:
-    parts = [house.name, *path.relative_to(house).with_suffix("").parts]
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def names_used(path: Path, module: str) -> Iterator[str]:
-    """Every dotted name that a file imports, and every `a.b` of ONLY that it spells out."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        match node:
-            case ast.Import(names=names):
-                yield from (alias.name for alias in names)
-            case ast.ImportFrom(module=source, names=names, level=level):
-                above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
-                base = ".".join([*above, *([source] if source else [])])
-                yield from (f"{base}.{alias.name}" for alias in names)
-            case ast.Call(
-                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__"),
-                args=[ast.Constant(value=str(target)), *_],
-            ):
-                yield target
-            case ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(attr=owner), attr=attr) if (
-                f"{owner}.{attr}" in ONLY
-            ):
-                yield f"{owner}.{attr}"
-
-
 def wrong_arrows(house: Path) -> list[str]:
     """Every broken rule below `house`, one line each; empty when the contract holds."""
-    files = {module_name(path, house): path for path in sorted(house.rglob("*.py"))}
+    files = modules(house)
     found: list[str] = []
     imports: Imports = {}
     for module, path in files.items():
-        used = set(names_used(path, module))
+        used = set(names_used(path, module, ONLY))
         imports[module] = {target for name in used if (target := nearest(name, files)) and target != module}
         found += [
             f"{module} imports {target}: {why}" for target in sorted(imports[module]) if (why := wrong(module, target))
         ]
         place = path.relative_to(house).as_posix()
         found += [f"{module} uses {name}: {why}" for name, why in forbidden(used, place)]
-        if room_of(module) not in FLOOR_OF:
-            found.append(f"{module} has no floor: give it one in FLOORS, and in CONTRIBUTING.md")
+        if room_of(module) not in {*ROOMS, *LATER}:
+            found.append(f"{module} has no place: put it into a room of tests/kit/rooms.py, or add one there")
     return found + [f"cycle: {' -> '.join(cycle)}" for cycle in cycles(imports)]
-
-
-def nearest(name: str, files: dict[str, Path]) -> str | None:
-    """The module of ours that an imported name lives in."""
-    while name and name not in files:
-        name = name.rpartition(".")[0]
-    return name or None
-
-
-def room_of(module: str) -> str:
-    return module.split(".")[1] if "." in module else "__init__"
 
 
 def wrong(module: str, target: str) -> str | None:
     """Why this one arrow is wrong, or None."""
     here, there = room_of(module), room_of(target)
-    floor, below = FLOOR_OF.get(here, "edges"), FLOOR_OF.get(there, "edges")
+    if here in LATER:
+        return None if there in PUBLIC | {here} else "rooms beside the broker import its public face only"
+    if there in LATER:
+        return "the broker imports none of the rooms beside it"
+    if here not in ROOMS or there not in ROOMS:
+        return None  # reported once, as a module without a place
     if there == "testing" and here not in MAY_TESTING:
         return "only the demo uses the test kit"
-    if here == "testing" or there == "testing":
+    if here == "testing":
         return None
     if there == "store" and here not in MAY_STORE:
         return "only the repository and the wiring know the store"
-    if here == "store" and below not in {"words", "store"}:
-        return "the store knows words and itself"
-    if floor in {"rooms", "edges"} and below in HIDDEN and here not in MAY_REACH_HIDDEN:
-        return "edges and rooms go through the manager"
-    if here == there == "flows" and target not in SHARED_BY_FLOWS and module != "oauthbroker.flows":
+    if here == "store" and there not in STORE_KNOWS:
+        return "the store knows core and itself"
+    if there in HIDDEN and here not in MAY_REACH_HIDDEN and ORDER.index(here) > ORDER.index("operations"):
+        return "edges go through the services"
+    if {module, target} <= FLOWS:
         return "flows do not know each other; what two share is finish, and exchange on it"
-    if ORDER.index(below) > ORDER.index(floor):
-        return f"{floor} stands below {below}"
+    if ORDER.index(there) > ORDER.index(here):
+        return f"{here} stands below {there}"
     return None
 
 
@@ -257,64 +126,77 @@ def test_every_arrow_of_the_house_points_down():
 
 
 PLANTED = {
-    "a word imports a noun": ("errors.py", "from oauthbroker.apps import OAuthApp"),
-    "protocol imports the repository": ("protocol/token.py", "from oauthbroker import repository"),
-    "a lazy import upwards": ("repository.py", "def f():\n    from oauthbroker.manager import Manager"),
-    "a type-only import upwards": ("scope.py", "if TYPE_CHECKING:\n    import oauthbroker.manager"),
-    "an import by its string": ("scope.py", "import importlib\nimportlib.import_module('oauthbroker.manager')"),
-    "a relative import upwards": ("protocol/token.py", "from ..manager import Manager"),
-    "the store learns an OAuth word": ("store/file.py", "from oauthbroker.apps import OAuthApp"),
-    "the store imports the repository": ("store/file.py", "import oauthbroker.repository"),
-    "a flow opens the store": ("flows/connect.py", "from oauthbroker.store.port import Key"),
-    "a flow imports a flow": ("flows/connect.py", "from oauthbroker.flows.callback import claim"),
-    "what flows share imports a flow": ("flows/finish.py", "from oauthbroker.flows import connect"),
-    "a page goes round the manager": ("web/pages.py", "from oauthbroker.flows.connect import open_session"),
-    "a command goes round the manager": ("cli/grants.py", "from oauthbroker.repository import Repository"),
-    "a room goes round the manager": ("mcp/server.py", "from oauthbroker.protocol.token import TokenSet"),
+    "core imports the model": ("core/errors.py", "from oauthbroker.model.apps import OAuthApp"),
+    "protocol imports the repository": ("protocol/token.py", "from oauthbroker.repository import repository"),
+    "a lazy import upwards": (
+        "repository/repository.py",
+        "def f():\n    from oauthbroker.tokens.manager import Manager",
+    ),
+    "a type-only import upwards": ("model/scope.py", "if TYPE_CHECKING:\n    import oauthbroker.tokens.manager"),
+    "an import by its string": (
+        "model/scope.py",
+        "import importlib\nimportlib.import_module('oauthbroker.tokens.manager')",
+    ),
+    "a relative import upwards": ("protocol/token.py", "from ..tokens.manager import Manager"),
+    "the store learns an OAuth word": ("store/file/file_store.py", "from oauthbroker.model.apps import OAuthApp"),
+    "the store imports the repository": ("store/file/file_store.py", "import oauthbroker.repository.repository"),
+    "a flow opens the store": ("authorization/connect.py", "from oauthbroker.store.port import Key"),
+    "a flow imports a flow": ("authorization/connect.py", "from oauthbroker.authorization.callback import claim"),
+    "what flows share imports a flow": (
+        "authorization/finish.py",
+        "from oauthbroker.authorization import connect",
+    ),
+    "a page goes round the services": ("web/pages.py", "from oauthbroker.refresh.transaction import Refresh"),
+    "a command goes round the services": ("cli/grants.py", "from oauthbroker.repository.repository import Repository"),
+    "a room beside the broker looks inside": ("mcp/server.py", "from oauthbroker.tokens.manager import Manager"),
+    "the broker imports a room beside it": ("wiring/broker.py", "from oauthbroker.mcp import server"),
+    "the API reaches for the broker": ("web/api/routes.py", "from oauthbroker.broker import Broker"),
     "a page uses the test kit": ("web/pages.py", "from oauthbroker.testing import FakeProvider"),
-    "the manager imports an edge": ("manager.py", "from oauthbroker.config import load"),
-    "two nouns import each other": ("subject.py", "import oauthbroker.scope"),
-    "a module without a floor": ("helpers.py", "x = 1"),
-    "a second network door": ("flows/connect.py", "import httpx2"),
+    "the manager imports an edge": ("tokens/manager.py", "from oauthbroker.config import load"),
+    "two files of one room import each other": ("model/subject.py", "import oauthbroker.model.scope"),
+    "a module without a room": ("helpers.py", "x = 1"),
+    "a folder without a place": ("helpers/text.py", "x = 1"),
+    "a second network door": ("authorization/connect.py", "import httpx2"),
     "the other http library": ("protocol/transport.py", "import httpx"),
-    "a clock of its own": ("manager.py", "import time"),
-    "a wall clock through datetime": ("records.py", "import datetime\nx = datetime.datetime.now()"),
-    "a wall clock by its short name": ("records.py", "from datetime import datetime\nx = datetime.now(UTC)"),
-    "chance of its own": ("flows/connect.py", "from secrets import token_urlsafe"),
-    "system chance outside the store's sealing": ("manager.py", "import os\nx = os.urandom(8)"),
-    "the environment in the manager": ("manager.py", "import os\nx = os.environ['X']"),
+    "a clock of its own": ("tokens/manager.py", "import time"),
+    "a wall clock through datetime": ("records/grant.py", "import datetime\nx = datetime.datetime.now()"),
+    "a wall clock by its short name": ("records/grant.py", "from datetime import datetime\nx = datetime.now(UTC)"),
+    "chance of its own": ("authorization/connect.py", "from secrets import token_urlsafe"),
+    "system chance outside the store's sealing": ("tokens/manager.py", "import os\nx = os.urandom(8)"),
+    "the environment in the manager": ("tokens/manager.py", "import os\nx = os.environ['X']"),
     "the environment by import": ("web/app.py", "from os import environ"),
 }
 
 SOUND = {
-    "__init__.py": "from oauthbroker.wiring import open_broker",
-    "errors.py": "",
-    "clock.py": "import time, random, secrets\nfrom datetime import datetime\nx = datetime.now(UTC)",
-    "apps.py": "from oauthbroker.errors import Code",
-    "scope.py": "from oauthbroker.subject import x",
-    "subject.py": "",
-    "records.py": "import datetime",
+    "__init__.py": "from oauthbroker.wiring.broker import open_broker",
+    "core/errors.py": "",
+    "core/clock.py": "import time, random, secrets\nfrom datetime import datetime\nx = datetime.now(UTC)",
+    "model/apps.py": "from oauthbroker.core.errors import Code",
+    "model/scope.py": "from oauthbroker.model.subject import x",
+    "model/subject.py": "",
+    "records/grant.py": "import datetime",
     "protocol/__init__.py": "",
     "protocol/transport.py": "import httpx2",
-    "protocol/token.py": "from oauthbroker.protocol import transport\nfrom ..apps import OAuthApp",
-    "store/__init__.py": "from oauthbroker.store.file import FileStore",
-    "store/port.py": "from oauthbroker.errors import Code",
-    "store/file.py": "from oauthbroker.store.port import Key\nimport os\nx = os.open",
+    "protocol/token.py": "from oauthbroker.protocol import transport\nfrom ..model.apps import OAuthApp",
+    "store/port.py": "from oauthbroker.core.errors import Code",
+    "store/file/file_store.py": "from oauthbroker.store.port import Key\nimport os\nx = os.open",
     "store/seal.py": "import os\nx = os.urandom(32)",
-    "repository.py": "from oauthbroker.store.port import Store\nfrom oauthbroker.records import y",
-    "flows/__init__.py": "",
-    "flows/finish.py": "from oauthbroker.repository import Repository",
-    "flows/connect.py": "from oauthbroker.flows import finish\nfrom oauthbroker.protocol import token",
-    "flows/callback.py": "from oauthbroker.flows.finish import done",
-    "manager.py": "from oauthbroker.flows.connect import open_session\nx = self.time.random + turn.secrets.time",
+    "repository/repository.py": "from oauthbroker.store.port import Store\nfrom oauthbroker.records.grant import y",
+    "refresh/transaction.py": "from oauthbroker.repository.repository import Repository",
+    "authorization/__init__.py": "",
+    "authorization/finish.py": "from oauthbroker.repository.repository import Repository",
+    "authorization/connect.py": "from oauthbroker.authorization import finish\nfrom oauthbroker.protocol import token",
+    "authorization/callback.py": "from oauthbroker.authorization.finish import done",
+    "tokens/manager.py": "from oauthbroker.authorization.connect import x\nx = self.time.random + turn.secrets.time",
     "web/__init__.py": "",
-    "web/app.py": "from oauthbroker.manager import Manager",
+    "web/app.py": "from oauthbroker.tokens.manager import Manager",
     "web/pages.py": "",
-    "mcp/server.py": "from oauthbroker.manager import Manager",
-    "config.py": "import os\nx = os.environ",
-    "wiring.py": "from oauthbroker.store import FileStore\nfrom oauthbroker.flows import connect",
+    "mcp/server.py": "import oauthbroker\nfrom oauthbroker.client import AsyncBroker",
+    "client/__init__.py": "",
+    "config/values.py": "import os\nx = os.environ",
+    "wiring/broker.py": "from oauthbroker.store.file import file_store\nfrom oauthbroker.authorization import connect",
     "cli/__init__.py": "",
-    "cli/grants.py": "from oauthbroker.wiring import open_broker",
+    "cli/grants.py": "from oauthbroker.wiring import broker",
     "cli/demo.py": "from oauthbroker.testing import provider",
     "testing/__init__.py": "",
     "testing/provider.py": "import httpx2, time, random\nfrom oauthbroker.protocol import token",
@@ -334,7 +216,9 @@ def test_a_sound_small_house_is_accepted(tmp_path):
 
 
 def test_missing_rooms_are_no_fault(tmp_path):
-    assert [] == wrong_arrows(build(tmp_path, {"errors.py": "", "manager.py": "import oauthbroker.errors"}))
+    assert [] == wrong_arrows(
+        build(tmp_path, {"core/errors.py": "", "tokens/manager.py": "import oauthbroker.core.errors"})
+    )
 
 
 @pytest.mark.parametrize(("file", "text"), PLANTED.values(), ids=PLANTED)

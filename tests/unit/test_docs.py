@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import yaml
@@ -18,45 +18,37 @@ from starlette.applications import Starlette
 
 import oauthbroker
 from oauthbroker import audit
-from oauthbroker.apps import Bundle, Flow, ToolAuth
 from oauthbroker.audit import chain as audit_chain
 from oauthbroker.cli import COMMANDS
 from oauthbroker.config.settings import KEY_FILE_ENV
-from oauthbroker.errors import Code
-from oauthbroker.metrics import Gauge, Metric, Timing
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.core.words import SENTENCES
+from oauthbroker.model.apps import Bundle, Flow, ToolAuth
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.metrics import Gauge, Metric, Timing
+from oauthbroker.observability.tracing import ERROR_TYPE, KEYS, Span
 from oauthbroker.providers import presets
-from oauthbroker.records import Attempt, Claim, EventType, Renewal, Retired
-from oauthbroker.records.renewal import Ended, Intent
+from oauthbroker.records import Attempt, Claim, EventType, RefreshState, Retired
+from oauthbroker.records.browser_session import BrowserSession
+from oauthbroker.records.refresh_state import Ended, Intent
 from oauthbroker.records.tombstone import Tombstone
-from oauthbroker.records.use import Use
-from oauthbroker.records.visit import Visit
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import MESSAGES
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
-from oauthbroker.tracing import ERROR_TYPE, KEYS, Span
 from oauthbroker.wiring import KEY_ENV, open_broker
 from oauthbroker.wiring.storage import CREDENTIAL
-from tests.house import BASE, House, global_app, running
-from tests.matrix import RULES
-from tests.unit import records_kit as kit
+from tests.kit.case_numbers import RULES
+from tests.kit.docs import ROOT, code_blocks, page_text
+from tests.kit.running_broker import BASE, House, global_app, running
+from tests.unit.records import kit
 
-ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*DOCS, ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", ROOT / "store" / "README.md"]
 ROOMS = sorted((ROOT / "oauthbroker").glob("*.py"))
 AWAITING = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 TOOLS: dict[str, tuple[ToolAuth, ...]] = {"Tool/slack": (ToolAuth("slack-bot", ("chat:write",)),)}
-
-
-def text(name: str) -> str:
-    return (ROOT / name).read_text("utf-8")
-
-
-def blocks(name: str, language: str = "python") -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", text(name), re.DOTALL)
 
 
 def python_blocks() -> Iterator[Any]:
@@ -92,7 +84,7 @@ def page(house: House) -> dict[str, Any]:
         return said
 
     space: dict[str, Any] = {"call_slack": call_slack, "sent": sent}
-    for block in blocks("docs/embedding.md"):
+    for block in code_blocks("docs/embedding.md"):
         exec(compile(block, "docs/embedding.md", "exec"), space)  # noqa: S102 - that is what is tested
     space["turn"] = _in_our_spelling(space["turn_for"](EVENT))
     return space
@@ -104,6 +96,17 @@ def _in_our_spelling(turn: oauthbroker.Turn) -> oauthbroker.Turn:
     subjects = {mode: subject.replace("slack:team", "idp:team") for mode, subject in turn.auth.subjects.items()}
     auth = oauthbroker.TurnAuth(turn.auth.actor, subjects)
     return oauthbroker.Turn(turn.agent_name, turn.instance_key, turn.swarm_ref, turn.origin, auth)
+
+
+async def test_the_tool_of_the_readme_gets_a_link_first_and_a_token_then(house: House, page: dict[str, Any]) -> None:
+    space = {"call_slack": page["call_slack"]}
+    exec(compile(code_blocks("README.md")[0], "README.md", "exec"), space)  # noqa: S102 - that is what is tested
+    oauth = house.broker.oauth(page["turn"], tool="Tool/slack")
+    asked = await space["post_message"](oauth, "hello")
+    await connect_through(house.browser(), house.idp, asked.split()[-1], "alice")
+    assert "hello" == await space["post_message"](oauth, "hello")
+    house.parts.config.take(replace(house.broker.bundle, apps={}))
+    assert "slack-bot" not in await space["post_message"](oauth, "hello")
 
 
 async def test_the_runtime_of_the_embedding_page_lives_the_whole_story(house: House, page: dict[str, Any]) -> None:
@@ -221,52 +224,59 @@ async def test_a_configuration_that_is_refused_stops_the_application_with_every_
 async def test_an_operator_is_told_what_a_reload_came_to(house: House, page: dict[str, Any]) -> None:
     assert ["nothing changed"] == await page["on_config_change"](house.broker)
     bundle = house.broker.bundle
-    house.broker.in_use.take(replace(bundle, apps={}))
+    house.parts.config.take(replace(bundle, apps={}))
     assert [f"changed: {name}" for name in sorted(bundle.apps)] == await page["on_config_change"](house.broker)
-    house.broker.in_use.take(replace(bundle, settings=replace(bundle.settings, listen_port=1)))
+    house.parts.config.take(replace(bundle, settings=replace(bundle.settings, listen_port=1)))
     [problem] = await page["on_config_change"](house.broker)
     assert "spec.listen.port: cannot change while the broker runs" in problem
 
 
 def test_the_readme_counts_presets_and_flows_as_they_are() -> None:
-    page = " ".join(text("README.md").split())
+    page = " ".join(page_text("README.md").split())
     assert "presets for more than sixty [providers]" in page
     assert len(presets()) > 60
     assert set(get_args(Flow)) == set(re.findall(r"- \[`(\w+)`\]\(docs/flow-", page))
 
 
+GLOSSARY = re.findall(r"(?m)^\| \*\*(.+)$", page_text("docs/glossary.md"))
+
+
+@pytest.mark.parametrize("row", GLOSSARY, ids=lambda row: row.partition("**")[0])
+def test_a_term_of_the_glossary_names_files_and_classes_that_exist(row: str) -> None:
+    term, meaning, code, avoid = row.removesuffix(" |").split(" | ")
+    assert all((term, meaning, avoid))
+    files = [ROOT / "oauthbroker" / name for name in re.findall(r"`([\w/]+\.py)`", code)]
+    assert files
+    assert [] == [str(file) for file in files if not file.is_file()]
+    defined = {name for file in files for name in re.findall(r"(?m)^(?:class )?([A-Z]\w+)", file.read_text("utf-8"))}
+    assert set(re.findall(r"`([A-Z]\w+)`", code)) <= defined
+
+
+def test_the_glossary_explains_each_term_once() -> None:
+    terms = [row.partition("**")[0] for row in GLOSSARY]
+    assert sorted(set(terms)) == sorted(terms)
+    assert {"grant", "auth session", "subject", "owner", "turn", "lease", "tombstone", "dead letter"} <= set(terms)
+
+
 def test_every_parameter_of_open_broker_is_on_the_embedding_page() -> None:
     names = set(inspect.signature(open_broker).parameters)
-    assert set() == {name for name in names if not re.search(rf"\b{name}\b", text("docs/embedding.md"))}
+    assert set() == {name for name in names if not re.search(rf"\b{name}\b", page_text("docs/embedding.md"))}
 
 
-def test_everything_a_broker_can_do_is_on_the_embedding_page() -> None:
-    inside = {
-        "people",
-        "bundle",
-        "confirming",
-        "manager",
-        "consent",
-        "outcomes",
-        "waiting",
-        "clock",
-        "audit",
-        "in_use",
-        "reloading",
-        "checkup",
-        "doors",
-        "loop",
-    }
-    names = {name for name in dir(oauthbroker.Broker) if not name.startswith("_")} - inside
-    assert set() == {name for name in names if not re.search(rf"broker\.{name}\b", text("docs/embedding.md"))}
+async def test_a_broker_offers_what_the_embedding_page_names_and_nothing_else(house: House) -> None:
+    named = set(re.findall(r"(?<![\w.])broker\.([a-z]\w*)", page_text("docs/embedding.md")))
+    offered = {*dir(house.broker), *get_type_hints(oauthbroker.Broker)}
+    assert named == {name for name in offered if not name.startswith("_")}
 
 
 def test_every_event_is_on_the_embedding_page_and_no_other() -> None:
-    assert set(get_args(EventType)) == set(re.findall(r"^\| `(auth\.\w+)` \|", text("docs/embedding.md"), re.MULTILINE))
+    assert set(get_args(EventType)) == set(
+        re.findall(r"^\| `(auth\.\w+)` \|", page_text("docs/embedding.md"), re.MULTILINE)
+    )
 
 
 def test_the_operations_page_names_commands_variables_and_counters_that_exist() -> None:
-    page = text("docs/operations.md")
+    page = page_text("docs/operations.md")
     for command in re.findall(r"(?m)^oauthbroker ([\w-]+)|`oauthbroker ([\w-]+)", page):
         assert set(command) & set(COMMANDS), command
     for word in (KEY_ENV, KEY_FILE_ENV, CREDENTIAL):
@@ -274,7 +284,7 @@ def test_the_operations_page_names_commands_variables_and_counters_that_exist() 
 
 
 def test_the_operations_page_has_every_figure_with_its_labels_and_every_span_and_no_other() -> None:
-    page = text("docs/operations.md")
+    page = page_text("docs/operations.md")
     told = dict(re.findall(r"(?m)^\| `(oauthbroker_\w+)` \| ([\w, ]*) ?\|", page))
     figures = [*Metric, *Timing, *Gauge]
     assert {each.value: ", ".join(each.labels) for each in figures} == {name: it.strip() for name, it in told.items()}
@@ -286,13 +296,13 @@ def test_the_operations_page_has_every_figure_with_its_labels_and_every_span_and
         yaml.safe_load(block)
 
 
-def test_the_operations_page_has_every_line_that_renewals_write_into_the_log() -> None:
+def test_the_operations_page_has_every_line_that_refreshes_write_into_the_log() -> None:
     """Also the tasks that tend them, and every way in which a grant remembers that its renewals have ended."""
-    page = text("docs/operations.md")
-    source = text("oauthbroker/flows/refresh.py") + text("oauthbroker/renewing.py") + text("oauthbroker/keeper.py")
-    lines = re.findall(r'tell\(\s*"([^":]+)', source)
+    page = page_text("docs/operations.md")
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "oauthbroker" / "refresh").glob("*.py"))
+    lines = re.findall(r'log\.warning\(\s*"([^":]+)', source)
     assert len(lines) > 5
-    tasks = re.findall(r'_try\("(renewals [^"]+)"', text("oauthbroker/wiring/house.py"))
+    tasks = re.findall(r'_try\("(renewals [^"]+)"', page_text("oauthbroker/wiring/running.py"))
     assert 2 == len(tasks)
     assert set() == {line for line in (*lines, *tasks) if f"`{line}`" not in page}
     assert set(get_args(Ended)) - {""} == set(re.findall(r"`ended: (\w+)`", page))
@@ -300,9 +310,11 @@ def test_the_operations_page_has_every_line_that_renewals_write_into_the_log() -
 
 def test_the_pages_name_codes_and_reasons_that_exist() -> None:
     for name in (str(page.relative_to(ROOT)) for page in DOCS if page.stem != "providers"):
-        said = set(re.findall(r"`([a-z]+(?:[A-Z][a-z]+)+)`", text(name)))
+        said = set(re.findall(r"`([a-z]+(?:[A-Z][a-z]+)+)`", page_text(name)))
         looks_like_a_code = {word for word in said if _ENDS.search(word)}
-        assert looks_like_a_code <= {code.value for code in Code} | set(MESSAGES["en"]) | _NOT_CODES, name
+        assert looks_like_a_code <= {code.value for code in Code} | set(SENTENCES["en"]["invitations"]) | _NOT_CODES, (
+            name
+        )
 
 
 _ENDS = re.compile(
@@ -314,7 +326,7 @@ _NOT_CODES = {"refreshFailed"}
 
 def test_the_divergences_page_speaks_of_every_rule_and_of_every_rfc_that_the_code_names() -> None:
     """Whoever builds on another RFC has to say where we differ from it, or that we do not."""
-    page = text("docs/divergences.md")
+    page = page_text("docs/divergences.md")
     sections = {number.partition("-")[0] for number in RULES if number.startswith("12.5")}
     assert set() == {number for number in sections if f"**{number}" not in page}
     code = "".join(path.read_text("utf-8") for path in (ROOT / "oauthbroker").rglob("*.py"))
@@ -341,14 +353,14 @@ def test_a_page_keeps_to_a_width_that_can_be_reviewed(page: Path) -> None:
 def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     """Each is there once it has something in it: a grant with all it may remember, a session of either flow."""
     now = kit.CREATED
-    renewal = Renewal(Intent("a", now), Secret("spare"), "dead", now, ("read",), (now,))
+    refresh_state = RefreshState(Intent("a", now), Secret("spare"), "dead", now, ("read",), (now,))
     remembered = Retired(now, (Secret("refresh"),), (Secret("access"),))
-    full = kit.grant(renewal=renewal, retired=remembered, tell_after=now, token_binding="x")
+    full = kit.grant(refresh_state=refresh_state, retired=remembered, tell_after=now, token_binding="x")
     parked = kit.session(presses=1, parked=kit.parked(), claim=Claim("me", now, confirmed=True))
-    visit, use = Visit("l", "admin", now, now, (("user", "u"),)), Use.first("g", "planner", None, now)
-    tombstone = Tombstone("turns", now, now)
+    visit, use = BrowserSession("l", "admin", now, now, (("user", "u"),)), GrantUse.first("g", "planner", None, now)
+    tombstone = Tombstone("turns", now, now, now)
     records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()), visit, use, tombstone)
-    prose = re.sub(r"```.*?```", "", text("store/README.md"), flags=re.DOTALL)
+    prose = re.sub(r"```.*?```", "", page_text("store/README.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
     printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5
     for record in records:
@@ -366,7 +378,7 @@ def _members(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("union", [audit.Entry, audit_chain.LogEntry], ids=["entries", "the log's own"])
 def test_the_audit_page_has_every_type_of_entry_with_its_members_and_no_other(union: Any) -> None:
-    page = text("docs/audit.md")
+    page = page_text("docs/audit.md")
     rows = dict(re.findall(r"(?m)^\| `([A-Z]\w+)` \| .* \| ([^|]*) \|$", page))
     known = [*get_args(audit.Entry), *get_args(audit_chain.LogEntry)]
     assert {each.__name__ for each in known} == rows.keys()

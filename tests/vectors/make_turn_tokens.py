@@ -11,8 +11,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from oauthbroker.secret import Secret
-from oauthbroker.turn_token import MAX_CAVEATS, TurnToken, narrow
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.turn_token import MAX_CAVEATS, TurnToken, narrow
 
 Json = dict[str, Any]
 ROOT = hashlib.shake_256(b"oauthbroker vector turn token").digest(32)

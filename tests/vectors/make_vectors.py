@@ -17,7 +17,7 @@ from oauthbroker.store.box import seal_box
 from oauthbroker.store.kek import EnvKek
 from oauthbroker.store.keys import FORMAT, Keyring, Seed, SeedState
 from oauthbroker.store.names import length_prefixed
-from oauthbroker.store.seal import HEADER, Place, derive, seal
+from oauthbroker.store.seal import HEADER, SealPlace, derive, seal
 
 Json = dict[str, Any]
 
@@ -35,11 +35,13 @@ STORE = filler("store", 16).hex()
 SEEDS = {filler("kid one", 16): filler("seed one", 32), filler("kid two", 16): filler("seed two", 32)}
 ONE, TWO = SEEDS
 NAME = filler("name", 32).hex()
-HERE = Place(STORE, "grants", NAME)
+HERE = SealPlace(STORE, "grants", NAME)
 GRANT = json.dumps({"subject": "slack:user:T111:U234567", "message": "안녕하세요"}, ensure_ascii=False).encode()
 
 
-def sealed(body: bytes, generation: int = 1, kid: bytes = ONE, place: Place = HERE, seed: bytes | None = None) -> bytes:
+def sealed(
+    body: bytes, generation: int = 1, kid: bytes = ONE, place: SealPlace = HERE, seed: bytes | None = None
+) -> bytes:
     salt = filler(f"salt {generation} {len(body)}", 32)
     return seal(kid, seed or SEEDS[kid], place, generation, body, salt=salt)
 
@@ -89,9 +91,9 @@ def records() -> list[Json]:
         ("one byte too many", "recordCorrupt", good + b"\0"),
         ("a whole step too many", "recordCorrupt", good + bytes(256)),
         ("a whole step missing", "recordCorrupt", sealed(bytes(300), 3)[:-256]),
-        ("written for another name", "recordMisplaced", sealed(GRANT, place=Place(STORE, "grants", "ab" * 32))),
-        ("written for another kind", "recordMisplaced", sealed(GRANT, place=Place(STORE, "sessions", NAME))),
-        ("written for another store", "recordCorrupt", sealed(GRANT, place=Place("00" * 16, "grants", NAME))),
+        ("written for another name", "recordMisplaced", sealed(GRANT, place=SealPlace(STORE, "grants", "ab" * 32))),
+        ("written for another kind", "recordMisplaced", sealed(GRANT, place=SealPlace(STORE, "sessions", NAME))),
+        ("written for another store", "recordCorrupt", sealed(GRANT, place=SealPlace("00" * 16, "grants", NAME))),
         ("padding that is not zero", "recordCorrupt", with_padding(b"\1" * 180, 4)),
         ("a whole step of padding", "recordCorrupt", with_padding(bytes(180 + 256), 4)),
         ("a body longer than the plaintext", "recordCorrupt", with_padding(bytes(180), 1000)),

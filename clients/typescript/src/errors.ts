@@ -6,8 +6,8 @@ const SENTENCES: Record<Locale, Record<string, string>> = {
   en: {
     brokerUnreachable: "The token broker does not answer right now. Ask again later.",
     brokerAnswerInvalid:
-      "What answered is not a token broker that this client understands. Check its address, and both versions.",
-    requestInvalid: "The request does not have the expected form. Send only the fields that the call has, each in its own form.",
+      "The answer does not come from a token broker that this client understands. Check the address and both versions.",
+    requestInvalid: "The request does not have the expected form. Send only the fields that the call defines, each in its own format.",
     unauthenticated: "The caller is not known. Send a valid token.",
   },
   ko: {

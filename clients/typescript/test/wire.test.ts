@@ -183,7 +183,7 @@ test("no token is in what Node prints of a result, a client or an error", () =>
   }));
 
 const locales = [["ko", "en", "ko"], ["ko", undefined, "ko"], [undefined, "ko", "ko"], [undefined, undefined, "en"]] as const;
-const INVALID = { en: /^What answered is not a token broker/, ko: /브로커의 응답이 아닙니다/ };
+const INVALID = { en: /^The answer does not come from a token broker/, ko: /브로커의 응답이 아닙니다/ };
 for (const [ofTurn, ofClient, spoken] of locales) {
   test(`errors of a turn in ${ofTurn}, by a client in ${ofClient}, are in ${spoken}`, () => {
     const begun = { turnId: "turn-x", turnToken: TURN_TOKEN, toolTokens: {}, expiresAt: "2026-02-01T10:00:00Z" };

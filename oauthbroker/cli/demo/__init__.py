@@ -1,4 +1,4 @@
-"""`oauthbroker demo`: the whole story on one machine, with the built-in provider and a small agent with one tool."""
+"""`oauthbroker demo`: run the whole flow on one machine, with the built-in provider and an agent with one tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small agent: one tool, one queue. Everything it does with the broker is what a runtime does."""
+"""Play an agent with one tool and one queue. It uses the broker as a runtime does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from oauthbroker import AuthorizationRequired, Broker, Failed, Ready, Turn, TurnAuth
 from oauthbroker.cli.demo.bundle import APP, SCOPE, TOOL
-from oauthbroker.context import OAuthContext
-from oauthbroker.queues import Delivery
+from oauthbroker.events.queue import EventLease
+from oauthbroker.tokens.context import OAuthContext
 
 AGENT = "planner"
 TOOL_SECONDS = 10
@@ -20,7 +20,7 @@ TOOL_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What the tool brought home with its token; the token itself stays in the tool."""
+    """The tool's result. The token itself stays in the tool."""
 
     status: int
     scopes: tuple[str, ...]
@@ -28,23 +28,23 @@ class Fetched:
 
 
 def first_turn(subject: str) -> Turn:
-    """Alice has written to the agent in a chat."""
+    """Return the turn of Alice's message to the agent in a chat."""
     auth = TurnAuth(actor={"type": "user", "id": subject, "display": "Alice Arden"}, subjects={"user": subject})
     return Turn(AGENT, "chat-1", "Swarm/demo", {"connector": "chat", "channel": "C1"}, auth)
 
 
-def turn_of(delivery: Delivery) -> Turn:
-    """The turn that an event starts: the same conversation, acting for the same subjects."""
+def turn_of(delivery: EventLease) -> Turn:
+    """Return the turn that an event starts: the same conversation, with the same subjects."""
     return delivery.event.turn
 
 
 async def call_tool(broker: Broker, turn: Turn, api: str) -> Fetched | AuthorizationRequired | Failed:
-    """The agent calls its tool, which sees of the broker only what it declared."""
+    """Call the tool, with access to the apps that it declared."""
     return await messages(broker.oauth(turn, tool=TOOL), api)
 
 
 async def messages(oauth: OAuthContext, api: str) -> Fetched | AuthorizationRequired | Failed:
-    """The tool: today's messages, or whom to ask first."""
+    """Return today's messages, or the request for consent."""
     result = await oauth.get_access_token(f"OAuthApp/{APP}", scopes=[SCOPE])
     if not isinstance(result, Ready):
         return result

@@ -1,4 +1,4 @@
-"""Whether the person's browser is still on its way to the page we sent it to: the demo must not close under it."""
+"""Track whether the user's browser is still following a redirect: the demo must not close before it arrives."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import suppress
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Arrival:
-    """ASGI middleware: a 303 sends somebody on, the next page is where he arrives."""
+class DemoArrival:
+    """ASGI middleware that counts redirects: a 303 starts one, the next page ends it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -35,7 +35,7 @@ class Arrival:
                 self._arrived.set()
 
     async def wait(self, seconds: float) -> None:
-        """Returns when nobody is on the way, or after `seconds`: perhaps he has closed his browser."""
+        """Return when no redirect is open, or after `seconds`, because the browser may be closed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._arrived.wait()

@@ -1,4 +1,4 @@
-"""The demo's configuration, written as people write theirs: one Broker, one OAuthApp, one Tool."""
+"""Write the demo's configuration, in the form that operators use: one Broker, one OAuthApp, one Tool."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ spec:
 
 
 def write_bundle(folder: Path, *, base_url: str, port: int, key_file: Path, issuer: str) -> Path:
-    """Writes the bundle below `folder` and returns its path."""
+    """Write the bundle below `folder` and return its path."""
     path = folder / "config"
     path.mkdir(mode=0o700)
     text = BUNDLE.format(

@@ -1,4 +1,4 @@
-"""Where the demo keeps its things: a folder of its own, emptied at every start, and a key that is nowhere near it."""
+"""Prepare the demo's folder, emptied at every start, and its key, kept elsewhere."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from oauthbroker.cli.refusals import Refused
+from oauthbroker.core.refused import Refused
 
 MARKER = ".made-by-oauthbroker-demo"
 
 
 @contextmanager
 def fresh(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """(the empty folder, a key file's path elsewhere), for one demo at a time. The key is gone afterwards.
+    """Yield (the empty folder, a key file's path elsewhere), for one demo at a time. The key is deleted afterwards.
 
-    Raises Refused for a folder that no demo made, and while another demo runs there: only our own is ever emptied.
+    Raises Refused for a folder that no demo made, and while another demo runs there. No other folder is ever emptied.
     """
     folder = folder.absolute()
     marker = _marked(folder)
@@ -37,7 +37,7 @@ def fresh(folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _marked(folder: Path) -> int:
-    """The open marker of our folder, which is made where nothing is. Raises Refused."""
+    """Open the marker file of the folder, and make it in an empty folder. Raises Refused."""
     why = ""
     try:
         if folder.is_symlink() or (folder.exists() and not _ours(folder)):
@@ -50,7 +50,7 @@ def _marked(folder: Path) -> int:
 
 
 def _ours(folder: Path) -> bool:
-    """It has our marker, or nothing at all that could be lost."""
+    """Return whether the folder has our marker or is empty."""
     return folder.is_dir() and ((folder / MARKER).is_file() or not any(folder.iterdir()))
 
 

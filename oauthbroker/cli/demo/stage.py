@@ -1,4 +1,4 @@
-"""Puts the demo on: the provider, the broker behind its port, the agent, and with `--auto` the person."""
+"""Run the demo: the provider, the broker behind its port, the agent, and with `--auto` the user."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker import Broker
-from oauthbroker.cli.demo.arrival import Arrival
+from oauthbroker.cli.demo.arrival import DemoArrival
 from oauthbroker.cli.demo.bundle import CALLBACK_PATH, CLIENT_ID, SCOPE, SECRET, write_bundle
 from oauthbroker.cli.demo.place import fresh
-from oauthbroker.cli.demo.story import Ending, Story
+from oauthbroker.cli.demo.story import Story, StoryEnd
 from oauthbroker.cli.demo.telling import Telling
-from oauthbroker.cli.process import calm_libraries
-from oauthbroker.cli.refusals import Refused
-from oauthbroker.clock import SystemClock
 from oauthbroker.config import load
-from oauthbroker.secret import Secret
-from oauthbroker.serving.doors import listen
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.refused import Refused
+from oauthbroker.core.secret import Secret
+from oauthbroker.observability.logging import json_log
+from oauthbroker.serving.listeners import listen
+from oauthbroker.serving.process import calm_libraries
 from oauthbroker.serving.server import on_signals, served
 from oauthbroker.serving.terms import Terms
 from oauthbroker.testing import Browser, Client, IdentityProvider, connect_through
-from oauthbroker.web.access_log import json_log
 from oauthbroker.wiring import init_store, open_broker, open_vault
 
 FOLDER = Path("store", "demo")
@@ -35,15 +35,15 @@ PERSON = "alice"
 ARRIVAL_SECONDS = 5
 
 
-async def play(*, auto: bool, port: int, aside: bool = False) -> Ending:
-    """The whole demo, told on stdout or, `aside`, on stderr. Raises Refused where it cannot be put on, CancelledError
-    when somebody stops it."""
+async def play(*, auto: bool, port: int, aside: bool = False) -> StoryEnd:
+    """Run the whole demo, with its text on stdout or, if `aside`, on stderr. Raises Refused if it cannot start,
+    CancelledError when the user stops it."""
     performance = asyncio.create_task(_perform(auto=auto, port=port, aside=aside))
     with on_signals(performance.cancel):
         return await performance
 
 
-async def _perform(*, auto: bool, port: int, aside: bool) -> Ending:
+async def _perform(*, auto: bool, port: int, aside: bool) -> StoryEnd:
     with fresh(FOLDER) as (folder, key_file), listen("127.0.0.1", port) as door:
         async with AsyncExitStack() as stack:
             base_url = f"http://127.0.0.1:{door.getsockname()[1]}"
@@ -58,7 +58,7 @@ async def _perform(*, auto: bool, port: int, aside: bool) -> Ending:
             log = stack.enter_context(_log_file(folder / LOG))
             await _prepare(config, provider)
             broker = await stack.enter_async_context(open_broker(config, env={}, log=log))
-            pages = Arrival(broker.web)
+            pages = DemoArrival(broker.web)
             await stack.enter_async_context(served(pages, door, Terms(log)))
             telling = Telling(aside=aside)
             telling.opening(provider=provider.base_url, broker=base_url, folder=str(FOLDER))
@@ -68,7 +68,7 @@ async def _perform(*, auto: bool, port: int, aside: bool) -> Ending:
 
 
 async def _prepare(config: Path, provider: IdentityProvider) -> None:
-    """`oauthbroker init`, then `oauthbroker secrets set`."""
+    """Do `oauthbroker init`, then `oauthbroker secrets set`."""
     settings = load(config).settings
     init_store(settings, SystemClock())
     secret = Secret(provider.client(CLIENT_ID).reveal_secret())
@@ -76,7 +76,7 @@ async def _prepare(config: Path, provider: IdentityProvider) -> None:
         await vault.secrets.put(*SECRET, secret)
 
 
-async def _tell(broker: Broker, provider: IdentityProvider, telling: Telling, *, auto: bool) -> Ending:
+async def _tell(broker: Broker, provider: IdentityProvider, telling: Telling, *, auto: bool) -> StoryEnd:
     story = Story(broker, telling, api=provider.url(API), subject=f"demo:user:{provider.account(PERSON).sub}")
     if not auto:
         return await story.run()
@@ -93,7 +93,7 @@ async def _tell(broker: Broker, provider: IdentityProvider, telling: Telling, *,
 
 
 async def _agree(story: Story, provider: IdentityProvider) -> None:
-    """Somebody who opens the link as soon as it is there, and allows everything."""
+    """Play a user who opens the link as soon as it is shown, and consents."""
     link = await story.link
     story.telling.says("you", "(played by --auto) open the link, sign in as Alice Arden, allow")
     page = await connect_through(Browser(), provider, link, PERSON)
@@ -103,7 +103,7 @@ async def _agree(story: Story, provider: IdentityProvider) -> None:
 
 @contextlib.contextmanager
 def _provider(base_url: str) -> Iterator[IdentityProvider]:
-    """The provider, in a thread of its own, with the broker registered as its client."""
+    """Run the provider in a thread of its own, with the broker registered as its client."""
     client = Client(CLIENT_ID, redirect_uris=(base_url + CALLBACK_PATH,), name="Planner (oauthbroker demo)")
     with IdentityProvider(clients=[client]) as provider:
         provider.resource_scope = SCOPE
@@ -112,7 +112,7 @@ def _provider(base_url: str) -> Iterator[IdentityProvider]:
 
 @contextlib.contextmanager
 def _log_file(path: Path) -> Iterator[FilteringBoundLogger]:
-    """The broker's log, out of the way of the story."""
+    """Write the broker's log to a file, apart from the demo's text."""
     with path.open("w", encoding="ascii") as stream:
         log = json_log(stream, SystemClock())
         with calm_libraries(log):

@@ -1,4 +1,4 @@
-"""The plot: the agent asks, waits on its queue, hears how it went, and goes on by itself."""
+"""Run the demo's steps: the agent asks, waits on its queue, receives the outcome, and goes on."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from oauthbroker import AuthorizationRequired, Broker, Failed, Turn
 from oauthbroker.cli.demo.agent import AGENT, Fetched, call_tool, first_turn, turn_of
 from oauthbroker.cli.demo.bundle import APP
 from oauthbroker.cli.demo.telling import Telling
-from oauthbroker.errors import MEANINGS, Code
-from oauthbroker.queues import Delivery
+from oauthbroker.core.errors import Code
+from oauthbroker.events.queue import EventLease
 
 PATIENCE_SECONDS = 600
 ASK = f'ctx.oauth.get_access_token("OAuthApp/{APP}")'
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How it went; `to_json` is the last line of `--auto`."""
+class StoryEnd:
+    """How the demo ended; `to_json` is the last line of `--auto`."""
 
     status: Literal["ready", "denied", "failed", "timeout"]
     event: str | None = None
@@ -30,7 +30,7 @@ class Ending:
 
 
 class Story:
-    """One telling of it. `link` is there as soon as the agent has shown it."""
+    """One run of the demo. `link` is set when the agent has shown it."""
 
     def __init__(self, broker: Broker, telling: Telling, *, api: str, subject: str) -> None:
         self._broker = broker
@@ -39,8 +39,8 @@ class Story:
         self._subject = subject
         self.link: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def run(self) -> Ending:
-        """Until the tool has what it wants, the person says no, or ten minutes have passed."""
+    async def run(self) -> StoryEnd:
+        """Run until the tool has its data, the user declines, or ten minutes have passed."""
         self.telling.step('Alice writes to the agent: "Anything new?" It calls its tool.')
         turn, last = first_turn(self._subject), None
         try:
@@ -55,10 +55,10 @@ class Story:
                     await delivery.ack()
                     if last == "auth.denied":
                         self.telling.ending("You said no. Nothing was connected, and the agent knows.")
-                        return Ending("denied", last)
+                        return StoryEnd("denied", last)
         except TimeoutError:
-            self.telling.ending("Nobody came for ten minutes, so the demo ends here. Run it again any time.")
-            return Ending("timeout", last)
+            self.telling.ending("No browser came for ten minutes, so the demo ends here. Run it again any time.")
+            return StoryEnd("timeout", last)
         finally:
             self.link.cancel()
 
@@ -79,13 +79,13 @@ class Story:
                 self.telling.says("broker", f"error {found.code.value}: {found.message}", style="red")
         return found
 
-    async def _next_event(self) -> Delivery:
+    async def _next_event(self) -> EventLease:
         while True:
             delivery = await self._broker.events.lease(AGENT, wait=30)
             if delivery is not None:
                 return delivery
 
-    def _hear(self, delivery: Delivery) -> None:
+    def _hear(self, delivery: EventLease) -> None:
         match delivery.type:
             case "auth.granted":
                 self.telling.step("You agreed. The broker checked whose account came back, and sealed the grant.")
@@ -96,14 +96,14 @@ class Story:
             case other:
                 code = Code(delivery.event.payload.get("code", Code.EXCHANGE_FAILED))
                 self.telling.step("That did not work, and nothing was stored.")
-                self.telling.says("queue", f"{other} for planner, {code.value}: {MEANINGS[code].en}")
+                self.telling.says("queue", f"{other} for planner, {code.value}: {code.sentence()}")
                 self.telling.says("agent", "asks once more")
 
-    async def _end(self, turn: Turn, found: Fetched | Failed, last: str | None) -> Ending:
+    async def _end(self, turn: Turn, found: Fetched | Failed, last: str | None) -> StoryEnd:
         if isinstance(found, Failed) or found.status != 200:
             self.telling.ending("The tool could not do its work.")
-            return Ending("failed", last)
-        self.telling.step("And the next time nobody is asked.")
+            return StoryEnd("failed", last)
+        self.telling.step("The next call needs no consent.")
         again = await call_tool(self._broker, turn, self._api)
         self.telling.says("messages", ASK)
         self.telling.says(
@@ -111,7 +111,7 @@ class Story:
         )
         self.telling.ending(
             "That is the whole story.",
-            "What was kept lies sealed in store/demo, and its key is gone already. The demo's configuration and log",
+            "The records lie sealed in store/demo, and its key is gone already. The demo's configuration and log",
             "are there too, to be read. Next: `oauthbroker providers show NAME`, `oauthbroker init`.",
         )
-        return Ending("ready", last, found.body)
+        return StoryEnd("ready", last, found.body)

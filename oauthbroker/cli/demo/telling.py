@@ -1,4 +1,4 @@
-"""What the demo says, step by step. Links are never broken into two."""
+"""Print the demo's text, step by step. Links are never broken into two lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHO, WIDEST = 9, 100  # columns
 
 
 class Telling:
-    """The narrator."""
+    """Prints the demo's steps."""
 
     def __init__(self, *, aside: bool = False) -> None:
         self._console = Console(highlight=False, markup=False, emoji=False, stderr=aside)
@@ -34,7 +34,7 @@ class Telling:
         self._print(Text(f"{self._step}  {title}", style="bold"))
 
     def says(self, who: str, what: str, *, style: str = "") -> None:
-        """One speaker's words, wrapped under each other."""
+        """Print one speaker's words, wrapped below each other."""
         for line in wrap(what, min(self._console.width, WIDEST) - WHO - 4):
             self._print(Text(f"   {who:<{WHO}} ", style="cyan").append(line, style=style or "default"))
             who = ""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from oauthbroker.checkup.forecast import AppFacts, Forecast, GrantState
-from oauthbroker.queues import Depth
+from oauthbroker.events.queue import Depth
+from oauthbroker.operations.checkup.forecast import AppFacts, Forecast
 from oauthbroker.records.api_key import ApiKey
+from oauthbroker.records.grant_view import GrantView
 
 Light = Literal["ok", "warning", "failure"]
 Check = Literal[
@@ -121,7 +122,7 @@ def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[F
     return found
 
 
-def of_grants(grants: Sequence[GrantState], apps: Mapping[str, AppFacts]) -> list[Finding]:
+def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list[Finding]:
     """What is wrong with grants, one finding a kind."""
     found: list[Finding] = []
     living = [grant for grant in grants if not grant.revoked]
@@ -158,13 +159,13 @@ def of_grants(grants: Sequence[GrantState], apps: Mapping[str, AppFacts]) -> lis
     return [*found, Finding("grants", "ok", f"{len(living)} alive, {len(grants) - len(living)} revoked.")]
 
 
-def _has_client(apps: Mapping[str, AppFacts], grant: GrantState) -> bool:
+def _has_client(apps: Mapping[str, AppFacts], grant: GrantView) -> bool:
     """Whether the app is configured with the client that the grant was made with, as far as that is at hand."""
     app = apps.get(grant.app)
     return app is not None and app.registration in {"", grant.registration}
 
 
-def _of_unlisted(living: Sequence[GrantState]) -> list[Finding]:
+def _of_unlisted(living: Sequence[GrantView]) -> list[Finding]:
     """Scopes that were asked for at several consents in a row and never granted, one finding an app."""
     unlisted: dict[str, Counter[str]] = {}
     for grant in living:
@@ -184,11 +185,11 @@ def _scopes(scopes: Counter[str]) -> str:
     return ", ".join(f"{scope} ({_counted(count, 'grant')})" for scope, count in sorted(scopes.items())[:NAMED])
 
 
-def _if_any(light: Light, which: str, grants: Collection[GrantState], todo: str) -> list[Finding]:
+def _if_any(light: Light, which: str, grants: Collection[GrantView], todo: str) -> list[Finding]:
     if not grants:
         return []
     apps = ", ".join(f"{count} of {app}" for app, count in sorted(Counter(it.app for it in grants).items()))
-    first = ", ".join(f"{it.grant_id.removeprefix('sha256:')[:12]}" for it in sorted(grants, key=_by_age)[:NAMED])
+    first = ", ".join(f"{it.id.removeprefix('sha256:')[:12]}" for it in sorted(grants, key=_by_age)[:NAMED])
     more = f" and {len(grants) - NAMED} more" if len(grants) > NAMED else ""
     return [Finding("grants", light, f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}.", todo)]
 
@@ -197,8 +198,8 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _by_age(grant: GrantState) -> tuple[datetime, str]:
-    return grant.updated_at, grant.grant_id
+def _by_age(grant: GrantView) -> tuple[datetime, str]:
+    return grant.updated_at, grant.id
 
 
 def of_forecast(told: Forecast, now: datetime) -> list[Finding]:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.clock import printed
+from oauthbroker.core.clock import printed
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.providers import Preset, TokenLimit
-from oauthbroker.records import Grant
-from oauthbroker.records.renewal import Ended
+from oauthbroker.records.grant_view import GrantView
 
 Why = Literal["registration", "ended", "noRefreshToken", "age", "disuse", "crowded", "scopes"]
 REASONS: dict[Why, str] = {
@@ -27,55 +26,6 @@ REASONS: dict[Why, str] = {
     "crowded": "the provider keeps only so many tokens of one account, and this one is among the oldest",
     "scopes": "the app has scopes that this grant lacks: whoever asks for them asks the person",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class GrantState:
-    """What a checkup looks at in one grant; no token. `lost`: answers to renewals that did not come. `person`: who
-    agreed, as far as it is known. `used_at`: when a tool got its token last, where it was looked up."""
-
-    app: str
-    subject: str
-    grant_id: str
-    alone: bool
-    revoked: bool
-    to_be_told: bool
-    registration: str
-    scopes: tuple[str, ...]
-    expires_at: datetime | None
-    refreshable: bool
-    ended: Ended
-    lost: int
-    refused_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-    person: str
-    used_at: datetime | None = None
-    unlisted: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, grant: Grant, used_at: datetime | None = None) -> GrantState:
-        token, renewal = grant.token, grant.renewal
-        return cls(
-            app=grant.app,
-            subject=grant.subject,
-            grant_id=grant.id,
-            alone=grant.flow == "client_credentials",
-            revoked=grant.revoked,
-            to_be_told=grant.to_be_told,
-            registration=grant.registration,
-            scopes=grant.scopes,
-            expires_at=token.expires_at if token is not None else None,
-            refreshable=bool(grant.refresh_tokens),
-            ended=renewal.ended,
-            lost=renewal.intent.lost if renewal.intent is not None else 0,
-            refused_at=renewal.refused_at,
-            created_at=grant.created_at,
-            updated_at=grant.updated_at,
-            person=grant.authorized_by or grant.subject,
-            used_at=used_at,
-            unlisted=grant.unlisted,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +86,7 @@ class Forecast:
         return tuple(it for it in self.outlooks if it.certain and it.when is not None and it.when <= until)
 
 
-def forecast(grants: Iterable[GrantState], apps: Mapping[str, AppFacts], now: datetime) -> Forecast:
+def forecast(grants: Iterable[GrantView], apps: Mapping[str, AppFacts], now: datetime) -> Forecast:
     """Living grants of configured apps, except those of a client that asks for itself."""
     found: list[Outlook] = []
     unknown: Counter[str] = Counter()
@@ -144,7 +94,7 @@ def forecast(grants: Iterable[GrantState], apps: Mapping[str, AppFacts], now: da
     crowded = _crowded(living, apps)
     for grant in living:
         app = apps[grant.app]
-        outlook = _outlook(grant, app, now, crowded=grant.grant_id in crowded)
+        outlook = _outlook(grant, app, now, crowded=grant.id in crowded)
         if outlook is not None:
             found.append(outlook)
         if grant.refreshable and app.unused_days is None and app.most_days is None:
@@ -153,25 +103,25 @@ def forecast(grants: Iterable[GrantState], apps: Mapping[str, AppFacts], now: da
     return Forecast(tuple(found), dict(sorted(unknown.items())))
 
 
-def _crowded(living: Iterable[GrantState], apps: Mapping[str, AppFacts]) -> set[str]:
+def _crowded(living: Iterable[GrantView], apps: Mapping[str, AppFacts]) -> set[str]:
     """The oldest grants beyond what a provider keeps of one account for one client."""
-    together: dict[tuple[int, str, str, frozenset[str]], list[GrantState]] = defaultdict(list)
+    together: dict[tuple[int, str, str, frozenset[str]], list[GrantView]] = defaultdict(list)
     for grant in living:
         limit = apps[grant.app].limit
         if limit is not None:
             scopes = frozenset(grant.scopes if limit.per == "clientAndScopes" else ())
             together[limit.count, grant.registration, grant.person, scopes].append(grant)
     newest_first = {
-        key: sorted(group, key=lambda it: (it.created_at, it.grant_id), reverse=True) for key, group in together.items()
+        key: sorted(group, key=lambda it: (it.created_at, it.id), reverse=True) for key, group in together.items()
     }
-    return {grant.grant_id for (count, *_), group in newest_first.items() for grant in group[count:]}
+    return {grant.id for (count, *_), group in newest_first.items() for grant in group[count:]}
 
 
-def _outlook(grant: GrantState, app: AppFacts, now: datetime, *, crowded: bool) -> Outlook | None:
+def _outlook(grant: GrantView, app: AppFacts, now: datetime, *, crowded: bool) -> Outlook | None:
     """The first that comes."""
 
     def at(when: datetime | None, why: Why, *, certain: bool = True) -> Outlook:
-        return Outlook(grant.app, grant.subject, grant.grant_id, when, why, certain)
+        return Outlook(grant.app, grant.subject, grant.id, when, why, certain)
 
     if app.registration and grant.registration != app.registration:
         return at(now, "registration")
@@ -192,7 +142,7 @@ def _outlook(grant: GrantState, app: AppFacts, now: datetime, *, crowded: bool) 
     return None
 
 
-def _end_of_refresh_token(grant: GrantState, app: AppFacts) -> tuple[datetime, Why] | None:
+def _end_of_refresh_token(grant: GrantView, app: AppFacts) -> tuple[datetime, Why] | None:
     ends: list[tuple[datetime, Why]] = []
     if app.unused_days is not None:
         ends.append((grant.updated_at + timedelta(days=app.unused_days), "disuse"))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from oauthbroker.api_keys import ApiKeys
-from oauthbroker.checkup.findings import Sessions
-from oauthbroker.checkup.forecast import GrantState
-from oauthbroker.clock import Clock
-from oauthbroker.metrics import Metrics
-from oauthbroker.queues import Depth, Queues
+from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.secret import Secret
+from oauthbroker.events.queue import Depth, Queues
+from oauthbroker.model.settings import Limits
+from oauthbroker.observability.metrics import Metrics
+from oauthbroker.operations.checkup.findings import Sessions
 from oauthbroker.records.api_key import ApiKey
-from oauthbroker.records.use import Use
-from oauthbroker.repository import Repository
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.repository import Repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,21 @@ class Inspection:
     limits: Limits
     damaged: list[str] = field(default_factory=list)
 
-    async def grants(self) -> list[GrantState]:
+    async def grants(self) -> list[GrantView]:
         """With when each was used last, as far as it was written."""
-        uses = self.repository.shelf("uses", Use.from_plaintext).all() if "uses" in self.kinds else None
+        uses = self.repository.shelf("uses", GrantUse.from_plaintext).all() if "uses" in self.kinds else None
         used = {} if uses is None else {use.grant: use.at async for use in uses}
-        return [GrantState.of(held.record, used.get(held.record.id)) async for held in self.repository.grants()]
+        now = self.clock.now()
+        return [
+            GrantView.of(held.record, None, now, used.get(held.record.id)) async for held in self.repository.grants()
+        ]
 
     async def sessions(self) -> Sessions:
         now, waiting, stuck = self.clock.now(), 0, 0
         async for held in self.repository.sessions():
             session = held.record
             if session.open:
-                waiting += session.expires_at > now
+                waiting += not session.is_past(now)
                 stuck += session.claim is not None and not session.claim.holds(now)
         return Sessions(waiting, stuck)
 

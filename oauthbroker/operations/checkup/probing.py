@@ -12,21 +12,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from oauthbroker.apps import Endpoints, OAuthApp
-from oauthbroker.checkup.findings import Finding, Light
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.operations.checkup.findings import Finding, Light
 from oauthbroker.protocol.client_auth import AUDIENCES
 from oauthbroker.protocol.discovery import endpoints_used, relies_on_discovery, uses_issuer
-from oauthbroker.protocol.messages import Answer, Request
-from oauthbroker.protocol.metadata import Metadata, WrongIssuer, metadata_addresses, metadata_response
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.protocol.metadata import ProviderMetadata, WrongIssuer, metadata_addresses, metadata_response
 from oauthbroker.protocol.signing_keys import keys_response
 from oauthbroker.protocol.transport import Transport, TransportFailed
-from oauthbroker.reach import Reach
-from oauthbroker.settings import Limits, Settings
 
 AT_ONCE = 8
-ANYWHERE = Reach(("0.0.0.0/0", "::/0"), loopback=True)
+ANYWHERE = ProviderNetworks(("0.0.0.0/0", "::/0"), loopback=True)
 TOO_LARGE = "the answer is too large"  # the transport's words for an answer all the same
 SLOTS = {
     "authorization_url": "authorization",
@@ -46,7 +46,7 @@ OUR_SIDE = "Look at DNS, the firewall and the way out of this machine; or the pr
 class Asked:
     """How one address answered: an answer, or why there is none."""
 
-    answer: Answer | None = None
+    answer: ProviderResponse | None = None
     status: int | None = None
     trouble: str = ""
 
@@ -55,7 +55,7 @@ class Asked:
 async def probing(settings: Settings, clock: Clock) -> AsyncIterator[Probe]:
     """A probe that goes with the block. Providers are asked under the rules of every other request; our own public
     address may be anywhere."""
-    plain, reach = "plainHttpProvider" in settings.weaken, Reach(settings.provider_networks)
+    plain, reach = "plainHttpProvider" in settings.weaken, ProviderNetworks(settings.provider_networks)
     to_providers = Transport(plain_http_loopback=plain, reach=reach)
     to_us = Transport(plain_http_loopback=settings.public_base_url.startswith("http:"), reach=ANYWHERE)
     try:
@@ -86,7 +86,7 @@ class Probe:
 
     async def address(self, public_base_url: str) -> list[Finding]:
         """Whether a broker answers at its public address, as seen from here."""
-        asked = await self._send(self.to_us, Request("GET", f"{public_base_url.rstrip('/')}/healthz"))
+        asked = await self._send(self.to_us, ProviderRequest("GET", f"{public_base_url.rstrip('/')}/healthz"))
         if asked.status == 200:
             return [Finding("address", "ok", f"A broker answers at {public_base_url}.")]
         why = asked.trouble or f"status {asked.status}"
@@ -133,7 +133,7 @@ class Probe:
                 found.append(Finding("providers", "warning", text, _COMPARE, app.name))
         return metadata.endpoints if relies else Endpoints(), found
 
-    async def _metadata(self, app: OAuthApp) -> tuple[Metadata | None, str, str]:
+    async def _metadata(self, app: OAuthApp) -> tuple[ProviderMetadata | None, str, str]:
         """The document, else why it is of no use, and the issuer that it names instead. The OpenID Connect address
         first, then RFC 8414's, as a broker does."""
         why = found = ""
@@ -151,12 +151,12 @@ class Probe:
 
     async def _ask(self, app: OAuthApp, url: str) -> Asked:
         url = url.partition("?")[0]
-        request, name = Request("GET", url, ca=app.provider_ca), (url, app.provider_ca)
+        request, name = ProviderRequest("GET", url, ca=app.provider_ca), (url, app.provider_ca)
         if name not in self._asked:
             self._asked[name] = asyncio.create_task(self._send(self.to_providers, request))
         return await self._asked[name]
 
-    async def _send(self, transport: Transport, request: Request) -> Asked:
+    async def _send(self, transport: Transport, request: ProviderRequest) -> Asked:
         limits, host = self.limits, (urlsplit(request.url).netloc, request.ca)
         try:
             async with self._row:
@@ -210,7 +210,7 @@ def _unwell(app: OAuthApp, name: str, asked: Asked) -> Finding:
     return Finding("providers", "warning", text, "Mostly it passes; if it stays, check the address.", app.name)
 
 
-def _flaw_of_keys(answer: Answer) -> str:
+def _flaw_of_keys(answer: ProviderResponse) -> str:
     try:
         keys = keys_response(answer)
     except BrokerError as error:

@@ -1,4 +1,4 @@
-"""One connection: how long it may take, how many there may be, who is at its other end on this machine."""
+"""One HTTP/1.1 connection: its deadlines, the limit on connections, and the peer's user on this machine."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from oauthbroker.errors import Code, Locale
-from oauthbroker.serving.parting import PartingTransport
+from oauthbroker.core.errors import Code, Locale
+from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
+from oauthbroker.serving.http1.lingering import PartingTransport
 from oauthbroker.serving.terms import Terms
-from oauthbroker.serving.wire import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
 from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.web.headers import PEER, PROBES
 
 IDLE_SECONDS = 5  # between two requests of one connection
-LINGERING = 64  # refused connections that are still told so; more of them are cut off
+LINGERING = 64  # refused connections that still get an answer; further ones are closed at once
 _UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 _QUIET = logging.getLogger("uvicorn.error.wire")
-_QUIET.setLevel(logging.ERROR)  # what uvicorn warns of is a refused request, which has a line of ours
+_QUIET.setLevel(logging.ERROR)  # uvicorn warns of refused requests, which we log ourselves
 
 
 class DoorConfig(uvicorn.Config):
-    """uvicorn's, with our protocol and the terms that it holds connections to."""
+    """uvicorn's configuration, with our protocol and connection terms."""
 
     def __init__(self, web: ASGIApp, terms: Terms, grace_seconds: float) -> None:
         self.terms = terms
-        options: dict[str, Any] = {**uvicorn_options(), "http": Connection, "lifespan": "off"}
+        options: dict[str, Any] = {**uvicorn_options(), "http": HttpConnection, "lifespan": "off"}
         super().__init__(
             web, **options, timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=max(1, round(grace_seconds))
         )
 
 
 class _UntilTheEnd(int):
-    """How much an answer without a length still lacks: whatever comes, and in the end nothing."""
+    """The length that an answer without Content-Length still lacks: never too small, and never reduced."""
 
     def __lt__(self, other: int) -> bool:
         return False
@@ -55,7 +55,8 @@ _UNTIL_THE_END = _UntilTheEnd()
 
 
 class _Flow(FlowControl):
-    """Whoever waits for a body or for the end reads on; not while a further request is already here (`held`)."""
+    """Flow control: reads on while the application waits for the body or the end, unless a further request is held
+    (`held`)."""
 
     held = False
 
@@ -64,12 +65,12 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 on llhttp, with deadlines, a limit, and a judge in front of the reader (cases 82 to 84).
+class HttpConnection(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 on llhttp, with deadlines, a limit, and a check before the parser (cases 82 to 84).
 
-    One request after the other: the reader gets a head when it was judged, its body, and nothing beyond. What comes
-    behind a request that is being answered waits, and is not looked at. What comes behind chunks never is, for readers
-    differ in where those end; nor what comes behind a body that nobody has asked for.
+    Requests are handled one at a time: the parser gets a checked head, its body, and nothing beyond. Bytes behind a
+    request wait, unread, until it is answered. Bytes behind chunks are never read, because parsers disagree on where
+    chunks end; nor are bytes behind a body that the application did not read.
     """
 
     def __init__(
@@ -86,15 +87,15 @@ class Connection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._received, self._seen = b"", 0
         self._body_left = 0  # bytes, or CHUNKS
-        self._framing = 0  # bytes of the body that are none of it: sizes, extensions, a trailer
-        self._over = True  # the last request was read to its end
+        self._framing = 0  # bytes of the chunked body that are not content: sizes, extensions, a trailer
+        self._over = True  # the last request was read completely
         self._lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         terms = self._terms
         super().connection_made(PartingTransport(transport, self.loop, terms.write_seconds, self._body_is_coming))
         self.flow: _Flow = _Flow(self.transport)
-        if terms.over:  # accepted before the door was closed, and made only now
+        if terms.over:  # accepted before shutdown began, and created only now
             self.transport.abort()
             return
         self.app = partial(_serve_named, self.app, peer_uid(transport))
@@ -120,7 +121,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def eof_received(self) -> None:
-        """The loop closes behind this, and would wait for ever for whoever leaves our answer unread."""
+        """Close our side. The loop would wait forever for a client that leaves our answer unread."""
         if self.transport.get_write_buffer_size():
             self.transport.hold_up()
 
@@ -140,7 +141,7 @@ class Connection(HttpToolsProtocol):
         self._read()
 
     def _read(self) -> None:
-        """Goes on with what has come, as far as it may be read now."""
+        """Go on with the received bytes, as far as they may be read now."""
         refused: Malformed | None = None
         held, self.flow.held = self.flow.held, False
         try:
@@ -163,7 +164,7 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _read_head(self) -> bool:
-        """False while it is not complete. Raises Malformed."""
+        """Read a request head; False while it is incomplete. Raises Malformed."""
         head = judge(self._received, self._seen)
         if head is None:
             self._seen = len(self._received)
@@ -176,7 +177,7 @@ class Connection(HttpToolsProtocol):
         self._head_has_come()
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # to a protocol that we do not know: it is a request like any other
+        except httptools.HttpParserUpgrade:  # to an unknown protocol: handle it as a normal request
             self.cycle.keep_alive = False
         return True
 
@@ -196,7 +197,7 @@ class Connection(HttpToolsProtocol):
             raise Malformed(431, "chunk framing too large")
 
     def on_message_begin(self) -> None:
-        if self._over:  # behind chunks, in one piece with them: nobody has judged it, and nobody will
+        if self._over:  # a further request in one piece with the chunks is unchecked, and is dropped
             raise Malformed(400, "more than a request")
         super().on_message_begin()
 
@@ -204,12 +205,12 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if self.expect_100_continue or self._body_left == CHUNKS:
             self.cycle.keep_alive = False
-        if self.scope["http_version"] == "1.0":  # which has no chunks, and waits for nothing
+        if self.scope["http_version"] == "1.0":  # HTTP/1.0 has no chunks and no 100-continue
             self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _UNTIL_THE_END
             self.cycle.waiting_for_100_continue = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """What comes behind the chunks is no header of the request; space behind a value is none of it."""
+        """Ignore trailers behind the chunks, and strip space behind a value."""
         if self._body_left != CHUNKS or not self._framing:
             super().on_header(name, value.rstrip(b" \t"))
 
@@ -224,7 +225,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self._over:
-            self._await_head()  # of what is left of the body, too
+            self._await_head()  # also of the rest of the body
         elif self._received:
             self.loop.call_soon(self._read)
 
@@ -244,7 +245,7 @@ class Connection(HttpToolsProtocol):
             self._head_timer = None
 
     def _head_is_late(self) -> None:
-        """Whoever has said nothing at all is told nothing."""
+        """Close the connection. A client that has sent nothing gets no answer."""
         self._head_timer = None
         if self._received or not self._over:
             self._refuse(408, Code.REQUEST_TIMEOUT, "headers too slow")
@@ -252,7 +253,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, code: Code, note: str) -> None:
-        """Says no and hangs up; a request that was being answered has lost its caller."""
+        """Send a refusal and close; a request under way is cancelled."""
         self._head_has_come()
         if self._answering:
             self.cycle.disconnected = True
@@ -263,7 +264,7 @@ class Connection(HttpToolsProtocol):
         self.transport.part()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """It is no news."""
+        """Suppress uvicorn's warning."""
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -274,12 +275,12 @@ class Connection(HttpToolsProtocol):
         self.transport.go_on()
 
 
-def _is_idle(connection: Connection) -> bool:
+def _is_idle(connection: HttpConnection) -> bool:
     return not connection._answering  # noqa: SLF001 - one of its own kind
 
 
 def peer_uid(transport: asyncio.BaseTransport) -> int | None:
-    """The user at the other end of a Unix socket, as the kernel saw it when they connected; None elsewhere."""
+    """Return the user at the other end of a Unix socket, as the kernel saw it at connect time; None elsewhere."""
     line = transport.get_extra_info("socket")
     if line is None or line.family != socket.AF_UNIX:
         return None
@@ -288,13 +289,13 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
 
 
 async def _serve_named(app: ASGIApp, uid: int | None, scope: Scope, receive: Receive, send: Send) -> None:
-    """Nobody but us says who is at the other end."""
+    """Serve with the peer's user in an extension of the scope, which only this server sets."""
     scope["extensions"] = {} if uid is None else {PEER: {"uid": uid}}
     await app(scope, receive, send)
 
 
 async def _serve_probes(app: ASGIApp, locale: Locale, scope: Scope, receive: Receive, send: Send) -> None:
-    """There is room for nobody else: a full broker is not a dead one."""
+    """Serve health probes only: a full broker is still alive."""
     if scope["path"] in PROBES:
         await app(scope, receive, send)
         return

@@ -1,8 +1,8 @@
-"""What the head of a request may look like on the wire: HTTP/1.1 and 1.0, to the letter, and small.
+"""Check the head of a request: strict HTTP/1.1 and 1.0, and small.
 
-llhttp (httptools) reads it, and forgives what some server in front of us may read otherwise: an empty line or two
-spaces where there is nothing to read, a host or credentials that are said twice, chunks in HTTP/1.0 (RFC 9112 sections
-2.2, 3, 3.2 and 6.1; cases 82 and 84). Here that is refused, before it is read.
+llhttp (httptools) parses it, and accepts forms that a server in front of us may parse differently: an empty line or
+double spaces, a repeated host or credentials, chunks in HTTP/1.0 (RFC 9112 sections 2.2, 3, 3.2 and 6.1; cases 82 and
+84). They are refused here, before llhttp sees them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 
-from oauthbroker.errors import BrokerError, Code, Locale
+from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.web.problems import problem
 
-HEAD_LIMIT = 48 * 1024  # bytes of a request line and its headers: the longest target there may be, and as much again
+HEAD_LIMIT = 48 * 1024  # bytes of a request line and its headers: twice the longest target
 MOST_HEADERS = 100
 _DIGITS = 12  # of a length
 _END = re.compile(rb"\n\r?\n")
@@ -27,7 +27,7 @@ CHUNKS = -1
 
 
 class Malformed(Exception):
-    """What came is not read on: which status and code to answer with, and a word for the operator."""
+    """A request that is refused unread, with the status and code of the answer and a note for the operator."""
 
     def __init__(self, status: int, note: str) -> None:
         super().__init__(note)
@@ -36,17 +36,19 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """A head that may be read: how many bytes it has, and how many its body has after it, or CHUNKS."""
+class RequestHead:
+    """A valid head: its length in bytes, and the length of its body, or CHUNKS."""
 
     size: int
     body: int
 
 
-def judge(received: bytes, seen: int = 0) -> Head | None:
-    """The head that `received` begins with; None while it is not complete. `seen` bytes of it were looked at before and
-    held no end. Raises Malformed: (1) its size (2) line ends (3) the request line (4) how many headers (5) folding
-    (6) what comes twice (7) the length (8) the host."""
+def judge(received: bytes, seen: int = 0) -> RequestHead | None:
+    """Check the head at the start of `received`; None while it is incomplete.
+
+    `seen` bytes of it were checked before and held no end. Raises Malformed: (1) its size (2) line ends (3) the request
+    line (4) number of headers (5) folding (6) duplicates (7) the length (8) the host.
+    """
     end = _END.search(received, max(0, seen - 2), HEAD_LIMIT + 4)
     if end is None:
         _judge_unfinished(received)
@@ -67,11 +69,11 @@ def judge(received: bytes, seen: int = 0) -> Head | None:
         _judge_repeated([name.lower() for name, _, _ in pairs])
     if b"host" not in named and not first.endswith(b"1.0"):
         raise Malformed(400, "no host")
-    return Head(end.end(), _length(named, first))
+    return RequestHead(end.end(), _length(named, first))
 
 
 def _judge_unfinished(received: bytes) -> None:
-    """TLS, or anything else that has no end that we know, is not waited for."""
+    """Refuse TLS and other unknown protocols at once, since their end cannot be found."""
     if len(received) > HEAD_LIMIT:
         raise Malformed(431, "headers too large")
     if not b"A" <= received[:1] <= b"Z":
@@ -79,7 +81,8 @@ def _judge_unfinished(received: bytes) -> None:
 
 
 def _judge_request_line(line: bytes) -> None:
-    """Only a path is a target of ours: a whole URL is for proxies, and its host would win over Host."""
+    """Check the request line. The target must be a path: a whole URL is for proxies, and its host would override
+    Host."""
     said = _LINE.fullmatch(line)
     if said is None:
         raise Malformed(505 if _VERSION.fullmatch(line) and b" HTTP/1." not in line else 400, "request line")
@@ -94,7 +97,8 @@ def _judge_repeated(names: list[bytes]) -> None:
 
 
 def _length(headers: dict[bytes, bytes], request_line: bytes) -> int:
-    """One length, in one way; HTTP/1.0 has no chunks, and no coding but chunks is known."""
+    """Return the body's length, which may be given in one way only. HTTP/1.0 has no chunks, and no other coding is
+    known."""
     announced, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if announced is not None and not (announced.isdigit() and len(announced) <= _DIGITS):
         raise Malformed(400, "content-length")
@@ -109,7 +113,7 @@ def _length(headers: dict[bytes, bytes], request_line: bytes) -> int:
 
 @cache
 def refusal_bytes(status: int, code: Code, locale: Locale) -> bytes:
-    """A whole answer for whoever is told no before there is a request: the fixed problem, and the connection ends."""
+    """Return a whole answer for a connection without a valid request: the fixed problem document, then close."""
     response = problem(BrokerError(code), locale, status=status)
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(), b"connection: close"]
     lines += [name + b": " + value for name, value in response.raw_headers]

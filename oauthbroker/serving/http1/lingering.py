@@ -1,7 +1,7 @@
-"""A connection's end: what was answered reaches a client that is still sending, and nobody can hold it open.
+"""Close a connection so that the client can still read the answer, within a time limit.
 
-Closing a socket with unread bytes in it resets the connection, and the client may never see the refusal that was sent
-(RFC 9112 section 9.6). So we stop sending, read and forget for a moment, and only then close.
+Closing a socket with unread bytes resets the connection, and the client may never see the refusal (RFC 9112 section
+9.6). So we stop sending, discard input for a moment, and then close.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ LINGER_BYTES = 4 * 1024 * 1024
 
 
 class PartingTransport(asyncio.Transport):
-    """Around the transport of a connection. `write_seconds`: how long a client may leave what we wrote unread.
-    `still_sends`: whether the client's request is not over."""
+    """Wraps a connection's transport. `write_seconds`: the time that a client may leave output unread.
+    `still_sends`: the client's request is incomplete."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class PartingTransport(asyncio.Transport):
         self._forgotten = 0
 
     def part(self) -> None:
-        """Ends the connection of somebody who may still be sending, and may have to read what was written."""
+        """Close the connection of a client that may still be sending, and may still have to read the answer."""
         if self.is_closing():
             return
         self._parting = True
@@ -41,24 +41,24 @@ class PartingTransport(asyncio.Transport):
         self._inner.resume_reading()
 
     def forget(self, data: bytes) -> None:
-        """What came after the end."""
+        """Discard input after the end."""
         self._forgotten += len(data)
         if self._forgotten > LINGER_BYTES:
             self._inner.abort()
 
     def lost(self) -> None:
-        """There is nothing to wait for any more."""
+        """Stop waiting: the connection is gone."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def hold_up(self) -> None:
-        """The client does not read: it has so long."""
+        """Start the time limit: the client does not read."""
         if self._timer is None:
             self._abort_in(self._write_seconds)
 
     def go_on(self) -> None:
-        """It reads again."""
+        """Stop the time limit: the client reads again."""
         if self._parting:
             self._abort_in(LINGER_SECONDS)
         elif not self._inner.is_closing():

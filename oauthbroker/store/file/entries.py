@@ -1,6 +1,6 @@
-"""One entry as a file: read it, prepare its next version, put that in place, remove it, keep a damaged one aside.
+"""Read, write, remove and set aside single entries as files.
 
-Plain blocking functions; `file.py` decides which thread runs them and which lock is held.
+Plain blocking functions; `file_store` chooses the thread and holds the lock.
 """
 
 from __future__ import annotations
@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.files import close, create_whole, drop_temp, new_temp, read_file, write_file
-from oauthbroker.store.folders import Folders
-from oauthbroker.store.fs import Fs
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.files import close, create_whole, drop_temp, new_temp, read_file, write_file
+from oauthbroker.store.file.folders import Folders
+from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.locks import HeldLock
+from oauthbroker.store.file.stamp import FolderStamp, Stamp
 from oauthbroker.store.keys import Keyring
-from oauthbroker.store.locks import Held
 from oauthbroker.store.names import fingerprint
 from oauthbroker.store.port import Conflict, Entry, Key
 from oauthbroker.store.seal import HEADER, MAX_RECORD, record_size
-from oauthbroker.store.stamp import Stamp
 
-_MOST_ASIDE = 256  # damaged copies that are kept; beyond that a fault repeats itself
+_MOST_ASIDE = 256  # damaged copies that are kept, so that a repeated fault does not fill the disk
+_UNOPENED = frozenset({Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Disk space under a temporary name, which is locked while it lives."""
+    """Disk space under a temporary name, locked while its writer lives."""
 
     temp: str
     fd: int
@@ -32,7 +33,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The next version of an entry, durable under a temporary name, which is locked while it lives."""
+    """The next version of an entry, durable under a temporary name, locked while its writer lives."""
 
     key: Key
     temp: str
@@ -42,16 +43,17 @@ class Prepared:
     header: bytes
 
 
-class Entries:
-    """The files of one store. Methods raise OSError, BrokerError and Conflict."""
+class EntryFiles:
+    """The entry files of one store. Methods raise OSError, BrokerError and Conflict."""
 
-    __slots__ = ("_folders", "_fs", "_kinds", "_ring")
+    __slots__ = ("_folders", "_fs", "_kinds", "_ring", "_synced")
 
     def __init__(self, fs: Fs, folders: Folders, ring: Keyring, kinds: Sequence[str]) -> None:
         self._fs, self._folders, self._ring, self._kinds = fs, folders, ring, tuple(kinds)
+        self._synced: dict[str, FolderStamp] = {}
 
     def read(self, key: Key) -> Entry | None:
-        """The entry, opened. Takes no lock: a version is replaced whole or not at all."""
+        """Return the entry, opened. Takes no lock: a version is replaced whole or not at all."""
         found = read_file(self._fs, self._folders.by_kind[key.kind], key.name, MAX_RECORD)
         if found is None:
             return None
@@ -60,14 +62,14 @@ class Entries:
         return Entry(key, generation, body, Stamp(stat, record[:HEADER], self._fs.monotonic()))
 
     def names(self, kind: str) -> list[str]:
-        """The names in a kind's folder; temporary files are none of them."""
+        """Return the entry names in a kind's folder, without temporary files."""
         return [name for name in self._fs.listdir(self._folders.by_kind[kind]) if not name.startswith(".")]
 
     def unchanged(self, key: Key, stamp: Stamp) -> bool:
         return stamp.holds(self._fs, self._folders.by_kind[key.kind], key.name)
 
     def reserve(self, key: Key, size: int) -> Taken:
-        """Takes the space for a record around a body of `size` bytes."""
+        """Reserve disk space for a record around a body of `size` bytes."""
         length, folder = record_size(size), self._folders.by_kind[key.kind]
         temp, fd = new_temp(self._fs, folder, key.name)
         try:
@@ -81,7 +83,7 @@ class Entries:
         drop_temp(self._fs, self._folders.by_kind[key.kind], taken.temp, taken.fd)
 
     def prepare(self, key: Key, generation: int, body: bytes, taken: Taken | None = None) -> Prepared:
-        """Seals and writes the next version beside the current one, durably; into the space taken for it, if any."""
+        """Seal and write the next version beside the current one, durably; into the reserved space, if any."""
         folder = self._folders.by_kind[key.kind]
         temp, fd = (taken.temp, taken.fd) if taken is not None else new_temp(self._fs, folder, key.name)
         try:
@@ -92,8 +94,8 @@ class Entries:
             raise
         return Prepared(key, temp, fd, generation, body, record[:HEADER])
 
-    def install(self, prepared: Prepared, held: Held) -> Entry:
-        """Puts a prepared version in place, under the entry's lock. Raises Conflict when the generation moved."""
+    def install(self, prepared: Prepared, held: HeldLock) -> Entry:
+        """Put a prepared version in place, under the entry's lock. Raises Conflict if the generation has changed."""
         key, folder = prepared.key, self._folders.by_kind[prepared.key.kind]
         renamed = False
         try:
@@ -111,36 +113,68 @@ class Entries:
         return Entry(key, prepared.generation, prepared.body, stamp)
 
     def discard(self, prepared: Prepared) -> None:
-        """Gives up a prepared version that no lock could be had for."""
+        """Discard a prepared version whose lock could not be taken."""
         drop_temp(self._fs, self._folders.by_kind[prepared.key.kind], prepared.temp, prepared.fd)
 
-    def remove(self, key: Key, expect: int, held: Held) -> None:
-        """Removes an entry durably, under its lock. Raises Conflict when the generation moved."""
+    def remove(self, key: Key, expect: int, held: HeldLock) -> None:
+        """Remove an entry durably, under its lock. Raises Conflict if the generation has changed."""
         folder = self._folders.by_kind[key.kind]
         if self._expect(key, expect, held):
             raise Conflict
         self._fs.unlink(folder, key.name)
         self._fs.fsync(folder)
 
-    def sync(self, kind: str) -> None:
-        """Makes durable which entries of the kind there are, and in which version; their bytes are already."""
-        self._fs.fsync(self._folders.by_kind[kind])
+    def set_aside(self, key: Key, held: HeldLock) -> None:
+        """Remove an entry that cannot be opened, durably and under its lock, after copying its bytes to `corrupt/`."""
+        try:
+            self.read(key)
+        except BrokerError as exc:
+            if exc.code not in _UNOPENED:
+                raise
+            failed = exc
+        else:
+            return
+        if not self.keep_aside(key):
+            raise failed
+        self._check_lock(held)
+        folder = self._folders.by_kind[key.kind]
+        self._fs.unlink(folder, key.name)
+        self._fs.fsync(folder)
 
-    def keep_aside(self, key: Key) -> None:
-        """Copies a damaged record to `corrupt/`, once for each state of damage. The original stays where it is."""
+    def sync(self, kind: str) -> None:
+        """Make a kind's folder durable: which entries it has, and in which version. Their bytes are durable already.
+
+        Costs one stat where nothing was renamed in the folder since a sync that is known to cover all of it.
+        """
+        folder = self._folders.by_kind[kind]
+        seen, last = FolderStamp.of(self._fs, folder), self._synced.get(kind)
+        if last is not None and last.covers(seen):
+            return
+        self._fs.fsync(folder)
+        self._synced[kind] = seen.after(last)
+
+    def keep_aside(self, key: Key) -> bool:
+        """Copy a damaged record to `corrupt/`, once for each state of damage. The original stays in place.
+
+        Returns False if there are too many copies to keep another one.
+        """
         found = read_file(self._fs, self._folders.by_kind[key.kind], key.name, MAX_RECORD)
         if found is None:
-            return
+            return False
         name = f"{key.kind}-{key.name}-{fingerprint(found[0])}"
         kept = self._fs.listdir(self._folders.corrupt)
-        if name in kept or len(kept) >= _MOST_ASIDE:
-            return
+        if name in kept:
+            return True
+        if len(kept) >= _MOST_ASIDE:
+            return False
         create_whole(self._fs, self._folders.corrupt, name, found[0])
+        return True
 
-    def _expect(self, key: Key, generation: int, held: Held) -> bool:
-        """Raises Conflict unless the entry's generation is the given one. True when there is no entry at all.
+    def _expect(self, key: Key, generation: int, held: HeldLock) -> bool:
+        """Check the entry's generation and raise Conflict if it differs. Return True if there is no entry.
 
-        A damaged entry counts as generation 0, once it is kept aside: whoever was told of the damage can write anew.
+        A damaged entry counts as generation 0 after it is copied aside, so that a caller that saw the damage can write
+        anew.
         """
         missing, current = False, 0
         try:
@@ -152,6 +186,10 @@ class Entries:
             self.keep_aside(key)
         if current != generation:
             raise Conflict
+        self._check_lock(held)
+        return missing
+
+    @staticmethod
+    def _check_lock(held: HeldLock) -> None:
         if not held.still_named():
             raise BrokerError(Code.STORE_LOCKED, note="the lock file was removed while it was held")
-        return missing

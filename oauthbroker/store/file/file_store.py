@@ -1,4 +1,4 @@
-"""The store on files: the write protocol of store/README.md, behind the port."""
+"""The file store: the write protocol of store/README.md, behind the port."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.lifecycle import to_its_end
-from oauthbroker.store.entries import Entries, Prepared, Taken
-from oauthbroker.store.folders import Folders, open_folders
-from oauthbroker.store.fs import Fs, at_border, failure
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import to_its_end
+from oauthbroker.store.file.entries import EntryFiles, Prepared, Taken
+from oauthbroker.store.file.folders import Folders, open_folders
+from oauthbroker.store.file.fs import Fs, at_border, failure
+from oauthbroker.store.file.locks import Locks
+from oauthbroker.store.file.stamp import Stamp
 from oauthbroker.store.keys import Keyring
-from oauthbroker.store.locks import Locks
 from oauthbroker.store.names import check_key, check_kinds, is_name
-from oauthbroker.store.port import Entry, Key, Room
-from oauthbroker.store.stamp import Stamp
+from oauthbroker.store.port import Entry, Key, Reservation
 
 T = TypeVar("T")
 Damage = Callable[[str, Code], None]
 
 _THREADS = 8
-_STRIPES = 64  # lock files for writing: their number does not grow with the entries
+_STRIPES = 64  # lock files for writing; their number does not grow with the entries
 _PATIENCE = 10.0  # seconds that a write waits for its entry's lock, which is held for milliseconds
-_KEYS = 4096  # names that are remembered instead of hashed again
-_BREATH = 64  # entries that a scan reads before it lets others run
+_BREATH = 64  # entries that a scan reads before it yields to other tasks
 _DAMAGED = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN, Code.STORE_PERMISSIONS}
 
 _log = logging.getLogger("oauthbroker.store")
@@ -41,8 +40,8 @@ def _write_lock(key: Key) -> str:
     return f"write-{int(key.name[:4], 16) % _STRIPES:02d}"
 
 
-def _used_up(key: Key, room: Room | None) -> Taken | None:
-    """The space that was taken, if it is still there to be used; from now on it is not."""
+def _used_up(key: Key, room: Reservation | None) -> Taken | None:
+    """Return the reserved space if it is still unused, and mark it as used."""
     taken = room.held if room is not None and room.key == key else None
     if room is not None and taken is not None:
         room.held = None
@@ -56,8 +55,8 @@ def _log_damage(place: str, code: Code) -> None:
 class FileStore:
     """A `Store` in a folder. Belongs to one event loop; open another one for another thread or process.
 
-    Reads run where they are called: they take microseconds from the page cache. Writes run on threads of their own.
-    After `storeUnavailable` from a write the entry is as it was or as it was to be, never between: read it again.
+    Reads run on the caller's thread: they take microseconds from the page cache. Writes run on their own threads. After
+    `storeUnavailable` from a write, the entry is either the old or the new version: read it again.
     """
 
     def __init__(
@@ -65,9 +64,8 @@ class FileStore:
     ) -> None:
         self._fs, self._folders, self._ring, self._on_damage = fs, folders, keyring, on_damage
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
-        self._entries = Entries(fs, folders, keyring, tuple(folders.by_kind))
+        self._entries = EntryFiles(fs, folders, keyring, tuple(folders.by_kind))
         self._locks = Locks(fs, folders.locks, clock)
-        self._key = lru_cache(maxsize=_KEYS)(self._new_key)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="oauthbroker-store")
         self._writing: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -88,9 +86,9 @@ class FileStore:
         fs: Fs | None = None,
         on_damage: Damage = _log_damage,
     ) -> FileStore:
-        """Opens the store below `root`, making folders where they are missing (0700), and probes it.
+        """Open the store below `root`, create missing folders (0700), and probe it.
 
-        `kinds` have entries, `lease_kinds` only leases. `on_damage` hears of entries that a scan skips, as
+        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips, as
         `kind/first digits`. Raises `storePermissions` or `storeUnavailable` (see `open_folders`).
         """
         check_kinds(*kinds, *lease_kinds)
@@ -98,10 +96,12 @@ class FileStore:
         return cls(fs, open_folders(fs, root, kinds), keyring, lease_kinds, clock, on_damage)
 
     def key(self, kind: str, *parts: str) -> Key:
-        return self._key(kind, *parts)
+        if kind not in self._kinds and kind not in self._lease_kinds:
+            raise ValueError(f"this store keeps no {kind!r}")
+        return Key(kind, self._ring.name(kind, *parts))
 
     def mac(self, label: str, *parts: str) -> bytes:
-        """32 bytes that only brokers with this store's keyring can make (for CSRF tokens and the like)."""
+        """Return 32 bytes that only brokers with this store's keyring can compute (for CSRF tokens and the like)."""
         return self._ring.mac(label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
@@ -114,7 +114,7 @@ class FileStore:
         except BrokerError as exc:
             failed = exc
         if failed.code is Code.RECORD_CORRUPT:
-            await self._set_aside(key)
+            await self._keep_aside(key)
         raise failed.with_traceback(None)
 
     def unchanged(self, entry: Entry) -> bool:
@@ -122,14 +122,14 @@ class FileStore:
             return False
         return self._entries.unchanged(entry.key, entry.stamp)
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         self._check_open(key)
         return await self._see_through(self._put(key, body, expect, _used_up(key, room)))
 
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Room]:
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
         self._check_open(key)
-        room = Room(key)
+        room = Reservation(key)
 
         def take() -> None:
             room.held = self._entries.reserve(key, size)
@@ -146,15 +146,19 @@ class FileStore:
         self._check_open(key)
         await self._see_through(self._delete(key, expect))
 
+    async def set_aside(self, key: Key) -> None:
+        self._check_open(key)
+        await self._see_through(self._remove_damaged(key))
+
     async def sync(self, kind: str) -> None:
         self._check_kind(kind)
         await self._run(partial(self._entries.sync, kind))
 
-    async def scan(self, kind: str) -> AsyncIterator[Entry]:
+    async def scan(self, kind: str, *, skip: Callable[[Key], bool] = lambda _: False) -> AsyncIterator[Entry]:
         for number, key in enumerate(await self._keys(kind), start=1):
             if number % _BREATH == 0:
                 await asyncio.sleep(0)
-            entry = await self._readable(key)
+            entry = None if skip(key) else await self._readable(key)
             if entry is not None:
                 yield entry
 
@@ -195,13 +199,8 @@ class FileStore:
     def _check_usable(self) -> None:
         if self._closed:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
-        if os.getpid() != self._pid:  # threads and locks stay with the parent
+        if os.getpid() != self._pid:  # after a fork, threads and locks stay with the parent
             raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
-
-    def _new_key(self, kind: str, *parts: str) -> Key:
-        if kind not in self._kinds and kind not in self._lease_kinds:
-            raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, self._ring.name(kind, *parts))
 
     async def _put(self, key: Key, body: bytes, expect: int, taken: Taken | None) -> Entry:
         done = await self._run(partial(self._put_at_once, key, body, expect, taken))
@@ -217,7 +216,8 @@ class FileStore:
                 await self._run(partial(self._entries.discard, prepared))
 
     def _put_at_once(self, key: Key, body: bytes, expect: int, taken: Taken | None) -> Entry | Prepared:
-        """The whole write in one go when the lock is free; else the prepared version, for which somebody must wait."""
+        """Do the whole write at once if the lock is free; else return the prepared version, whose lock must be
+        waited for."""
         prepared = self._entries.prepare(key, expect + 1, body, taken)
         try:
             held = self._locks.try_now(_write_lock(key))
@@ -235,12 +235,16 @@ class FileStore:
         async with self._locks.hold(_write_lock(key), _PATIENCE) as held:
             await self._run(partial(self._entries.remove, key, expect, held))
 
+    async def _remove_damaged(self, key: Key) -> None:
+        async with self._locks.hold(_write_lock(key), _PATIENCE) as held:
+            await self._run(partial(self._entries.set_aside, key, held))
+
     async def _run(self, work: Callable[[], T]) -> T:
-        """`work` on a thread."""
+        """Run `work` on a thread."""
         return await to_its_end(asyncio.get_running_loop().run_in_executor(self._pool, at_border, work))
 
     async def _see_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """A write that began ends, even if its caller is cancelled: what a provider burnt must be stored."""
+        """Finish a write even if its caller is cancelled: a spent refresh token's successor must be stored."""
         task = asyncio.get_running_loop().create_task(work)
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
@@ -252,7 +256,7 @@ class FileStore:
         return [Key(kind, name) for name in names if is_name(name)]
 
     async def _readable(self, key: Key) -> Entry | None:
-        """The entry, or None after reporting why it cannot be read. A disk that fails altogether is no such reason."""
+        """Return the entry, or None after reporting why it cannot be read. A disk failure raises."""
         try:
             return await self.get(key)
         except BrokerError as exc:
@@ -261,7 +265,7 @@ class FileStore:
             self._on_damage(f"{key.kind}/{key.name[:8]}", exc.code)
         return None
 
-    async def _set_aside(self, key: Key) -> None:
-        """Best effort: that a copy cannot be kept must not hide what is wrong."""
+    async def _keep_aside(self, key: Key) -> None:
+        """Copy a damaged entry aside, best effort: a failure to copy must not hide the damage."""
         with suppress(BrokerError):
             await self._run(partial(self._entries.keep_aside, key))

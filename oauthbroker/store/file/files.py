@@ -1,47 +1,50 @@
-"""What we demand of a file or folder, and the two safe ways to move bytes: read one whole, write one durably."""
+"""Check files and folders, read a file whole, and write one durably."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.fs import Fs
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.fs import Fs
 
 
 def check_file(found: os.stat_result) -> os.stat_result:
-    """`storePermissions` unless a plain file, ours alone. No link count is fine: it was replaced since we opened it."""
+    """Raise `storePermissions` unless it is a plain file that only we can access. A link count of 0 is allowed: it
+    was replaced since we opened it."""
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         raise BrokerError(Code.STORE_PERMISSIONS, note="not a plain file")
     return _check_ours(found, 0o077)
 
 
 def check_folder(found: os.stat_result) -> os.stat_result:
-    """`storePermissions` unless a folder that nobody else can enter."""
+    """Raise `storePermissions` unless it is a folder that only we can enter."""
     if not stat.S_ISDIR(found.st_mode):
         raise BrokerError(Code.STORE_PERMISSIONS, note="not a folder")
     return _check_ours(found, 0o077)
 
 
 def check_root(found: os.stat_result) -> os.stat_result:
-    """A folder around ours may be read by others, not changed: who can rename our folder can replace it."""
+    """Check a folder above ours. Others may read it but not write to it: a user who can rename our folder can
+    replace it."""
     if found.st_mode & 0o002 and not found.st_mode & stat.S_ISVTX:
-        raise BrokerError(Code.STORE_PERMISSIONS, note="a folder that everybody may change")
+        raise BrokerError(Code.STORE_PERMISSIONS, note="a folder that all users may write to")
     return found
 
 
 def _check_ours(found: os.stat_result, forbidden: int) -> os.stat_result:
     if found.st_uid != os.geteuid():
-        raise BrokerError(Code.STORE_PERMISSIONS, note="owned by somebody else")
+        raise BrokerError(Code.STORE_PERMISSIONS, note="owned by another user")
     if found.st_mode & forbidden:
         raise BrokerError(Code.STORE_PERMISSIONS, note="open to others")
     return found
 
 
 def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
-    """A plain file of at most `limit` bytes and what it was, or None where there is none."""
+    """Return the content and stat of a plain file of at most `limit` bytes, or None if it does not exist."""
     try:
         fd = fs.open_file(folder, name)
     except FileNotFoundError:
@@ -54,8 +57,10 @@ def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.sta
 
 
 def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
-    """All of `data`, durably; a `reserved` file may be longer before, not after. After a failure the descriptor is of
-    no use: the kernel may call the lost page clean."""
+    """Write all of `data`, durably. A `reserved` file may be longer before, not after.
+
+    After a failure the descriptor is unusable: the kernel may mark the lost page as clean.
+    """
     if data:
         fs.reserve(fd, len(data))
     rest = memoryview(data)
@@ -67,10 +72,10 @@ def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
 
 
 def new_temp(fs: Fs, folder: int, name: str) -> tuple[str, int]:
-    """A new temporary file beside `name`, which no entry can be called, and its descriptor.
+    """Create a temporary file beside `name`, and return its name, which no entry can have, and its descriptor.
 
-    It is locked, which says that its writer lives. A store that starts right now may still have taken it for left
-    over: then once more.
+    It is locked while its writer lives. A store that starts at this moment may still remove it as a leftover; then it
+    is created once more.
     """
     for _ in range(8):
         temp = f".{name}.{os.urandom(8).hex()}.tmp"
@@ -82,17 +87,17 @@ def new_temp(fs: Fs, folder: int, name: str) -> tuple[str, int]:
             drop_temp(fs, folder, temp, fd)
             raise
         drop_temp(fs, folder, temp, fd)
-    raise BrokerError(Code.STORE_UNAVAILABLE, note="temporary files do not stay")
+    raise BrokerError(Code.STORE_UNAVAILABLE, note="temporary files disappear")
 
 
 def drop_temp(fs: Fs, folder: int, temp: str, fd: int) -> None:
-    """Gives up a temporary file."""
+    """Remove a temporary file."""
     quietly(lambda: fs.unlink(folder, temp))
     close(fs, fd)
 
 
 def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
-    """`data` under a name that is free, durably: a crash leaves the whole file or none."""
+    """Write `data` under an unused name, durably: a crash leaves the whole file or none."""
     temp, fd = new_temp(fs, folder, name)
     try:
         write_file(fs, fd, data)
@@ -104,11 +109,17 @@ def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
     fs.fsync(folder)
 
 
+def make_folders(fs: Fs, parent: int, names: Iterable[str]) -> None:
+    """Create missing folders below `parent`, durably. Existing ones are synced too: the sync of the process that
+    created them may have failed."""
+    for name in names:
+        with suppress(FileExistsError):
+            fs.make_folder(parent, name)
+    fs.fsync(parent)
+
+
 def own_folder(fs: Fs, parent: int, name: str) -> int:
-    """A folder of ours below `parent`, opened; made where missing, durably."""
-    with suppress(FileExistsError):
-        fs.make_folder(parent, name)
-        fs.fsync(parent)
+    """Open a folder of ours below `parent`."""
     fd = fs.open_folder(parent, name)
     try:
         check_folder(fs.fstat(fd))
@@ -118,8 +129,17 @@ def own_folder(fs: Fs, parent: int, name: str) -> int:
     return fd
 
 
+def sync_names(fs: Fs, folder: int) -> None:
+    """Make a folder's names durable, if it is writable: a mounted secret is not."""
+    try:
+        fs.fsync(folder)
+    except OSError as exc:
+        if exc.errno not in {errno.EROFS, errno.EINVAL}:
+            raise
+
+
 def close(fs: Fs, fd: int) -> None:
-    """Gives a descriptor back. What was written is synced before, so a failing close loses nothing."""
+    """Close a descriptor. Written data was synced before, so a failing close loses nothing."""
     try:  # noqa: SIM105 - on the way of every read
         fs.close(fd)
     except OSError:
@@ -127,6 +147,6 @@ def close(fs: Fs, fd: int) -> None:
 
 
 def quietly(step: Callable[[], None]) -> None:
-    """For tidying up after a failure: the first failure is the one to report."""
+    """Run a cleanup step and ignore its failure: the first failure is the one to report."""
     with suppress(OSError):
         step()

@@ -1,20 +1,20 @@
-"""Starting a file store: the folders, who owns them, whether locks work here, and what a crash left behind."""
+"""Open the folders of a file store: check ownership, probe locks, and remove leftovers of a crash."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.files import check_file, check_root, close, own_folder
-from oauthbroker.store.fs import Fs, at_border
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.files import check_file, check_root, close, make_folders, own_folder
+from oauthbroker.store.file.fs import Fs, at_border
 
 DATA, LOCKS, CORRUPT = "data", "locks", "corrupt"
 
 
 class Folders:
-    """Open folders by kind. Everything the store does later is relative to these descriptors."""
+    """Open folders by kind. All later operations are relative to these descriptors."""
 
     __slots__ = ("_all", "_fs", "by_kind", "corrupt", "locks")
 
@@ -30,20 +30,21 @@ class Folders:
 
 
 def open_folders(fs: Fs, root: Path, kinds: Sequence[str]) -> Folders:
-    """Opens `<root>/data` and its folders, made with 0700 where missing. The work depends on the number of kinds,
-    not of records, except that a folder's names are listed once to find what a crash left behind.
+    """Open `<root>/data` and its folders, created with 0700 if missing.
 
-    Raises `storePermissions` for anything that others can reach or that is not what it should be, and
+    The work depends on the number of kinds, not of records, except for one listing of each folder to find leftovers of
+    a crash. Raises `storePermissions` for a path that others can access or that has the wrong type, and
     `storeUnavailable` where files cannot be locked.
     """
     return at_border(lambda: _open_all(fs, root, [LOCKS, CORRUPT, *kinds]))
 
 
-def _open_all(fs: Fs, root: Path, names: Iterable[str]) -> Folders:
+def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
     opened: dict[str, int] = {}
     try:
         data = _open_data(fs, root)
         try:
+            make_folders(fs, data, names)
             for name in names:
                 opened[name] = own_folder(fs, data, name)
             _collect(fs, data)
@@ -64,15 +65,17 @@ def _open_data(fs: Fs, root: Path) -> int:
     fd = fs.open_root(root)
     try:
         check_root(fs.fstat(fd))
+        make_folders(fs, fd, [DATA])
         return own_folder(fs, fd, DATA)
     finally:
         close(fs, fd)
 
 
 def _probe_locks(fs: Fs, folder: int) -> None:
-    """Two descriptors of one file: only one may lock it. Where both may (some network mounts) nothing is safe.
+    """Check that two descriptors of one file exclude each other. Where both can lock it (some network mounts) writes
+    are unsafe.
 
-    That the first one may not is as good a proof: another broker probes at this moment.
+    If the first one cannot lock it, locks work too: another broker is probing at this moment.
     """
     first, second = fs.open_lock(folder, "probe"), -1
     try:
@@ -88,7 +91,7 @@ def _probe_locks(fs: Fs, folder: int) -> None:
 
 
 def _collect(fs: Fs, folder: int) -> None:
-    """Removes temporary files whose writer is gone: a living one holds a lock on his."""
+    """Remove temporary files whose writer has died. A living writer holds a lock on its file."""
     for name in fs.listdir(folder):
         if name.startswith(".") and name.endswith(".tmp"):
             _collect_one(fs, folder, name)
@@ -104,6 +107,6 @@ def _collect_one(fs: Fs, folder: int, name: str) -> None:
         if fs.try_lock(fd):
             fs.unlink(folder, name)
     except FileNotFoundError:
-        pass  # its writer finished it first
+        pass  # its writer removed it first
     finally:
         close(fs, fd)

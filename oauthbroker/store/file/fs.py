@@ -1,7 +1,7 @@
 """The file layer: every call that the store makes to the operating system.
 
-`Fs` is small so that a test can count its calls, fail one of them, or crash between two (`testing/crashfs.py`).
-All names are relative to an open folder and never followed when they are links.
+`Fs` is small so that a test can count its calls, fail one of them, or crash between two (`testing/crashfs.py`). Names
+are relative to an open folder, and links are never followed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from filelock import lock_descriptor, unlock_descriptor
 
-from oauthbroker.clock import SystemClock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
 
 T = TypeVar("T")
 
@@ -25,21 +26,33 @@ _LOCK = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | _SAFE
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _REAL = SystemClock()
-_NO_RESERVE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # this file system cannot, so the write tells
+_NO_RESERVE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # unsupported; the write reports a full disk
 
-# What a planted link, FIFO or folder, or a foreign owner, answers; the rest is a disk that does not work right now.
+# The errors of a planted link, FIFO or folder, or of a foreign owner. Other errors mean a failing disk.
 _PLANTED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.EPERM})
 
 
 class Fs:
-    """The real thing. Every method raises OSError."""
+    """The file layer on the operating system. Every method raises OSError."""
 
     def make_root(self, path: Path) -> None:
-        """The folders down to `path`, where missing."""
+        """Create the missing folders down to `path`, durably. The last one is synced even if it exists: the sync of
+        the process that created it may have failed."""
+        above = {path.parent, *(each.parent for each in path.parents if not each.exists())}
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in above:
+            with suppress(PermissionError):  # another user's folder, which we may only pass through
+                self._sync_folder(folder)
+
+    def _sync_folder(self, path: Path) -> None:
+        fd = os.open(path, _FOLDER)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def open_root(self, path: Path) -> int:
-        """A folder by its path; links on the way are followed, since an operator chose them."""
+        """Open a folder by its path. Links on the way are followed, since the operator chose them."""
         return os.open(path, _FOLDER)
 
     def open_folder(self, folder: int, name: str) -> int:
@@ -55,7 +68,7 @@ class Fs:
         return os.open(name, _NEW, 0o600, dir_fd=folder)
 
     def open_lock(self, folder: int, name: str) -> int:
-        """Opens or creates a lock file; nothing is ever written to it."""
+        """Open or create a lock file, which stays empty."""
         return os.open(name, _LOCK, 0o600, dir_fd=folder)
 
     def close(self, fd: int) -> None:
@@ -68,7 +81,7 @@ class Fs:
         return os.write(fd, data)
 
     def reserve(self, fd: int, size: int) -> None:
-        """Takes the disk space now, so that a full disk is noticed before anything depends on it."""
+        """Allocate the disk space, so that a full disk is noticed early."""
         try:
             os.posix_fallocate(fd, 0, size)
         except OSError as exc:
@@ -88,7 +101,7 @@ class Fs:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
     def listdir(self, folder: int) -> list[str]:
-        """All names. Through a descriptor of its own: listing moves an offset that copies of one would share."""
+        """Return all names. Uses a descriptor of its own, because listing moves an offset that duplicates share."""
         fd = os.open(".", _FOLDER, dir_fd=folder)
         try:
             return os.listdir(fd)  # noqa: PTH208 - a descriptor, not a path
@@ -102,19 +115,20 @@ class Fs:
         os.unlink(name, dir_fd=folder)
 
     def try_lock(self, fd: int) -> bool:
-        """flock, exclusive, without waiting. Released by `unlock`, or when the last copy of the descriptor closes."""
+        """Try flock, exclusive, without waiting. Released by `unlock`, or when the last duplicate of the descriptor
+        closes."""
         return lock_descriptor(fd, blocking=False)
 
     def unlock(self, fd: int) -> None:
         unlock_descriptor(fd)
 
     def monotonic(self) -> float:
-        """Real seconds, to judge file times with: a test's clock does not move the disk's."""
+        """Return real seconds to compare file times with, also under a test's clock."""
         return _REAL.monotonic()
 
 
 def at_border(work: Callable[[], T]) -> T:
-    """Runs `work`; an OSError leaves as a BrokerError that knows the errno's name and no path, cause or context."""
+    """Run `work` and turn an OSError into a BrokerError that has the errno's name and no path, cause or context."""
     try:
         return work()
     except OSError as exc:

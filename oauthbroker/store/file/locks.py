@@ -1,8 +1,8 @@
 """Locks between processes: flock through filelock, on descriptors that the file layer opened and checked.
 
-A waiter never blocks a thread: it tries, sleeps a few milliseconds and tries again. In front of each file stands
-an asyncio lock, so that one task per process competes for it. A lock file is never removed. Waiting is measured in
-real time even where a test injects its clock, because the other process is real.
+A waiter never blocks a thread: it tries, sleeps a few milliseconds and tries again, less often the longer it has
+waited. An asyncio lock in front of each file lets one task per process compete for it. A lock file is never removed.
+Waiting is measured in real time even under a test's clock, because the other process is real.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store.files import check_file, close, quietly
-from oauthbroker.store.fs import Fs, at_border
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.files import check_file, close, quietly
+from oauthbroker.store.file.fs import Fs, at_border
 
-_SHORTEST, _LONGEST = 0.001, 0.005  # seconds between two tries; an unfair lock needs short ones
+_SHORT, _LONG = 0.005, 0.05  # seconds between two tries, first and longest; an unfair lock needs short pauses
+_EACH = 0.001  # seconds added to the longest pause for each lock in use, so that many waiters cost no more than a few
 
 
-class Held:
-    """A lock that is held right now."""
+class HeldLock:
+    """A lock that is held."""
 
     __slots__ = ("_fd", "_folder", "_fs", "_name")
 
@@ -31,17 +32,17 @@ class Held:
         self._fs, self._folder, self._name, self._fd = fs, folder, name, fd
 
     def still_named(self) -> bool:
-        """Whether the file that we locked is the one others would lock: a removed lock file gives two holders."""
+        """Tell whether the locked file still has its name. A removed lock file would allow two holders."""
         return _names(self._fs, self._folder, self._name, self._fd)
 
     def release(self) -> None:
-        """Unlocks by word, not only by closing: a child that was forked meanwhile may still share the descriptor."""
+        """Unlock explicitly: closing is not enough, since a forked child may still share the descriptor."""
         quietly(lambda: self._fs.unlock(self._fd))
         _close(self._fs, self._fd)
 
 
 class _Gate:
-    """The queue in this process for one lock file; it lives while somebody uses it."""
+    """The queue in this process for one lock file; it exists while a task uses it."""
 
     __slots__ = ("lock", "users")
 
@@ -59,12 +60,12 @@ class Locks:
         _watch_forks()
 
     def close(self) -> None:
-        """From now on nobody gets a lock: the folder's descriptor is about to name something else."""
+        """Refuse all further locks: the folder's descriptor number is about to be reused."""
         self._closed = True
 
     @asynccontextmanager
-    async def hold(self, name: str, wait: float) -> AsyncIterator[Held]:
-        """Holds the lock `name` for the body. Raises `storeLocked` after `wait` seconds, `storePermissions` when the
+    async def hold(self, name: str, wait: float) -> AsyncIterator[HeldLock]:
+        """Hold the lock `name` for the body. Raises `storeLocked` after `wait` seconds, `storePermissions` if the
         lock file is not a plain file of ours."""
         deadline = asyncio.get_running_loop().time() + wait
         gate = self._gates.setdefault(name, _Gate())
@@ -84,25 +85,33 @@ class Locks:
             if not gate.users:
                 del self._gates[name]
 
-    def try_now(self, name: str) -> Held | None:
-        """The lock, if it is free and nobody here waits for it; the caller releases it. May be called on any thread."""
+    def try_now(self, name: str) -> HeldLock | None:
+        """Take the lock if it is free and no task here waits for it; the caller releases it. May be called on any
+        thread."""
         return None if name in self._gates else self._try(name)
 
-    async def _poll(self, name: str, deadline: float) -> Held:
-        """Between a successful try and the caller's body nothing awaits, so a cancelled waiter never keeps the lock."""
+    async def _poll(self, name: str, deadline: float) -> HeldLock:
+        """Wait for the lock. There is no await between a successful try and the caller's body, so a cancelled waiter
+        never keeps the lock."""
         loop = asyncio.get_running_loop()
+        began = loop.time()
         while (held := self._try(name)) is None:
-            left = deadline - loop.time()
-            if left <= 0:
+            now = loop.time()
+            if now >= deadline:
                 raise BrokerError(Code.STORE_LOCKED)
-            await asyncio.sleep(min(left, self._clock.jitter(_SHORTEST, _LONGEST)))
+            await asyncio.sleep(min(deadline - now, self._pause(now - began)))
         return held
 
-    def _try(self, name: str) -> Held | None:
+    def _pause(self, waited: float) -> float:
+        """Return a tenth of the time waited, so that the wait hardly outlasts the other process's hold."""
+        pause = max(_SHORT, min(waited / 10, max(_LONG, _EACH * len(self._gates))))
+        return self._clock.jitter(pause / 5, pause)
+
+    def _try(self, name: str) -> HeldLock | None:
         if self._closed:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
         fd = at_border(lambda: _try(self._fs, self._folder, name))
-        return None if fd is None else Held(self._fs, self._folder, name, fd)
+        return None if fd is None else HeldLock(self._fs, self._folder, name, fd)
 
 
 async def _enter(gate: asyncio.Lock, deadline: float) -> None:
@@ -116,7 +125,7 @@ async def _enter(gate: asyncio.Lock, deadline: float) -> None:
 
 
 def _try(fs: Fs, folder: int, name: str) -> int | None:
-    """One try: a locked descriptor of the file that bears the name, or None."""
+    """Try once: return a locked descriptor of the file with that name, or None."""
     with _forking:
         fd = fs.open_lock(folder, name)
         _open_here.add(fd)
@@ -145,8 +154,8 @@ def _close(fs: Fs, fd: int) -> None:
         close(fs, fd)
 
 
-# A forked child shares the lock's descriptor, and the lock lives as long as any copy of it. So a child closes them
-# first thing; `_forking` keeps a fork from falling between opening and noting a descriptor.
+# A forked child shares the lock's descriptor, and the lock lives as long as any duplicate of it. So a child closes them
+# first; `_forking` prevents a fork between opening and recording a descriptor.
 _forking = threading.RLock()
 _open_here: set[int] = set()
 

@@ -1,4 +1,4 @@
-"""A store that is looked at while a broker works on it: nothing is made, moved, removed or locked."""
+"""Read a store while a broker works on it, without creating, moving, removing or locking anything."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from oauthbroker.clock import Clock
-from oauthbroker.errors import Code
-from oauthbroker.store.file import FileStore
-from oauthbroker.store.files import close
-from oauthbroker.store.folders import DATA, LOCKS
-from oauthbroker.store.fs import Fs, at_border
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import Code
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.files import close
+from oauthbroker.store.file.folders import DATA, LOCKS
+from oauthbroker.store.file.fs import Fs, at_border
 from oauthbroker.store.keys import Keyring
 
 
 class ReadOnlyFs(Fs):
-    """Reads like the real thing. Whatever would change something raises EROFS, and every lock is somebody else's."""
+    """A read-only file layer. Every change raises EROFS, and every lock counts as held by another process."""
 
     def make_root(self, path: Path) -> None:
-        """Nothing is made: opening it tells whether it is there."""
+        """Create nothing. Opening the root tells whether it exists."""
 
     def make_folder(self, *_: object) -> NoReturn:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -41,6 +41,9 @@ class ReadOnlyFs(Fs):
     def reserve(self, *_: object) -> NoReturn:
         raise _refused()
 
+    def fsync(self, *_: object) -> None:
+        """Nothing was changed."""
+
     def truncate(self, *_: object) -> NoReturn:
         raise _refused()
 
@@ -54,8 +57,8 @@ class ReadOnlyFs(Fs):
 def look_at(
     root: Path, keyring: Keyring, *, kinds: Sequence[str], clock: Clock, on_damage: Callable[[str, Code], None]
 ) -> tuple[FileStore, frozenset[str]] | None:
-    """The store for reading, and those of `kinds` that it keeps; an older broker's store lacks some. None for one that
-    no broker has opened yet. Raises as `FileStore.open` does."""
+    """Open the store for reading; also return those of `kinds` that it has, since an older broker's store lacks
+    some. None if no broker has opened it yet. Raises as `FileStore.open` does."""
     fs = ReadOnlyFs()
     there = at_border(lambda: _names(fs, root))
     if LOCKS not in there:

@@ -1,25 +1,26 @@
-"""How a cached entry learns that its file is still the same one, for the price of a stat."""
+"""Check with one stat that a cached entry's file has not changed."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 
-from oauthbroker.store.files import close
-from oauthbroker.store.fs import Fs
+from oauthbroker.store.file.files import close
+from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.seal import HEADER
 
-_STEPS = (1_000_000_000, 100_000_000)  # nanoseconds; what file systems with coarse times round theirs to
+_STEPS = (1_000_000_000, 100_000_000)  # nanoseconds; file systems with coarse times round to these
 _FINE = 10_000_000  # elsewhere file times move with the kernel's clock, in steps of up to 10 ms
 
 
 class Stamp:
     """The file behind one version of an entry: its inode, size and times, and its header.
 
-    A stat alone can lie for a moment: inodes are reused, and two writes within one tick of the file clock have the
-    same times. So while the version is young its header is compared, whose salt no other version shares. Once the
-    same version is seen again a tick after it was first seen, any later write must carry a later time, and from then
-    on the stat is enough. No wall clock takes part. How long a tick is, the times tell: without a fraction of a second
-    they move in steps of one or two seconds, as on ext4 with small inodes and on some network file systems.
+    A stat alone can be wrong for a moment: inodes are reused, and two writes within one tick of the file clock have
+    equal times. So the header, whose salt is unique to a version, is compared while the version is young. Once the
+    version is seen unchanged a tick after it was first seen, any later write must have a later time, and the stat is
+    enough. The wall clock is not used. The times show the length of a tick: without a fraction of a second they move in
+    steps of one or two seconds, as on ext4 with small inodes and on some network file systems.
     """
 
     __slots__ = ("_file", "_header", "_settled", "_young_until")
@@ -29,7 +30,7 @@ class Stamp:
         self._young_until = now + _tick(stat)
 
     def holds(self, fs: Fs, folder: int, name: str) -> bool:
-        """Whether that file still has this version. False when in doubt; raises nothing."""
+        """Tell whether the file still has this version. False when in doubt; raises nothing."""
         try:
             return self._same_stat(fs, folder, name) if self._settled else self._same_header(fs, folder, name)
         except OSError:
@@ -49,13 +50,41 @@ class Stamp:
         return same
 
 
+@dataclass(frozen=True, slots=True)
+class FolderStamp:
+    """A folder's times before a sync of it. Any rename in the folder moves them, but two renames within one tick of the
+    file clock leave equal times. So a sync covers all renames only if it began a tick after the times were first seen.
+    """
+
+    times: tuple[int, int, int, int]
+    seen_at: float
+    young_until: float
+    covers_all: bool = False
+
+    @classmethod
+    def of(cls, fs: Fs, folder: int) -> FolderStamp:
+        """Read the folder's times. Raises OSError."""
+        now, stat = fs.monotonic(), fs.fstat(folder)
+        return cls(_identity(stat), now, now + _tick(stat))
+
+    def after(self, last: FolderStamp | None) -> FolderStamp:
+        """Return the stamp of a sync that began after `self` was read; `last` is the stamp of the sync before it."""
+        if last is None or last.times != self.times:
+            return self
+        return replace(last, covers_all=last.covers_all or self.seen_at >= last.young_until)
+
+    def covers(self, now: FolderStamp) -> bool:
+        """Tell whether nothing was renamed since the sync that this stamp is of."""
+        return self.covers_all and now.times == self.times
+
+
 def _identity(stat: os.stat_result) -> tuple[int, int, int, int]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def _tick(stat: os.stat_result) -> float:
-    """Seconds: more than twice the largest step that both times may have been rounded to. A fine time that looks like a
-    coarse one costs no more than some comparisons."""
+    """Return seconds: more than twice the largest rounding step of both times. A fine time that looks coarse costs
+    only a few more comparisons."""
     for step in _STEPS:
         if stat.st_mtime_ns % step == stat.st_ctime_ns % step == 0:
             return 2.1 * step / 1e9

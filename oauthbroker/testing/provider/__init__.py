@@ -1,4 +1,5 @@
-"""A scripted OAuth 2.0 / OpenID Connect provider: a real HTTP server that is strict, counts, and can misbehave."""
+"""A scripted OAuth 2.0 / OpenID Connect provider: a real HTTP server that is strict, counts requests, and can
+misbehave."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`python -m oauthbroker.testing.provider`: the provider as a process, for demos and for tests in other languages.
 
-Prints one line of JSON (where it is, its client, the client's secret, who has an account) and serves until
-SIGINT or SIGTERM, or, with `--until-stdin-ends`, until the parent closes its stdin or goes away.
+Prints one line of JSON (its address, its client, the client's secret, its accounts) and serves until SIGINT or SIGTERM,
+or, with `--until-stdin-ends`, until the parent closes its stdin or exits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider.nouns import Client
 from oauthbroker.testing.provider.provider import IdentityProvider
 
@@ -22,7 +22,7 @@ _ENDS = {signal.SIGINT, signal.SIGTERM}
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m oauthbroker.testing.provider", description="An OAuth provider for tests."
     )
@@ -43,7 +43,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    """Serve until told to stop."""
+    """Serve until a signal."""
     options = arguments(given)
     idp = IdentityProvider(port=options.port, auto_consent=options.auto_consent)
     client = idp.register(
@@ -56,7 +56,7 @@ def main(given: Sequence[str] | None = None) -> None:
             name=options.client_name,
         )
     )
-    # blocked before any thread starts and before anybody knows us: no signal can come too early and be lost
+    # blocked before any thread starts and before the address is printed: no early signal is lost
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     with idp:
         print(json.dumps(_introduction(idp, client)), flush=True)
@@ -72,7 +72,7 @@ def _introduction(idp: IdentityProvider, client: Client) -> dict[str, object]:
         "endpoints": idp.endpoints,
         "api": idp.url("/api/messages"),
         "clientId": client.client_id,
-        "clientSecret": secret,  # a test provider's own invention; whoever starts it needs it
+        "clientSecret": secret,  # the test provider's own; the process that starts it needs it
         "accounts": {login: {"sub": (who := idp.account(login)).sub, "team": who.team} for login in idp.logins},
     }
 

@@ -1,4 +1,4 @@
-"""The authorization endpoint (RFC 6749 3.1, 9207) and the pages a person sees there."""
+"""The authorization endpoint (RFC 6749 section 3.1, RFC 9207) and its pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COOKIE = "idp_session"
 
 
 def authorize(state: State, request: Request) -> Answer:
-    """`GET /authorize`: check everything, then ask the person. Errors go back only to a registered redirect_uri."""
+    """`GET /authorize`: check the request, then ask the user. Errors go back only to a registered redirect_uri."""
     try:
         fields = pulled(state, request.query_fields + request.form_fields)
         found = dict(fields)
@@ -65,7 +65,7 @@ def _who(state: State, request: Request) -> Account | None:
 
 
 def login(state: State, request: Request) -> Answer:
-    """`GET /login` shows the accounts again; `POST /login` signs one in."""
+    """`GET /login` shows the accounts; `POST /login` signs one in."""
     found = dict(request.query_fields + request.form_fields)
     ticket = found.get("ticket", "")
     if ticket not in state.pending:
@@ -81,7 +81,7 @@ def login(state: State, request: Request) -> Answer:
 
 
 def consent(state: State, request: Request) -> Answer:
-    """`POST /consent`: the person's decision goes back to the client, with the scopes that stayed ticked."""
+    """`POST /consent`: return the user's decision to the client, with the scopes still ticked."""
     fields = request.form_fields
     found = dict(fields)
     account = _who(state, request)
@@ -109,6 +109,6 @@ def _agree(state: State, pending: Pending, account: Account, scopes: tuple[str, 
 
 
 def _back(state: State, redirect_uri: str, client_state: str | None, **fields: str) -> Answer:
-    """The way back, with `iss` (RFC 9207) so that nobody mixes providers up."""
+    """Redirect back with `iss` (RFC 9207), against provider mix-up."""
     sent: dict[str, Any] = {**fields, "state": client_state or None, "iss": state.base_url}
     return redirect(redirect_uri, sent)

@@ -1,4 +1,5 @@
-"""Who calls the token endpoint: the registered method, and only that one (RFC 6749 2.3, RFC 7523 3)."""
+"""Client authentication at the token endpoint: only by the registered method (RFC 6749 section 2.3, RFC 7523 section
+3)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider.http import Request
 from oauthbroker.testing.provider.ledger import RefusedError
 from oauthbroker.testing.provider.nouns import Client
@@ -23,10 +24,10 @@ _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 def form_of(request: Request) -> dict[str, str]:
-    """The form of a token request; a repeated parameter is refused (RFC 6749 3.2). Raises RefusedError."""
+    """Return the form of a token request. A repeated parameter raises RefusedError (RFC 6749 section 3.2)."""
     fields = request.form_fields
     form = dict(fields)
-    single = [name for name, _ in fields if name != "resource"]  # RFC 8707 section 2 lets only this one repeat
+    single = [name for name, _ in fields if name != "resource"]  # only this one may repeat (RFC 8707 section 2)
     if request.method != "POST":
         raise RefusedError("invalid_request", "POST only", 405)
     if len(set(single)) != len(single):
@@ -37,7 +38,7 @@ def form_of(request: Request) -> dict[str, str]:
 
 
 def authenticate(state: State, request: Request, form: dict[str, str]) -> Client:
-    """The client that proved itself by its registered method. Raises RefusedError."""
+    """Authenticate the client by its registered method. Raises RefusedError."""
     basic = _basic(request)
     used = {
         "client_secret_basic": basic is not None,
@@ -59,7 +60,7 @@ def authenticate(state: State, request: Request, form: dict[str, str]) -> Client
 
 
 def resources_of(request: Request) -> tuple[str, ...]:
-    """Every `resource` of a request, in order."""
+    """Return every `resource` of a request, in order."""
     return tuple(value for name, value in request.query_fields + request.form_fields if name == "resource")
 
 
@@ -68,7 +69,7 @@ def _secrets(client: Client) -> list[Secret]:
 
 
 def who_says(state: State, request: Request) -> str:
-    """The client that a request says it comes from, or that its token or sign-in belongs to: nothing is proven."""
+    """Return the client that a request, its token or its sign-in names, unproven."""
     found = dict(request.query_fields + request.form_fields)
     with contextlib.suppress(RefusedError):
         if basic := _basic(request):
@@ -107,8 +108,8 @@ def _basic(request: Request) -> tuple[str, str] | None:
 
 
 def _by_assertion(state: State, request: Request, form: dict[str, str]) -> Client:
-    """RFC 7523 with the audience rule of the Security BCP's update: the issuer, as one string; or the one address that
-    the client is registered with."""
+    """Authenticate by RFC 7523 with the audience rule of the Security BCP's update: the issuer, as one string; or
+    the one address that the client is registered with."""
     if form.get("client_assertion_type") != _ASSERTION_TYPE:
         raise RefusedError("invalid_request", "client_assertion_type is missing or wrong")
     claims, client = _verified_assertion(state, form["client_assertion"])
@@ -135,4 +136,4 @@ def _verified_assertion(state: State, assertion: str) -> tuple[dict[str, Any], C
                 return jwt.decode(assertion, keys, algorithms=["RS256", "ES256"]).claims, client
             except (JoseError, ValueError):
                 continue
-    raise _not_you("nobody's key fits this assertion")
+    raise _not_you("no registered key fits this assertion")

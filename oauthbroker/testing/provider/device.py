@@ -1,4 +1,4 @@
-"""Device authorization (RFC 8628): the device's two endpoints, and the page on which a person types the code."""
+"""Device authorization (RFC 8628): the device's two endpoints, and the page for the user code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oauthbroker.testing.provider.state import Device, Pending, State
 
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # RFC 8628 section 6.1: no vowels, no words; easily typed and told apart
 _SLOWER = 5  # section 3.5
-_LENIENCE = timedelta(seconds=0.05)  # a poll that was on time may have travelled faster than the one before
+_LENIENCE = timedelta(seconds=0.05)  # a timely poll may have travelled faster than the one before
 
 
 def authorization(state: State, request: Request) -> Answer:
@@ -54,7 +54,8 @@ def _opened(state: State, client: Client, scopes: tuple[str, ...], resources: tu
 
 
 def redeem(state: State, client: Client, code: str, resources: tuple[str, ...]) -> Issued:
-    """Tokens for a device code (section 3.4), once somebody agreed. Raises RefusedError with the words of 3.5."""
+    """Issue tokens for a device code (section 3.4) after the user agreed. Raises RefusedError with the error words
+    of section 3.5."""
     device = next((one for one in state.devices.values() if one.code == code), None)
     if device is None or device.client.client_id != client.client_id:
         raise RefusedError("invalid_grant", "unknown device code")
@@ -74,12 +75,12 @@ def _decided(state: State, device: Device) -> Account:
     if device.redeemed:
         raise RefusedError("invalid_grant", "the device code was used before")
     if device.until <= now:
-        raise RefusedError("expired_token", "nobody agreed in time")
+        raise RefusedError("expired_token", "the user did not agree in time")
     if device.polls and now - device.polls[-1].at < timedelta(seconds=device.interval) - _LENIENCE:
         device.interval += _SLOWER
         raise RefusedError("slow_down", "faster than the interval")
     if device.decision is None:
-        raise RefusedError("authorization_pending", "nobody has decided yet")
+        raise RefusedError("authorization_pending", "the user has not decided yet")
     if device.decision is False:
         raise RefusedError("access_denied", "the person said no")
     return device.decision
@@ -107,6 +108,6 @@ def verification(state: State, request: Request) -> Answer:
 
 
 def decide(device: Device, account: Account, scopes: tuple[str, ...] | None) -> None:
-    """Somebody decided; `scopes` None is a no."""
+    """Record the user's decision; `scopes` None is a denial."""
     device.decision = False if scopes is None else account
     device.scopes = device.scopes if scopes is None else scopes

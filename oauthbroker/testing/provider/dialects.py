@@ -1,4 +1,4 @@
-"""How providers dress the same facts: plain OIDC, Slack's nesting, GitHub's forms."""
+"""The providers' dialects: plain OIDC, Slack's nesting, GitHub's forms."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _GITHUB_WORDS = {"invalid_grant": "bad_verification_code", "invalid_client": "in
 
 
 def split_scopes(text: str) -> tuple[str, ...]:
-    """Scopes as sent: apart by blanks or commas, each once, in order."""
+    """Split scopes at blanks or commas, each once, in order."""
     return tuple(dict.fromkeys(text.replace(",", " ").split()))
 
 
 def token_answer(client: Client, issued: Issued, id_token: str, request: Request) -> Answer:
-    """The success answer of the token endpoint in the client's dialect."""
+    """Build the token endpoint's success answer in the client's dialect."""
     match client.dialect:
         case "slack":
             return json_answer(_slack_tokens(client, issued))
@@ -54,7 +54,7 @@ def _lifetime(client: Client, issued: Issued) -> dict[str, Any]:
 
 
 def _slack_tokens(client: Client, issued: Issued) -> dict[str, Any]:
-    """The shape of `oauth.v2.access`: a bot token on top, or a user's token inside `authed_user`."""
+    """Build the shape of `oauth.v2.access`: a bot token at the top, or a user's token inside `authed_user`."""
     agreement = issued.access.agreement
     tokens = {
         "access_token": issued.access.text,
@@ -75,7 +75,7 @@ def _slack_tokens(client: Client, issued: Issued) -> dict[str, Any]:
 
 
 def refusal(dialect: Dialect, refused: RefusedError, request: Request) -> Answer:
-    """The error answer in a dialect: Slack and GitHub say no with 200."""
+    """Build an error answer in a dialect: Slack and GitHub refuse with 200."""
     if dialect == "slack":
         answer = json_answer({"ok": False, "error": _SLACK_WORDS.get(refused.error, refused.error)})
     elif dialect == "github":
@@ -85,11 +85,11 @@ def refusal(dialect: Dialect, refused: RefusedError, request: Request) -> Answer
         answer = json_answer({"error": refused.error, "error_description": refused.why}, refused.status)
         if refused.status == 401 and request.header("authorization"):
             answer = answer.with_headers(("www-authenticate", 'Basic realm="token"'))
-    return replace(answer, document=None)  # scripts alter what was granted, not refusals
+    return replace(answer, document=None)  # scripts alter grants, not refusals
 
 
 def profile(dialect: Dialect, account: Account, scopes: tuple[str, ...]) -> dict[str, Any]:
-    """Who the person is, as the dialect's userinfo endpoint says it."""
+    """Return the user's profile as the dialect's userinfo endpoint shows it."""
     if dialect == "github":
         return {"login": account.login, "id": account.number, "name": account.display, "email": account.email}
     if dialect == "slack":
@@ -105,7 +105,7 @@ def profile(dialect: Dialect, account: Account, scopes: tuple[str, ...]) -> dict
 
 
 def personal(account: Account, scopes: tuple[str, ...]) -> dict[str, Any]:
-    """OIDC Core 5.4: what the scopes `profile` and `email` open."""
+    """Return the claims of the scopes `profile` and `email` (OIDC Core section 5.4)."""
     claims: dict[str, Any] = {}
     if "profile" in scopes:
         claims |= {"name": account.display, "preferred_username": account.login}

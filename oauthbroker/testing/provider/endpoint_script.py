@@ -1,4 +1,4 @@
-"""What one endpoint is told to do wrong."""
+"""The scripted misbehaviour of one endpoint."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Change = Callable[[dict[str, Any]], object]
 
 
 class EndpointScript:
-    """What one endpoint does wrong.
+    """The misbehaviour of one endpoint.
 
-    Misbehaviours stand in line: a request takes the first, and each leaves after `times` requests
-    (1 by default, FOREVER until `reset`). Alterations apply to every honest answer while they last.
+    Misbehaviours are queued: a request takes the first, and each is removed after `times` requests (1 by default,
+    FOREVER until `reset`). Alterations apply to every honest answer while they last.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class EndpointScript:
         self._changes: Turns[Change] = Turns()
 
     def reset(self) -> None:
-        """Back to honesty. Requests that already hang go on hanging until released."""
+        """Remove all misbehaviour. Requests that already hang do so until released."""
         self._steps.clear()
         self._changes.clear()
 
@@ -50,32 +50,33 @@ class EndpointScript:
         after_work: bool = False,
         times: int | None = 1,
     ) -> None:
-        """Answer this instead. Mappings and lists become JSON; bytes and text are labelled so unless `headers` say."""
+        """Give this answer instead. Mappings and lists become JSON, with matching Content-Type; `headers` override
+        it."""
         sent = {"content-type": "application/json", **{k.lower(): v for k, v in (headers or {}).items()}}
         data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
         self._give(Answer(status, tuple(sent.items()), data), after_work=after_work, times=times)
 
     def raw(self, data: bytes, *, after_work: bool = False, times: int | None = 1) -> None:
-        """Send exactly these bytes on the socket and close it: status line, headers and all."""
+        """Send exactly these bytes on the socket and close it: status line, headers and body."""
         self._give(Raw(data), after_work=after_work, times=times)
 
     def redirect(self, to: str, status: int = 302, *, times: int | None = 1) -> None:
-        """Send the caller elsewhere (301, 302, 303, 307, 308)."""
+        """Redirect the caller (301, 302, 303, 307, 308)."""
         self.answer(status, b"", {"location": to}, times=times)
 
     def close_after_accept(self, *, reset: bool = False, after_work: bool = False, times: int | None = 1) -> None:
-        """Read the request and hang up without an answer, orderly or by a TCP reset.
+        """Read the request and close without an answer, orderly or by a TCP reset.
 
-        `after_work=True` first does what was asked for: the code is spent, the tokens exist, the answer is lost.
+        `after_work=True` first does the work: the code is spent, the tokens exist, the answer is lost.
         """
         self._give(Cut(reset), after_work=after_work, times=times)
 
     def endless(self, *, chunked: bool = True, times: int | None = 1) -> None:
-        """A body that never ends."""
+        """Send a body that never ends."""
         self._give(Endless(chunked), times=times)
 
     def gzip_bomb(self, megabytes: int = 300, *, times: int | None = 1) -> None:
-        """A small answer that unpacks to hundreds of megabytes."""
+        """Send a small answer that unpacks to hundreds of megabytes."""
         self._give(gzip_bomb(megabytes), times=times)
 
     def drip(
@@ -86,7 +87,7 @@ class EndpointScript:
         body: bytes | None = None,
         times: int | None = 1,
     ) -> None:
-        """The honest answer (or `body`, labelled JSON) byte by byte; the headers at once unless they drip too."""
+        """Send the honest answer (or `body`, labelled JSON) byte by byte; the headers at once unless they drip too."""
         given = None if body is None else Answer(200, (("content-type", "application/json"),), body)
         self._steps.add(DripStep(bytes_per_second, headers_too, given), times)
 
@@ -95,7 +96,7 @@ class EndpointScript:
         self._steps.add(Delay(seconds), times)
 
     def hang(self, *, after_work: bool = False, times: int | None = 1) -> Hold:
-        """Accept, read, and say nothing until `release()` on the returned hold, which also tells of arrivals."""
+        """Accept, read, and do not answer until `release()` on the returned hold, which also reports arrivals."""
         hold = Hold()
         self._steps.add(Wait(hold, after_work), times)
         return hold
@@ -113,18 +114,18 @@ class EndpointScript:
         times: int | None = 1,
         **more: Any,
     ) -> None:
-        """Refuse in the words of RFC 6749 section 5.2; `more` may hold error_description and the like."""
+        """Refuse with an error of RFC 6749 section 5.2; `more` may hold error_description and the like."""
         self.answer(status, {"error": error, **more}, after_work=after_work, times=times)
 
     def busy(self, retry_after: float | str | None = None, status: int = 429, *, times: int | None = 1) -> None:
-        """Ask for patience (429 or 503): `Retry-After` as seconds, as a date, as nonsense, or not at all."""
+        """Refuse as busy (429 or 503): `Retry-After` as seconds, as a date, as nonsense, or absent."""
         headers = {} if retry_after is None else {"retry-after": str(retry_after)}
         self.answer(status, {"error": "temporarily_unavailable"}, headers, times=times)
 
     def fields(self, *, times: int | None = 1, **values: Any) -> None:
-        """Set members of the honest answer (of `authorize`, parameters of the way back): None takes one out.
+        """Set members of the honest answer (of `authorize`, parameters of the redirect back); None removes one.
 
-        A list repeats a parameter of the way back.
+        A list repeats a parameter of the redirect.
         """
 
         def change(found: dict[str, Any]) -> dict[str, Any]:
@@ -133,11 +134,11 @@ class EndpointScript:
         self.alter(change, times=times)
 
     def next_step(self) -> Step | None:
-        """The provider's side: what is wrong with this request."""
+        """Return the misbehaviour for this request. Called by the provider."""
         return self._steps.first()
 
     def changed(self, answer: Answer) -> Answer:
-        """The provider's side: an honest answer after the alterations."""
+        """Return an honest answer after the alterations. Called by the provider."""
         if answer.document is None:
             return answer
         document = copy.deepcopy(answer.document)

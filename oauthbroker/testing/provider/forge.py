@@ -1,4 +1,4 @@
-"""ID tokens that must be refused: whatever header, claims and signature a test asks for."""
+"""Forged ID tokens, with any header, claims and signature."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Claims = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class IdTokenChange:
-    """What to change in the next ID token.
+    """The change to the next ID token.
 
-    `header` and `claims` are merged over the honest ones (None takes a member out; `claims` may be a
-    function instead). `key` is "strange" (a key that nobody published), "secret" (the client secret as an
-    HMAC key), "public" (the PEM of the public key as an HMAC key), "cut" (no signature at all), "flipped"
-    (one bit wrong) or "" (the honest key). The algorithm is whatever the header says in the end.
+    `header` and `claims` are merged over the honest ones (None removes a member; `claims` may be a function instead).
+    `key` is "strange" (an unpublished key), "secret" (the client secret as an HMAC key), "public" (the PEM of the
+    public key as an HMAC key), "cut" (no signature), "flipped" (one bit wrong) or "" (the honest key). The algorithm is
+    the one in the final header.
     """
 
     header: Mapping[str, Any]
@@ -33,7 +33,7 @@ class IdTokenChange:
 
 
 def changed(members: Mapping[str, Any], change: Mapping[str, Any] | Callable[[Claims], Claims]) -> Claims:
-    """The members after a change: merged, None takes one out."""
+    """Return the members after a change: merged, None removes one."""
     if callable(change):
         return change(dict(members))
     merged = {**members, **change}
@@ -41,13 +41,13 @@ def changed(members: Mapping[str, Any], change: Mapping[str, Any] | Callable[[Cl
 
 
 def compact(header: Mapping[str, Any], claims: Mapping[str, Any], sign: Callable[[bytes], bytes]) -> str:
-    """header.claims.signature, unchecked."""
+    """Return header.claims.signature, unchecked."""
     signed = f"{_b64(json.dumps(header).encode())}.{_b64(json.dumps(claims).encode())}"
     return f"{signed}.{_b64(sign(signed.encode()))}"
 
 
 def signer(alg: str, key: Any, hmac_key: bytes) -> Callable[[bytes], bytes]:
-    """A signing function for an algorithm name: RSA and EC by `key`, HMAC by `hmac_key`, `none` and others empty."""
+    """Return a signing function for an algorithm: RSA and EC by `key`, HMAC by `hmac_key`, `none` and others empty."""
     name = alg.upper()
     if name.startswith("HS"):
         digest = {"HS384": hashlib.sha384, "HS512": hashlib.sha512}.get(name, hashlib.sha256)
@@ -60,7 +60,7 @@ def signer(alg: str, key: Any, hmac_key: bytes) -> Callable[[bytes], bytes]:
 
 
 def flipped(sign: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """The same signature with its first bit turned."""
+    """Return a signing function whose first bit is flipped."""
 
     def sign_badly(data: bytes) -> bytes:
         signature = sign(data)

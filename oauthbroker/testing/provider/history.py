@@ -1,4 +1,4 @@
-"""What the provider remembers of what happened, as a test may look at it. No tokens, except in `Told.document`."""
+"""The provider's history for a test to inspect. It holds no tokens, except in `Told.document`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from oauthbroker.testing.provider.ledger import Agreement
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The tokens that came of one consent, as they are now.
+    """The tokens of one consent, as they are now.
 
-    Refresh tokens are numbered by generation: 1 came with the code, each rotation adds one. `redeemed` says how
-    often a generation bought tokens, `reused` how often a spent one was tried again and refused.
-    `ended_by` is empty while the family lives, else `reuse` (of a refresh token), `codeReuse`, `revocation`
-    (the client asked) or `person`.
+    Refresh tokens are numbered by generation: 1 came with the code, each rotation adds one. `redeemed` counts how often
+    a generation was redeemed, `reused` how often a spent one was tried and refused. `ended_by` is empty while the
+    family lives, else `reuse` (of a refresh token), `codeReuse`, `revocation` (by the client) or `person`.
     """
 
     client_id: str
@@ -31,12 +30,12 @@ class Family:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its refresh token could still buy something."""
+        """Tell whether its refresh token can still be redeemed."""
         return not self.ended_by
 
 
 def family_of(agreement: Agreement) -> Family:
-    """A picture of an agreement."""
+    """Return a snapshot of a consent."""
     return Family(
         agreement.client_id,
         agreement.account.login,
@@ -50,7 +49,7 @@ def family_of(agreement: Agreement) -> Family:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One honest no of the token endpoint: the OAuth error word, whatever the dialect made of it."""
+    """One honest refusal of the token endpoint: the OAuth error word, in every dialect."""
 
     client_id: str
     grant_type: str
@@ -61,7 +60,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One honest answer of the token endpoint, before a script altered it."""
+    """One honest answer of the token endpoint, before alterations."""
 
     client_id: str
     login: str
@@ -72,9 +71,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """One revocation that was understood: of which kind of token, whose, and how many living tokens it ended.
+    """One accepted revocation: the kind of token, its owner, and the number of tokens it ended.
 
-    `kind` is empty for a token that nobody knows, and for a whole grant that was asked away.
+    `kind` is empty for an unknown token, and for the revocation of a whole grant.
     """
 
     client_id: str
@@ -86,7 +85,7 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """One poll for a device: when, and what it was told (`granted`, or the error word)."""
+    """One poll for a device: its time, and its answer (`granted`, or the error word)."""
 
     at: datetime
     answer: str
@@ -96,7 +95,7 @@ class Poll:
 class DeviceStory:
     """A device's code as it is now. `status` is `pending`, `approved`, `denied`, `redeemed` or `expired`.
 
-    `interval` is what the next poll must keep, in seconds; every `slow_down` adds five.
+    `interval` is the minimum before the next poll, in seconds; every `slow_down` adds five.
     """
 
     client_id: str
@@ -109,5 +108,5 @@ class DeviceStory:
 
     @property
     def slow_downs(self) -> int:
-        """How often it was polled too fast."""
+        """Count the polls that were too fast."""
         return sum(poll.answer == "slow_down" for poll in self.polls)

@@ -1,4 +1,4 @@
-"""The smallest HTTP/1.1 server that can also answer what no HTTP library would write. h11 reads, we write."""
+"""A minimal HTTP/1.1 server that can also send invalid answers. h11 parses, this module writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that was read completely."""
+    """One complete request."""
 
     method: str
     path: str
@@ -30,41 +30,41 @@ class Request:
     body: bytes = field(default=b"", repr=False)
 
     def header(self, name: str) -> str:
-        """The first header of that name (any case), or an empty text."""
+        """Return the first header of that name (any case), or an empty text."""
         return next((value for key, value in self.headers if key == name.lower()), "")
 
     @property
     def query_fields(self) -> list[tuple[str, str]]:
-        """The fields of the query, in order, blank ones included."""
+        """Return the fields of the query, in order, blank ones included."""
         return parse_qsl(self.query, keep_blank_values=True)
 
     @property
     def form_fields(self) -> list[tuple[str, str]]:
-        """The fields of a form body, in order; none for another content type."""
+        """Return the fields of a form body, in order; none for another content type."""
         if not self.header("content-type").startswith("application/x-www-form-urlencoded"):
             return []
         return parse_qsl(self.body.decode("utf-8", "replace"), keep_blank_values=True)
 
     @property
     def cookies(self) -> dict[str, str]:
-        """The cookies sent, by name."""
+        """Return the cookies, by name."""
         pairs = (part.strip().partition("=") for part in self.header("cookie").split(";") if "=" in part)
         return {name: value for name, _, value in pairs}
 
 
 class Wire:
-    """The way back to the client: bytes as they are."""
+    """Writes raw bytes to the client."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
     async def send(self, data: bytes) -> None:
-        """Write and wait until the kernel has taken most of it. Raises ConnectionError."""
+        """Write and wait until the kernel has accepted most of it. Raises ConnectionError."""
         self._writer.write(data)
         await self._writer.drain()
 
     def reset(self) -> None:
-        """Cut the connection so that the other side sees a reset, not an orderly end."""
+        """Cut the connection with a reset instead of an orderly end."""
         raw = self._writer.get_extra_info("socket")
         with contextlib.suppress(OSError):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
@@ -72,18 +72,18 @@ class Wire:
 
 
 class Reply(Protocol):
-    """What goes back: an ordinary `Answer` or one of `misbehave`."""
+    """An answer: an ordinary `Answer` or one of `misbehave`."""
 
     async def send(self, wire: Wire, *, head: bool) -> bool:
-        """Write itself; `head` leaves the body out. True if the connection may serve another request."""
+        """Write the answer; `head` omits the body. True if the connection may serve another request."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An ordinary answer. `document` is what its body (or, for `query`, its Location) was made from.
+    """An ordinary answer. `document` is the source of its body (or, for `query`, its Location).
 
-    A script alters the document; `with_document` writes it out again.
+    A script alters the document; `with_document` encodes it again.
     """
 
     status: int = 200
@@ -94,7 +94,7 @@ class Answer:
     target: str = ""
 
     def with_document(self, document: Mapping[str, Any]) -> Answer:
-        """The same answer about something else."""
+        """Return the same answer with another document."""
         if self.encoding == "query":
             location = ("location", with_query(self.target, document))
             others = (pair for pair in self.headers if pair[0] != "location")
@@ -102,11 +102,11 @@ class Answer:
         return replace(self, document=dict(document), body=_encoded(document, form=self.encoding == "form"))
 
     def with_headers(self, *headers: tuple[str, str]) -> Answer:
-        """The same answer with more headers."""
+        """Return the same answer with more headers."""
         return replace(self, headers=(*self.headers, *headers))
 
     def encode(self, *, head: bool = False) -> bytes:
-        """The bytes of the answer. Nothing is checked: a test may want them wrong."""
+        """Return the bytes of the answer, unchecked: a test may want them invalid."""
         phrase = HTTPStatus(self.status).phrase if self.status in {s.value for s in HTTPStatus} else "Unheard Of"
         lines = [f"HTTP/1.1 {self.status} {phrase}", *(f"{name}: {value}" for name, value in self.headers)]
         if not any(name.lower() in {"content-length", "transfer-encoding"} for name, _ in self.headers):
@@ -119,7 +119,7 @@ class Answer:
 
 
 def with_query(url: str, fields: Mapping[str, Any]) -> str:
-    """A URL with these fields added to its query; None is left out, a list repeats its name."""
+    """Return a URL with these fields added to its query; None is omitted, a list repeats its name."""
     present = {name: value for name, value in fields.items() if value is not None}
     return url + ("&" if "?" in url else "?") + urlencode(present, doseq=True)
 
@@ -131,7 +131,7 @@ def _encoded(document: Mapping[str, Any], *, form: bool) -> bytes:
 
 
 def json_answer(document: Mapping[str, Any], status: int = 200, *, form: bool = False) -> Answer:
-    """A JSON (or form-encoded) answer that nobody may cache."""
+    """Build a JSON (or form-encoded) answer with Cache-Control: no-store."""
     kind = "application/x-www-form-urlencoded; charset=utf-8" if form else "application/json"
     answer = Answer(
         status, (("content-type", kind), ("cache-control", "no-store")), encoding="form" if form else "json"
@@ -140,7 +140,7 @@ def json_answer(document: Mapping[str, Any], status: int = 200, *, form: bool = 
 
 
 def redirect(to: str, fields: Mapping[str, Any] | None = None) -> Answer:
-    """Go there; `fields` are added to the query and can be altered by a script."""
+    """Build a redirect; `fields` are added to the query and can be altered by a script."""
     headers = (("location", to), ("cache-control", "no-store"), ("referrer-policy", "no-referrer"))
     answer = Answer(303, headers, encoding="query", target=to)
     return answer if fields is None else answer.with_document(fields)
@@ -150,7 +150,7 @@ Handler = Callable[[Request], Awaitable[Reply]]
 
 
 class HttpServer:
-    """Listens on 127.0.0.1 and hands every request to one handler; with a context, by TLS."""
+    """Listens on 127.0.0.1 and passes every request to one handler; with a context, over TLS."""
 
     def __init__(self, handler: Handler, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self._handler = handler
@@ -229,7 +229,7 @@ class _Inbox:
         return self._h11.trailing_data[0]
 
     async def read(self, reader: asyncio.StreamReader, wire: Wire) -> Request | None:
-        """The request, or None when the client has left. Raises h11.RemoteProtocolError."""
+        """Return the request, or None if the client has left. Raises h11.RemoteProtocolError."""
         head: h11.Request | None = None
         body = bytearray()
         while True:

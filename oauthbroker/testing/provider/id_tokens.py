@@ -1,4 +1,4 @@
-"""The provider's ID tokens (OIDC Core 2): honest, or as the script forges them."""
+"""The provider's ID tokens (OIDC Core section 2), honest or forged by the script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oauthbroker.testing.provider.state import State
 
 
 def id_token(state: State, client: Client, issued: Issued, grant_type: str) -> str:
-    """A fresh ID token for the access token of an answer; the script may forge it."""
+    """Build a fresh ID token for an answer's access token; the script may forge it."""
     agreement = issued.access.agreement
     claims = _claims(state, client, agreement, issued.access.text)
     change = state.script.chain("token", client.client_id, grant_type).next_id_token()

@@ -1,4 +1,4 @@
-"""What the provider remembers: agreements, one-time codes, tokens and their families. Knows no HTTP."""
+"""The provider's records: consents, one-time codes, tokens and their families. No HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from oauthbroker.clock import Clock
+from oauthbroker.core.clock import Clock
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider.nouns import Account, Client
 
@@ -20,7 +20,7 @@ Ending = Literal["", "reuse", "codeReuse", "revocation", "person"]
 
 
 class RefusedError(Exception):
-    """A request the provider refuses: an OAuth error word and an HTTP status."""
+    """A refusal: an OAuth error word and an HTTP status."""
 
     def __init__(self, error: str, why: str, status: int = 400) -> None:
         super().__init__(error)
@@ -29,14 +29,14 @@ class RefusedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Agreement:
-    """What one person agreed to once. Every token that came of it belongs to this family."""
+    """One consent of a user. All tokens issued for it belong to its family."""
 
     client_id: str
     account: Account
     scopes: tuple[str, ...]
     nonce: str
     at: datetime
-    user_token: bool = False  # slack: asked for by `user_scope`, answered inside `authed_user`
+    user_token: bool = False  # slack: requested by `user_scope`, returned inside `authed_user`
     resources: tuple[str, ...] = ()
     ended_by: Ending = ""
     generation: int = 0
@@ -45,17 +45,17 @@ class Agreement:
 
     @property
     def revoked(self) -> bool:
-        """Whether every token of it is dead."""
+        """Tell whether all its tokens are dead."""
         return bool(self.ended_by)
 
     def end(self, by: Ending) -> None:
-        """Let every token of it die; the first reason stays."""
+        """End all its tokens; the first reason stays."""
         self.ended_by = self.ended_by or by
 
 
 @dataclass(slots=True)
 class Code:
-    """A one-time authorization code and what it is bound to."""
+    """A one-time authorization code and its bindings."""
 
     agreement: Agreement
     redirect_uri: str
@@ -79,7 +79,7 @@ class Token:
     spent_at: datetime | None = None
 
     def is_alive(self, now: datetime) -> bool:
-        """Whether it could be used now (a spent refresh token could not)."""
+        """Tell whether it is usable now (a spent refresh token is not)."""
         over = self.until is not None and self.until <= now
         return not (self.revoked or self.agreement.revoked or over or self.spent_at)
 
@@ -93,7 +93,7 @@ class Issued:
 
 
 class Ledger:
-    """Strict about everything RFC 6749, 7636, 8707 and 9700 ask of a provider."""
+    """Enforces RFC 6749, 7636, 8707 and 9700 strictly."""
 
     def __init__(self, clock: Clock, canaries: Canaries) -> None:
         self._clock = clock
@@ -103,7 +103,7 @@ class Ledger:
         self.families: list[Agreement] = []
 
     def issue_code(self, agreement: Agreement, redirect_uri: str, challenge: str) -> str:
-        """A code for an agreement, good once, for a minute."""
+        """Issue a code for a consent, valid once, for a minute."""
         text = self._canaries.mint("authorization code").reveal()
         self.codes[text] = Code(agreement, redirect_uri, challenge, self._clock.now() + _CODE_LIFETIME)
         return text
@@ -111,7 +111,7 @@ class Ledger:
     def redeem_code(
         self, client: Client, text: str, redirect_uri: str, verifier: str, resources: tuple[str, ...] = ()
     ) -> Issued:
-        """Tokens for a code. A second use revokes what the first one got. Raises RefusedError."""
+        """Issue tokens for a code. A second use revokes the tokens of the first one. Raises RefusedError."""
         code = self.codes.get(text)
         if code is None or code.agreement.client_id != client.client_id:
             raise RefusedError("invalid_grant", "unknown code")
@@ -132,7 +132,7 @@ class Ledger:
     def redeem_refresh(
         self, client: Client, text: str, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
     ) -> Issued:
-        """New tokens for a refresh token; with rotation the old one is spent. Raises RefusedError."""
+        """Issue tokens for a refresh token; with rotation the old one is spent. Raises RefusedError."""
         token = self.tokens.get(text)
         if token is None or token.kind != "refresh" or token.agreement.client_id != client.client_id:
             raise RefusedError("invalid_grant", "unknown refresh token")
@@ -146,7 +146,7 @@ class Ledger:
             token.agreement.end("reuse")
             raise RefusedError("invalid_grant", "the refresh token was used before; its family is revoked now")
         if not set(scopes) <= set(token.scopes):
-            raise RefusedError("invalid_scope", "wider than what was granted")
+            raise RefusedError("invalid_scope", "wider than the grant")
         found = self.issue(
             client, token.agreement, scopes or token.scopes, replaces=token if client.rotate_refresh else None,
             refresh=client.rotate_refresh, resources=resources,
@@ -167,7 +167,7 @@ class Ledger:
         replaces: Token | None = None,
         resources: tuple[str, ...] = (),
     ) -> Issued:
-        """An access token and, where the client gets one, a refresh token for all that was agreed to."""
+        """Issue an access token and, where the client gets one, a refresh token for all scopes of the consent."""
         if not set(resources) <= set(agreement.resources):
             raise RefusedError("invalid_target", "not the resource that was agreed to")  # RFC 8707 2.2
         access = self._token(Token("", "access", agreement, scopes, self._until(client.lifetime)))
@@ -190,17 +190,17 @@ class Ledger:
         return token
 
     def living(self, text: str) -> Token | None:
-        """The access token, if it can be used now."""
+        """Return the access token if it is usable now."""
         token = self.tokens.get(text)
         return token if token is not None and token.kind == "access" and token.is_alive(self._clock.now()) else None
 
     def alive(self) -> int:
-        """How many tokens of any kind could be used now."""
+        """Count the usable tokens of any kind."""
         now = self._clock.now()
         return sum(token.is_alive(now) for token in list(self.tokens.values()))  # asked from other threads too
 
     def revoke(self, client: Client, text: str) -> Token | None:
-        """RFC 7009: kill a token, as far as the client's `revoke_reach` goes. None if it is unknown or foreign."""
+        """Revoke a token (RFC 7009), as far as the client's `revoke_reach` goes. None if it is unknown or foreign."""
         token = self.tokens.get(text)
         if token is None or token.agreement.client_id != client.client_id:
             return None
@@ -212,13 +212,13 @@ class Ledger:
         return token
 
     def revoke_all(self, client_id: str, account: Account | None = None, by: Ending = "revocation") -> None:
-        """Kill everything a client got, of one person or of everybody."""
+        """Revoke all tokens of a client, of one user or of all."""
         for agreement in self._agreements(client_id):
             if account in {None, agreement.account}:
                 agreement.end(by)
 
     def expire_access(self, client_id: str) -> None:
-        """Let every access token of a client be over now; refresh tokens stay."""
+        """Expire every access token of a client now; refresh tokens stay."""
         for token in list(self.tokens.values()):  # asked from other threads too
             if token.kind == "access" and token.agreement.client_id == client_id:
                 token.until = self._clock.now()
@@ -229,5 +229,5 @@ class Ledger:
 
 
 def s256(verifier: str) -> str:
-    """RFC 7636 4.2: the challenge of a verifier."""
+    """Return the challenge of a verifier (RFC 7636 section 4.2)."""
     return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""What everybody may read: the metadata document and the key set."""
+"""The public documents: metadata and key set."""
 
 from __future__ import annotations
 

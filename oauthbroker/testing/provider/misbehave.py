@@ -1,4 +1,4 @@
-"""Answers that a good provider never gives: silence, trickles, floods, cuts, bombs, bytes of any kind."""
+"""Invalid and slow answers: silence, trickles, floods, cuts, bombs, arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Work = Callable[[], Answer]
 
 
 class Step(Protocol):
-    """What happens to one request. `work` does what the endpoint honestly does and returns its answer."""
+    """The handling of one request. `work` does the endpoint's honest work and returns its answer."""
 
     async def play(self, work: Work) -> Reply: ...
 
@@ -29,7 +29,7 @@ class Hold:
         self._arrived, self._released = threading.Event(), threading.Event()
 
     def release(self) -> None:
-        """Let the request, and those after it that wait here, go on to an honest answer."""
+        """Release the request, and later ones that wait here, to an honest answer."""
         self._released.set()
 
     async def arrived(self, timeout: float = 5.0) -> None:
@@ -37,7 +37,7 @@ class Hold:
         await wait_until(self._arrived.is_set, timeout)
 
     async def wait(self) -> None:
-        """The provider's side: say that a request is here and wait for `release`."""
+        """Report the request and wait for `release`. Called by the provider."""
         self._arrived.set()
         while not self._released.is_set():
             await asyncio.sleep(0.002)
@@ -54,7 +54,7 @@ async def wait_until(claim: Callable[[], bool], timeout: float = 5.0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """Answer with `reply`. With `after_work` the endpoint does its work first: the code is burnt, the answer lost."""
+    """Answer with `reply`. With `after_work` the endpoint does its work first: the code is spent, the answer lost."""
 
     reply: Reply
     after_work: bool = False
@@ -104,7 +104,7 @@ class DripStep:
 
 @dataclass(frozen=True, slots=True)
 class Drip:
-    """Bytes one by one. The headers come at once unless they drip too."""
+    """Sends bytes one by one. The headers come at once unless they drip too."""
 
     answer: Answer
     bytes_per_second: float
@@ -122,7 +122,7 @@ class Drip:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Exactly these bytes, then the end of the connection."""
+    """Sends exactly these bytes, then closes the connection."""
 
     data: bytes = field(repr=False)
 
@@ -133,7 +133,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """No answer at all: the connection ends, orderly or by a reset."""
+    """Sends no answer: the connection ends, orderly or by a reset."""
 
     reset: bool = False
 
@@ -145,7 +145,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Endless:
-    """A body that never ends, as fast as it is read: chunked, or with a Content-Length of a petabyte."""
+    """Sends a body that never ends, as fast as it is read: chunked, or with a Content-Length of a petabyte."""
 
     chunked: bool = True
 
@@ -160,7 +160,7 @@ class Endless:
 
 @cache
 def gzip_bomb(megabytes: int) -> Answer:
-    """A JSON answer of a few kilobytes that unpacks to `megabytes` of blanks before its document."""
+    """Build a JSON answer of a few kilobytes that unpacks to `megabytes` of blanks before its document."""
     packer = zlib.compressobj(9, wbits=31)
     packed = b"".join(packer.compress(b" " * (1 << 20)) for _ in range(megabytes))
     packed += packer.compress(b'{"access_token": "boom", "token_type": "bearer"}') + packer.flush()

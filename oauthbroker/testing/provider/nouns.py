@@ -1,4 +1,4 @@
-"""Who has an account, which clients are registered, and what a request looked like."""
+"""The provider's accounts, registered clients and recorded requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 
 AuthMethod = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
 Dialect = Literal["oidc", "slack", "github"]
@@ -27,12 +27,12 @@ SECRET_FIELDS = frozenset(
         "nonce",
     }
 )
-"""Form and query fields that are kept as `Secret` in the record of requests."""
+"""Form and query fields that are recorded as `Secret`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A person at the provider. `sub` names the person in ID tokens and answers, `number` where ids are integers.
+    """A user at the provider. `sub` identifies the user in ID tokens and answers, `number` where ids are integers.
 
     `claims` are added to ID tokens and userinfo as they are (`hd`, `tid`, `email_verified`, ...).
     """
@@ -47,7 +47,7 @@ class Account:
 
     @property
     def display(self) -> str:
-        """The name on the pages."""
+        """Return the name on the pages."""
         return self.name or self.login
 
 
@@ -58,19 +58,18 @@ MALLORY = Account("mallory", "U666666", "T666", 6666, "Mallory Moss", "mallory@p
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A registered client. What is left out is usual: a confidential web client with rotating refresh tokens.
+    """A registered client. The defaults make a confidential web client with rotating refresh tokens.
 
-    `client_secret` is minted at registration when left out. `scopes` empty allows every scope. Lifetimes are
-    seconds; `access_lifetime=None` issues tokens that never expire and says no `expires_in`; "usual" is an hour
-    for `oidc` and None for `slack` and `github`, which also issue no refresh token then.
-    `more_secrets` are valid beside `client_secret`, as in a rotation. `refresh_lifetime` None is for ever.
-    `reuse_grace` is how many seconds a spent refresh token is still forgiven; after that its reuse revokes the
-    whole family. Without `rotate_refresh` no refresh token comes back, or with `repeat_refresh` the same one.
-    `revoke_reach` says what one revocation kills: `only` that token; `token`: that token, and all of its family if
-    it is a refresh token (RFC 7009 section 2.1); `family`: always all of its family; `grant`: every grant the same
-    person gave this client. `public_keys` (JWKs) verify `private_key_jwt` assertions, and
-    `assertion_audience` is the only audience that one may name. `device_interval` and `device_lifetime` are seconds
-    (RFC 8628 section 3.2).
+    `client_secret` is minted at registration by default. `more_secrets` are valid beside it, as in a rotation. Empty
+    `scopes` allow every scope. Lifetimes are seconds. `access_lifetime=None` issues tokens that never expire, without
+    `expires_in`; "usual" is an hour for `oidc` and None for `slack` and `github`, which then issue no refresh token
+    either. `refresh_lifetime` None is unlimited. `reuse_grace` is how many seconds a spent refresh token is still
+    accepted; after that its reuse revokes the whole family. Without `rotate_refresh` no refresh token is returned, or
+    with `repeat_refresh` the same one. `revoke_reach` is the effect of one revocation: `only` that token; `token`: that
+    token, and all of its family if it is a refresh token (RFC 7009 section 2.1); `family`: always all of its family;
+    `grant`: every grant of the same user to this client. `public_keys` (JWKs) verify `private_key_jwt` assertions, and
+    `assertion_audience` is the only audience allowed in one. `device_interval` and `device_lifetime` are seconds (RFC
+    8628 section 3.2).
     """
 
     client_id: str
@@ -96,18 +95,18 @@ class Client:
 
     @property
     def display(self) -> str:
-        """The name on the consent page."""
+        """Return the name on the consent page."""
         return self.name or self.client_id
 
     def reveal_secret(self) -> str:
-        """The client secret as text, for the environment variable or the form it belongs into. Raises LookupError."""
+        """Return the client secret as text, for an environment variable or a form. Raises LookupError."""
         if self.client_secret is None:
             raise LookupError(f"{self.client_id} has no secret: it is not registered yet, or authenticates without")
         return self.client_secret.reveal()
 
     @property
     def lifetime(self) -> int | None:
-        """Seconds an access token lives; None for ever."""
+        """Return the lifetime of an access token in seconds; None for unlimited."""
         if self.access_lifetime == "usual":
             return 3600 if self.dialect == "oidc" else None
         return self.access_lifetime
@@ -119,10 +118,10 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """One request as the provider saw it. Secret fields are `Secret`s; credentials in headers are cut off.
+    """One request as the provider received it. Secret fields are `Secret`s; credentials in headers are removed.
 
-    `fields` are those of the query, of a form and of a JSON body. `client_id` is who it said to be, proven or not.
-    `generation` is that of the refresh token in it (1 came with the code; 0: none, or an unknown one).
+    `fields` are those of the query, of a form and of a JSON body. `client_id` is the claimed client, proven or not.
+    `generation` is that of its refresh token (1 came with the code; 0: none, or an unknown one).
     """
 
     endpoint: str
@@ -136,21 +135,21 @@ class SeenRequest:
 
     @property
     def form(self) -> dict[str, str | Secret]:
-        """Fields by name; of a repeated one the first. `fields` has them all."""
+        """Return fields by name; of a repeated one the first. `fields` has them all."""
         return dict(reversed(self.fields))
 
     @property
     def grant_type(self) -> str:
-        """`authorization_code`, `refresh_token`, ... of a token request, else empty."""
+        """Return the grant type of a token request (`authorization_code`, `refresh_token`, ...), else empty."""
         value = self.form.get("grant_type", "")
         return value if isinstance(value, str) else ""
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Every `resource` of the request, in order (RFC 8707)."""
+        """Return every `resource` of the request, in order (RFC 8707)."""
         return tuple(str(value) for name, value in self.fields if name == "resource")
 
     @property
     def has_code_verifier(self) -> bool:
-        """Whether a PKCE verifier was sent."""
+        """Tell whether a PKCE verifier was sent."""
         return "code_verifier" in self.form

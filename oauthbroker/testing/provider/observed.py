@@ -1,8 +1,8 @@
-"""The half of an IdentityProvider that a test looks at: what it was asked, what it said, what lives."""
+"""The read-only half of an IdentityProvider: its requests, its answers, its living tokens."""
 
 from __future__ import annotations
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, Told, family_of
 from oauthbroker.testing.provider.ledger import Token
 from oauthbroker.testing.provider.misbehave import wait_until
@@ -11,23 +11,23 @@ from oauthbroker.testing.provider.state import State
 
 
 class Observed:
-    """Counters and pictures; nothing here changes anything."""
+    """Counters and snapshots; reading changes nothing."""
 
     _state: State
 
     @property
     def requests(self) -> list[SeenRequest]:
-        """Every request, in order."""
+        """Return every request, in order."""
         return self._state.requests
 
     def count(self, name: str, client_id: str = "") -> int:
-        """How many requests an endpoint got ("authorize", "token", "userinfo", "jwks", "discovery", "revoke",
-        "par", "device", "verification", "resource", "login", "consent", "unknown"), or how many were of a grant
-        type ("authorization_code", ...); of one client, if it is named."""
+        """Count the requests to an endpoint ("authorize", "token", "userinfo", "jwks", "discovery", "revoke", "par",
+        "device", "verification", "resource", "login", "consent", "unknown"), or those of a grant type
+        ("authorization_code", ...); of one client if given."""
         return len(self.seen(name, client_id))
 
     def seen(self, name: str, client_id: str = "") -> list[SeenRequest]:
-        """Those requests, in order."""
+        """Return those requests, in order."""
         wanted = (seen for seen in list(self.requests) if name in {seen.endpoint, seen.grant_type})
         return [seen for seen in wanted if client_id in {"", seen.client_id}]
 
@@ -36,50 +36,50 @@ class Observed:
         await wait_until(lambda: self.count(name) >= count, timeout)
 
     def is_alive(self, access_token: str | Secret) -> bool:
-        """Whether an access token could be used now."""
+        """Tell whether an access token is usable now."""
         return self._state.ledger.living(_text(access_token)) is not None
 
     def living_tokens(self, client_id: str, login: str | None = None) -> int:
-        """How many of a client's access tokens (of one person) could be used now."""
+        """Count a client's usable access tokens (of one user if given)."""
         found = (self._state.ledger.living(text) for text in list(self._state.ledger.tokens))
         alive = [token.agreement for token in found if token is not None]
         return sum(a.client_id == client_id and login in {None, a.account.login} for a in alive)
 
     def families(self, client_id: str = "", login: str = "") -> list[Family]:
-        """Every consent that got a refresh token (of one client, of one person), the oldest first."""
+        """Return every consent that got a refresh token (of one client, of one user), the oldest first."""
         found = [family_of(agreement) for agreement in list(self._state.ledger.families)]
         return [one for one in found if client_id in {"", one.client_id} and login in {"", one.login}]
 
     def refusals(self, grant_type: str = "", client_id: str = "") -> list[Refusal]:
-        """What the token endpoint honestly refused (of one grant type, to one client), in order."""
+        """Return the honest refusals of the token endpoint (of one grant type, to one client), in order."""
         found = list(self._state.refusals)
         return [one for one in found if grant_type in {"", one.grant_type} and client_id in {"", one.client_id}]
 
     def told(self, client_id: str = "", login: str = "") -> list[Told]:
-        """What the token endpoint honestly answered, in order: to answer it again, or to the wrong one."""
+        """Return the honest answers of the token endpoint, in order, to replay one or to send it to another request."""
         found = list(self._state.told)
         return [one for one in found if client_id in {"", one.client_id} and login in {"", one.login}]
 
     @property
     def revocations(self) -> list[Revocation]:
-        """Every revocation that was understood, in order."""
+        """Return every accepted revocation, in order."""
         return list(self._state.revocations)
 
     def device(self, user_code: str) -> DeviceStory:
-        """What became of a device's code, and its polls with their times. Raises KeyError for an unknown code."""
+        """Return the state of a device's code, and its polls with their times. Raises KeyError for an unknown code."""
         return self._state.device(user_code).story(self._state.clock.now())
 
     @property
     def user_codes(self) -> list[str]:
-        """Every user code that was given out, in order."""
+        """Return every issued user code, in order."""
         return list(self._state.devices)
 
     def resources_of(self, access_token: str | Secret) -> tuple[str, ...]:
-        """The resources an access token is for (RFC 8707). Raises KeyError for an unknown token."""
+        """Return the resources of an access token (RFC 8707). Raises KeyError for an unknown token."""
         return self._token(access_token).resources
 
     def generation_of(self, refresh_token: str | Secret) -> int:
-        """Which of its family's refresh tokens this is, from 1. Raises KeyError for an unknown token."""
+        """Return the generation of a refresh token in its family, from 1. Raises KeyError for an unknown token."""
         return self._token(refresh_token).generation
 
     def _token(self, token: str | Secret) -> Token:

@@ -1,4 +1,4 @@
-"""The provider's pages: sign in, agree, and say what is wrong. Server-rendered, no script."""
+"""The provider's pages: sign-in, consent and errors. Rendered on the server, without scripts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ a { color: var(--accent); }
 
 
 def login_page(client: Client, ticket: str, accounts: Sequence[Account]) -> Answer:
-    """Pick an account: a test provider has no passwords."""
+    """Ask for an account, without a password."""
     buttons = "".join(
         f'<button name="login" value="{escape(one.login)}">{escape(one.display)}'
         f"<small>{escape(one.email or one.login)}</small></button>"
@@ -53,7 +53,7 @@ def login_page(client: Client, ticket: str, accounts: Sequence[Account]) -> Answ
 
 
 def consent_page(client: Client, ticket: str, account: Account, scopes: Sequence[str]) -> Answer:
-    """Agree or not; every scope can be unticked."""
+    """Ask for consent; every scope can be unticked."""
     boxes = "".join(
         f'<label><input type="checkbox" name="scope" value="{escape(scope)}" checked>{escape(scope)}</label>'
         for scope in scopes
@@ -71,7 +71,7 @@ def consent_page(client: Client, ticket: str, account: Account, scopes: Sequence
 
 
 def device_page(user_code: str, *, wrong: bool = False) -> Answer:
-    """Type the code that the device shows (RFC 8628 section 3.3)."""
+    """Ask for the device's code (RFC 8628 section 3.3)."""
     note = "That code is unknown or over." if wrong else "Type the code that your device shows."
     return _page(
         "Connect a device",
@@ -83,13 +83,13 @@ def device_page(user_code: str, *, wrong: bool = False) -> Answer:
 
 
 def device_done_page(*, allowed: bool) -> Answer:
-    """The person has decided; the device will hear of it."""
+    """Confirm the user's decision; the device gets it with its next poll."""
     title = "Your device is connected" if allowed else "Nothing was connected"
     return _page(title, f"<h1>{title}</h1><p>You can close this page and go back to your device.</p>")
 
 
 def error_page(why: str) -> Answer:
-    """Something is wrong with the request itself, so nobody is sent anywhere."""
+    """Show an error in the request itself, without a redirect."""
     return _page("Cannot continue", f"<h1>Cannot continue</h1><p>{escape(why)}</p>", status=400)
 
 

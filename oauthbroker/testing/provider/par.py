@@ -18,7 +18,7 @@ _CREDENTIALS = frozenset({"client_secret", "client_assertion", "client_assertion
 
 
 def push(state: State, request: Request) -> Answer:
-    """`POST /par` (section 2): the client proves itself, the parameters are judged as at `/authorize`."""
+    """`POST /par` (section 2): authenticate the client, and validate the parameters as at `/authorize`."""
     try:
         form = form_of(request)
         client = authenticate(state, request, form)
@@ -38,14 +38,14 @@ def _check(client: Client, form: dict[str, str], fields: list[tuple[str, str]]) 
     if form.get("redirect_uri") not in client.redirect_uris:
         raise RefusedError("invalid_request", "an address that this client did not register")
     if form.get("client_id", client.client_id) != client.client_id:
-        raise RefusedError("invalid_request", "client_id is somebody else's")
+        raise RefusedError("invalid_request", "client_id of another client")
     judge(client, form["redirect_uri"], fields)
 
 
 def pulled(state: State, fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The parameters an authorization request stands for: pushed ones end with their first use (section 4).
+    """Return the parameters of an authorization request; pushed ones end with their first use (section 4).
 
-    Raises RefusedError, after which nobody is sent anywhere.
+    Raises RefusedError, after which there is no redirect.
     """
     found = dict(fields)
     if "request_uri" not in found:

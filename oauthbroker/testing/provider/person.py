@@ -1,4 +1,4 @@
-"""A person at the provider, played over HTTP: signs in, decides, and comes back; or connects a device."""
+"""A user at the provider, simulated over HTTP: signs in, decides, and comes back; or connects a device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MOST_STEPS = 8
 async def go_through(
     browser: Browser, url: str, *, home: str, account: str, deny: bool, scopes: Sequence[str] | None
 ) -> str:
-    """From an authorization URL to the URL the provider sends the browser to, which is not visited.
+    """Go from an authorization URL to the redirect back, and return its URL unvisited.
 
-    `home` is the provider's origin; a redirect to anywhere else is the answer. Raises AssertionError when the
-    provider shows an error page instead (then nobody would be sent back either).
+    `home` is the provider's origin; a redirect to any other origin is the result. Raises AssertionError if the provider
+    shows an error page instead of a redirect.
     """
     page = await browser.open(url) if not browser.history else await browser.follow(url)
     for _ in range(_MOST_STEPS):
@@ -29,9 +29,9 @@ async def go_through(
 async def connect_device(
     browser: Browser, url: str, user_code: str, *, account: str, deny: bool, scopes: Sequence[str] | None
 ) -> str:
-    """From a device's verification page to the last page, whose text is returned.
+    """Go from a device's verification page to the last page, and return its text.
 
-    Without a `user_code` the one that the page proposes is sent. Raises AssertionError when the provider refuses.
+    Without a `user_code` the one that the page proposes is sent. Raises AssertionError if the provider refuses.
     """
     page = await browser.open(url)
     page = await browser.submit({"user_code": user_code} if user_code else None, form=page.form("user_code"))
@@ -58,7 +58,7 @@ async def _step(browser: Browser, page: Page, *, account: str, deny: bool, scope
     if "decision" not in forms:
         raise AssertionError(f"not a page of this provider: {page.text[:200]}")
     switch = next((link for link in page.document.links if link.startswith("/login")), None)
-    if switch and f"({account})" not in page.text:  # somebody else is signed in in this browser
+    if switch and f"({account})" not in page.text:  # another account is signed in in this browser
         return await browser.follow(switch)
     decision: dict[str, str | Sequence[str]] = {"decision": "deny" if deny else "allow"}
     if scopes is not None:

@@ -1,4 +1,4 @@
-"""IdentityProvider: the whole provider behind one object."""
+"""IdentityProvider: the whole provider in one object."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from oauthbroker.clock import Clock, SystemClock
+from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.testing.authority import Certificate
 from oauthbroker.testing.browser import Browser
 from oauthbroker.testing.canary import Canaries
@@ -24,11 +24,10 @@ from oauthbroker.testing.provider.world import World
 class IdentityProvider(World, Observed):
     """An authorization server for tests and demos, on 127.0.0.1.
 
-    `async with IdentityProvider() as idp` runs it in the running loop, `with IdentityProvider() as idp` in a
-    thread of its own (for sync tests, other loops, the demo). The port is bound at once, so `base_url` is
-    known before it starts. `accounts` default to alice and bob of team T111 and mallory of team T666.
-    `auto_consent` names the account that agrees to everything without being asked. With `tls` it is served by
-    https, with that certificate.
+    `async with IdentityProvider() as idp` runs it in the running loop, `with IdentityProvider() as idp` in a thread of
+    its own (for sync tests, other loops, the demo). The port is bound at once, so `base_url` is known before it starts.
+    `accounts` default to alice and bob of team T111 and mallory of team T666. `auto_consent` names the account that
+    agrees without being asked. With `tls` it serves https, with that certificate.
     """
 
     def __init__(
@@ -59,18 +58,18 @@ class IdentityProvider(World, Observed):
 
     @property
     def base_url(self) -> str:
-        """Its origin, which is also its issuer."""
+        """Return its origin, which is also its issuer."""
         return self._state.base_url
 
     issuer = base_url
 
     def url(self, path: str) -> str:
-        """The absolute URL of one of its paths: "/authorize", "/token", "/userinfo", "/api/me", ..."""
+        """Return the absolute URL of one of its paths: "/authorize", "/token", "/userinfo", "/api/me", ..."""
         return self.base_url + path
 
     @property
     def endpoints(self) -> dict[str, str]:
-        """What an OAuthApp's `spec.endpoints` wants to know; the address of PAR unless it is `off`."""
+        """Return an OAuthApp's `spec.endpoints`, with the address of PAR unless it is `off`."""
         paths = {
             "authorizationUrl": "/authorize",
             "tokenUrl": "/token",
@@ -92,11 +91,11 @@ class IdentityProvider(World, Observed):
         scopes: Sequence[str] | None = None,
         visit: bool = False,
     ) -> str:
-        """Play a person from an authorization URL of this provider to the redirect back; returns the callback URL.
+        """Simulate a user from an authorization URL of this provider to the redirect back; returns the callback URL.
 
-        The callback is not visited unless `visit`, so a test can hand it to another browser. `account` signs in,
-        `deny` cancels, `scopes` are the ones left ticked (all by default). Raises AssertionError when the
-        provider itself refuses the request with a page.
+        The callback is visited only with `visit`, so a test can open it in another browser. `account` signs in, `deny`
+        cancels, `scopes` are the ones left ticked (all by default). Raises AssertionError if the provider refuses the
+        request with a page.
         """
         browser = self._browser(browser)
         callback = await go_through(browser, url, home=self.base_url, account=account, deny=deny, scopes=scopes)
@@ -114,10 +113,10 @@ class IdentityProvider(World, Observed):
         deny: bool = False,
         scopes: Sequence[str] | None = None,
     ) -> str:
-        """Play a person who was shown a device's code: opens the page, types it, signs in, decides.
+        """Simulate a user with a device's code: open the page, enter it, sign in, decide.
 
-        `user_code` may stay empty for a `verification_uri_complete`. Returns what the last page says. Raises
-        AssertionError when the provider refuses.
+        `user_code` may stay empty for a `verification_uri_complete`. Returns the text of the last page. Raises
+        AssertionError if the provider refuses.
         """
         browser = self._browser(browser)
         return await connect_device(browser, verification_uri, user_code, account=account, deny=deny, scopes=scopes)
@@ -154,7 +153,7 @@ class IdentityProvider(World, Observed):
         self._own_up(exc)
 
     def _own_up(self, under_way: BaseException | None) -> None:
-        """A script that failed in the provider fails the test, unless it fails already."""
+        """Fail the test for a script that failed in the provider, unless the test fails already."""
         if under_way is None and self._server.fault is not None:
             raise self._server.fault
 

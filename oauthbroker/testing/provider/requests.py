@@ -1,4 +1,4 @@
-"""What an authorization request must be (RFC 6749 section 4.1.1, RFC 7636), sent directly or pushed."""
+"""Validate an authorization request (RFC 6749 section 4.1.1, RFC 7636), sent directly or pushed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _S256_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def judge(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -> Pending:
-    """The request, fit to be shown to a person. Raises RefusedError."""
+    """Return the request for the consent page. Raises RefusedError."""
     found = dict(fields)
-    single = [name for name, _ in fields if name != "resource"]  # RFC 8707 section 2 lets only this one repeat
+    single = [name for name, _ in fields if name != "resource"]  # only this one may repeat (RFC 8707 section 2)
     if len(set(single)) != len(single):
         raise RefusedError("invalid_request", "a parameter is there twice")
     if found.get("response_type") != "code":

@@ -1,4 +1,4 @@
-"""What tokens open: userinfo, and a small API as a tool would call it."""
+"""Protected resources: userinfo, and a small API for tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oauthbroker.testing.provider.state import State
 
 
 def userinfo(state: State, request: Request) -> Answer:
-    """`GET /userinfo` (OIDC Core 5.3), also `/user`: who the token's person is, in its client's dialect."""
+    """`GET /userinfo` (OIDC Core section 5.3), also `/user`: the token's user, in the client's dialect."""
     token = state.ledger.living(bearer(request))
     if token is None:
         return no_token(request)
@@ -18,7 +18,7 @@ def userinfo(state: State, request: Request) -> Answer:
 
 
 def me(state: State, request: Request) -> Answer:
-    """`GET /api/me`: the account behind the token."""
+    """`GET /api/me`: the account of the token."""
     token = state.ledger.living(bearer(request))
     refused = _refused(state, request, token)
     if refused or token is None:
@@ -29,7 +29,7 @@ def me(state: State, request: Request) -> Answer:
 
 
 def messages(state: State, request: Request) -> Answer:
-    """`GET /api/messages`: something worth fetching."""
+    """`GET /api/messages`: some data to fetch."""
     token = state.ledger.living(bearer(request))
     refused = _refused(state, request, token)
     if refused or token is None:
@@ -49,12 +49,12 @@ def _refused(state: State, request: Request, token: Token | None) -> Answer | No
 
 
 def bearer(request: Request) -> str:
-    """The token of the Authorization header (RFC 6750 section 2.1), or an empty text."""
+    """Return the token of the Authorization header (RFC 6750 section 2.1), or an empty text."""
     scheme, _, text = request.header("authorization").partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
 def no_token(request: Request) -> Answer:
-    """RFC 6750 section 3: no reason to somebody who sent none."""
+    """Answer a request without a token, without an error code (RFC 6750 section 3)."""
     challenge = 'Bearer error="invalid_token"' if request.header("authorization") else "Bearer"
     return Answer(401, (("www-authenticate", challenge), ("content-type", "application/json")), b"{}")

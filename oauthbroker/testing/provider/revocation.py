@@ -1,4 +1,4 @@
-"""Ways to give a token back: RFC 7009, and those that some providers thought of themselves."""
+"""Revocation by RFC 7009 and by some providers' own requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def revoke(state: State, request: Request) -> Answer:
 
 
 def slack_revoke(state: State, request: Request) -> Answer:
-    """`POST /api/auth.revoke`: Slack's way, the token itself is the credential."""
+    """`POST /api/auth.revoke`: Slack's request, authenticated by the token itself."""
     text = bearer(request) or dict(request.form_fields).get("token", "")
     token = state.ledger.tokens.get(text)
     if token is None or token.revoked or token.agreement.revoked:
@@ -38,7 +38,8 @@ def slack_revoke(state: State, request: Request) -> Answer:
 
 
 def bearer_revoke(state: State, request: Request) -> Answer:
-    """`POST /api/token/revoke`: the token in the Authorization header is the credential, and it ends. 401 if dead."""
+    """`POST /api/token/revoke`: end the token in the Authorization header, which also authenticates. 401 if it is
+    dead."""
     token = state.ledger.living(bearer(request))
     if token is None or request.method != "POST":
         return no_token(request)
@@ -47,12 +48,12 @@ def bearer_revoke(state: State, request: Request) -> Answer:
 
 
 def application_token(state: State, request: Request) -> Answer:
-    """`DELETE /applications/{client_id}/token`: GitHub's way, Basic and a JSON body `{access_token}`."""
+    """`DELETE /applications/{client_id}/token`: GitHub's request, with Basic and a JSON body `{access_token}`."""
     return _by_application(state, request, whole_grant=False)
 
 
 def application_grant(state: State, request: Request) -> Answer:
-    """`DELETE /applications/{client_id}/grant`: the same for everything the person gave the client."""
+    """`DELETE /applications/{client_id}/grant`: the same for all the user's tokens of the client."""
     return _by_application(state, request, whole_grant=True)
 
 

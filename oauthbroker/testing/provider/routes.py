@@ -1,4 +1,4 @@
-"""Which path is which endpoint, and what is kept of a request."""
+"""The provider's routes and the record of requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing.provider import authorize, device, metadata, par, resources, revocation, tokens
 from oauthbroker.testing.provider.client_auth import who_says
 from oauthbroker.testing.provider.http import Answer, Request
@@ -16,7 +16,7 @@ from oauthbroker.testing.provider.state import State
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`endpoint` is what is counted, `script` is whose misbehaviour applies."""
+    """A route. `endpoint` is the name to count, `script` the one whose misbehaviour applies."""
 
     endpoint: str
     work: Callable[[State, Request], Answer]
@@ -47,7 +47,7 @@ ROUTES = {
 
 
 def route_of(path: str) -> Route | None:
-    """The route of a path; whatever is second in `/applications/...` is a client."""
+    """Return the route of a path; the second part of `/applications/...` is a client."""
     parts = path.split("/")
     if path.startswith("/applications/") and len(parts) == 4:
         path = f"/applications/{{client_id}}/{parts[3]}"
@@ -55,7 +55,7 @@ def route_of(path: str) -> Route | None:
 
 
 def seen(state: State, request: Request, endpoint: str) -> SeenRequest:
-    """What a test may look at later; a PKCE verifier becomes a canary."""
+    """Record a request for the test; a PKCE verifier becomes a canary."""
     fields = request.query_fields + request.form_fields + _json_fields(request)
     kept = tuple((name, Secret(value) if name in SECRET_FIELDS else value) for name, value in fields)
     for name, value in fields:
@@ -69,7 +69,7 @@ def seen(state: State, request: Request, endpoint: str) -> SeenRequest:
 
 
 def _json_fields(request: Request) -> list[tuple[str, str]]:
-    """The members of a JSON body; what is no text is written as JSON."""
+    """Return the members of a JSON body; other values than texts are written as JSON."""
     if "json" not in request.header("content-type"):
         return []
     try:

@@ -1,4 +1,4 @@
-"""The script: what each endpoint is told to do wrong, once, a few times, or for ever; to everybody or to one client."""
+"""The script: each endpoint's misbehaviour, once, several times or forever, for all clients or for one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_GRANT_TYPE = {"refresh_token": "refresh", DEVICE_GRANT: "poll"}
 
 
 class TokenScript(EndpointScript):
-    """The token endpoint: also its ID tokens."""
+    """The token endpoint's script, with its ID tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,11 +36,11 @@ class TokenScript(EndpointScript):
         key: str = "",
         times: int | None = 1,
     ) -> None:
-        """Forge the next ID token; see `forge.IdTokenChange` for the words."""
+        """Forge the next ID token; see `forge.IdTokenChange` for the values."""
         self._id_tokens.add(IdTokenChange(header or {}, {} if claims is None else claims, key), times)
 
     def next_id_token(self) -> IdTokenChange | None:
-        """The provider's side."""
+        """Return the forgery of the next ID token. Called by the provider."""
         return self._id_tokens.first()
 
 
@@ -48,7 +48,7 @@ class AuthorizeScript(EndpointScript):
     """The authorization endpoint: `alter` changes the parameters of the redirect back to the client."""
 
     def error(self, error: str = "access_denied", *, times: int | None = 1, **more: str) -> None:
-        """Come back with an error instead of a code; `more` may hold error_description and the like."""
+        """Redirect back with an error instead of a code; `more` may hold error_description and the like."""
 
         def refuse(fields: dict[str, Any]) -> dict[str, Any]:
             return {**{k: v for k, v in fields.items() if k != "code"}, "error": error, **more}
@@ -57,7 +57,7 @@ class AuthorizeScript(EndpointScript):
 
 
 class Scripts:
-    """One script an endpoint, and one each for the token endpoint's refresh requests and device polls."""
+    """One script for each endpoint, and for the token endpoint's refresh requests and device polls."""
 
     def __init__(self) -> None:
         self.authorize = AuthorizeScript()
@@ -73,7 +73,7 @@ class Scripts:
         self.resource = EndpointScript()
 
     def reset(self) -> None:
-        """Back to honesty everywhere."""
+        """Remove all misbehaviour."""
         for script in self._all():
             script.reset()
 
@@ -81,7 +81,7 @@ class Scripts:
         return [script for script in vars(self).values() if isinstance(script, EndpointScript)]
 
     def of(self, endpoint: str, grant_type: str = "") -> list[EndpointScript]:
-        """The scripts that have a say in a request, the narrowest first."""
+        """Return the scripts for a request, the most specific first."""
         narrow = _OF_GRANT_TYPE.get(grant_type, "") if endpoint == "token" else ""
         found = [getattr(self, name) for name in (narrow, endpoint) if name]
         assert all(isinstance(script, EndpointScript) for script in found)
@@ -89,9 +89,9 @@ class Scripts:
 
 
 class Script(Scripts):
-    """What everybody gets: `idp.script.token.answer(500)`; `idp.script.client("bot").token.hang()` is for one client.
+    """The scripts for all clients: `idp.script.token.answer(500)`; `idp.script.client("bot").token.hang()` is for one.
 
-    A misbehaviour of one client goes before those of everybody, one of `refresh` or `poll` before those of `token`.
+    A misbehaviour for one client goes before those for all, one of `refresh` or `poll` before those of `token`.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Script(Scripts):
         self._clients: dict[str, Scripts] = {}
 
     def client(self, client_id: str) -> Scripts:
-        """The scripts for one client's requests."""
+        """Return the scripts for one client's requests."""
         return self._clients.setdefault(client_id, Scripts())
 
     def reset(self) -> None:
@@ -108,28 +108,28 @@ class Script(Scripts):
             scripts.reset()
 
     def chain(self, endpoint: str, client_id: str, grant_type: str = "") -> Chain:
-        """The provider's side: everything that may go wrong with one request."""
+        """Return the scripts for one request. Called by the provider."""
         own = self._clients[client_id].of(endpoint, grant_type) if client_id in self._clients else []
         return Chain([*own, *self.of(endpoint, grant_type)])
 
 
 class Chain:
-    """Several scripts for one request, the narrowest first."""
+    """Several scripts for one request, the most specific first."""
 
     def __init__(self, scripts: Sequence[EndpointScript]) -> None:
         self._scripts = scripts
 
     def next_step(self) -> Step | None:
-        """What is wrong with this request: the first misbehaviour of the first script that has one."""
+        """Return the first misbehaviour of the first script that has one."""
         return next((step for script in self._scripts if (step := script.next_step())), None)
 
     def next_id_token(self) -> IdTokenChange | None:
-        """The forgery that the next ID token suffers."""
+        """Return the forgery of the next ID token."""
         tokens = (script for script in self._scripts if isinstance(script, TokenScript))
         return next((change for script in tokens if (change := script.next_id_token())), None)
 
     def changed(self, answer: Answer) -> Answer:
-        """An honest answer after all alterations; the narrowest has the last word."""
+        """Return an honest answer after all alterations; the most specific comes last."""
         for script in reversed(self._scripts):
             answer = script.changed(answer)
         return answer

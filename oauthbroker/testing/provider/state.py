@@ -1,4 +1,4 @@
-"""What every endpoint of the provider may know."""
+"""The state shared by the provider's endpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from oauthbroker.clock import Clock
+from oauthbroker.core.clock import Clock
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider.history import DeviceStory, Poll, Refusal, Revocation, Told
 from oauthbroker.testing.provider.keys import SigningKeys
@@ -15,12 +15,12 @@ from oauthbroker.testing.provider.nouns import Account, Client, SeenRequest
 from oauthbroker.testing.provider.script import Script
 
 Par = Literal["off", "offered", "required"]
-"""Whether authorization requests can, or must, be pushed first (RFC 9126)."""
+"""Whether authorization requests can, or must, be pushed (RFC 9126)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a person is deciding about: an authorization request, or a device's."""
+    """A pending decision of the user: an authorization request, or a device's."""
 
     client: Client
     redirect_uri: str
@@ -36,7 +36,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Device:
-    """A device that waits for a person (RFC 8628). `decision` is whoever agreed, or False for a no."""
+    """A device that waits for a user (RFC 8628). `decision` is the account that agreed, or False for a denial."""
 
     client: Client
     code: str = field(repr=False)
@@ -50,7 +50,7 @@ class Device:
     polls: list[Poll] = field(default_factory=list)
 
     def story(self, now: datetime) -> DeviceStory:
-        """What a test may know."""
+        """Return the snapshot for a test."""
         status: Literal["pending", "approved", "denied", "redeemed", "expired"] = "pending"
         if self.redeemed:
             status = "redeemed"
@@ -71,7 +71,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """Authorization parameters that were pushed (RFC 9126), good for one visit."""
+    """Pushed authorization parameters (RFC 9126), valid for one visit."""
 
     client_id: str
     fields: tuple[tuple[str, str], ...]
@@ -80,7 +80,7 @@ class Pushed:
 
 @dataclass(slots=True)
 class State:
-    """The provider's world. One server loop touches it, so nothing here needs a lock."""
+    """The provider's state. Only one server loop changes it, so it needs no lock."""
 
     clock: Clock
     canaries: Canaries
@@ -104,7 +104,7 @@ class State:
     revocations: list[Revocation] = field(default_factory=list)
 
     def device(self, typed: str) -> Device:
-        """The device of a code as a person types it: in any case, with or without the dash. Raises KeyError."""
+        """Find the device by its code as typed: in any case, with or without the dash. Raises KeyError."""
         wanted = _letters(typed)
         found = [one for code, one in list(self.devices.items()) if _letters(code) == wanted]
         if not found:
@@ -112,7 +112,7 @@ class State:
         return found[0]
 
     def client(self, client_id: str) -> Client:
-        """A registered client. Raises RefusedError."""
+        """Return a registered client. Raises RefusedError."""
         if client_id not in self.clients:
             raise RefusedError("invalid_client", "unknown client", 401)
         return self.clients[client_id]

@@ -9,7 +9,7 @@ from oauthbroker.testing.provider.http import HttpServer
 
 
 class ServerThread:
-    """Between `start` and `stop` the server answers, whatever the other threads do."""
+    """Serves between `start` and `stop`, independent of other threads."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server

@@ -63,7 +63,7 @@ def _redeem(state: State, client: Client, form: dict[str, str], resources: tuple
 
 
 def _machine_tokens(state: State, client: Client, scopes: tuple[str, ...], resources: tuple[str, ...]) -> Issued:
-    """RFC 6749 section 4.4: no person, no refresh token."""
+    """Issue client credentials tokens (RFC 6749 section 4.4): no user, no refresh token."""
     if client.scopes and not set(scopes) <= client.scopes:
         raise RefusedError("invalid_scope", "not registered for this scope")
     account = Account(client.client_id, client.client_id, name=client.display)

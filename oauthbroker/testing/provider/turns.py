@@ -1,4 +1,4 @@
-"""Things that stand in line and happen a number of times each."""
+"""A queue whose items repeat a number of times."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class _Turn(Generic[T]):
 
 
 class Turns(Generic[T]):
-    """A queue in which everything stays for its number of times."""
+    """A queue in which each item stays for its number of times."""
 
     def __init__(self) -> None:
         self._turns: list[_Turn[T]] = []
 
     def add(self, what: T, times: int | None) -> None:
-        """At the end of the line. Raises ValueError for a number of times below one."""
+        """Append an item. Raises ValueError for a number of times below one."""
         if times is not None and times < 1:
             raise ValueError("times is a positive number, or FOREVER (None)")
         self._turns.append(_Turn(what, times))
 
     def first(self) -> T | None:
-        """The first in line; it leaves when its times are over."""
+        """Return the first item; it is removed after its number of times."""
         return self._use(self._turns[0]) if self._turns else None
 
     def all(self) -> list[T]:
-        """Everything in line, each counted once."""
+        """Return all items, each counted once."""
         return [self._use(turn) for turn in list(self._turns)]
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""The half of an IdentityProvider that a test changes: who has an account, which clients there are, what goes wrong."""
+"""The writable half of an IdentityProvider: accounts, clients, misbehaviour."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing.canary import Canaries
 from oauthbroker.testing.provider import device
 from oauthbroker.testing.provider.keys import SigningKeys
@@ -16,13 +16,13 @@ from oauthbroker.testing.provider.state import Par, State
 
 
 class World:
-    """Everything about a provider that can be set from outside."""
+    """The settings of a provider that a test can change."""
 
     _state: State
     canaries: Canaries
 
     def add_account(self, account: Account) -> Account:
-        """Let somebody in, or change him: accounts are known by `login`."""
+        """Add or replace an account, identified by `login`."""
         self._state.accounts[account.login] = account
         return account
 
@@ -32,11 +32,11 @@ class World:
 
     @property
     def logins(self) -> list[str]:
-        """Who has an account."""
+        """Return the logins of all accounts."""
         return list(self._state.accounts)
 
     def register(self, client: Client) -> Client:
-        """Register a client, or replace it, and return it with its secret. Existing tokens stay."""
+        """Register or replace a client, and return it with its secret. Existing tokens stay."""
         takes_secret = client.auth_method in {"client_secret_basic", "client_secret_post"}
         if takes_secret and client.client_secret is None:
             client = replace(client, client_secret=self.canaries.mint("client secret"))
@@ -55,7 +55,7 @@ class World:
         return self._state.clients[client_id]
 
     def rotate_secret(self, client_id: str, *, keep: bool = True) -> Secret:
-        """Give a client a new secret, and return it; those before stay valid (`keep`), or end."""
+        """Set a new secret for a client and return it; earlier ones stay valid (`keep`), or end."""
         client = self._state.clients[client_id]
         fresh = self.canaries.mint("client secret")
         old = (client.client_secret,) if client.client_secret else ()
@@ -64,17 +64,17 @@ class World:
 
     @property
     def script(self) -> Script:
-        """What each endpoint is told to do wrong: `idp.script.token.answer(status=500)`."""
+        """Return the script of each endpoint: `idp.script.token.answer(status=500)`."""
         return self._state.script
 
     @property
     def keys(self) -> SigningKeys:
-        """Its signing keys; `idp.keys.rotate()`."""
+        """Return its signing keys; `idp.keys.rotate()`."""
         return self._state.keys
 
     @property
     def auto_consent(self) -> str | None:
-        """The login of the account that agrees to everything unasked, or None."""
+        """Return the login of the account that agrees without being asked, or None."""
         return self._state.auto_consent
 
     @auto_consent.setter
@@ -83,7 +83,7 @@ class World:
 
     @property
     def resource_scope(self) -> str | None:
-        """The scope that `/api/...` demands, or None."""
+        """Return the scope that `/api/...` requires, or None."""
         return self._state.resource_scope
 
     @resource_scope.setter
@@ -92,9 +92,9 @@ class World:
 
     @property
     def par(self) -> Par:
-        """Whether authorization requests can be pushed: `off`, `offered`, or `required` (RFC 9126).
+        """Tell whether authorization requests can be pushed: `off`, `offered`, or `required` (RFC 9126).
 
-        Only what is not `off` is told in the metadata document.
+        The metadata document has it unless it is `off`.
         """
         return self._state.par
 
@@ -103,18 +103,18 @@ class World:
         self._state.par = word
 
     def expire(self, client_id: str) -> None:
-        """Let every access token of a client be over now; refresh tokens stay."""
+        """Expire every access token of a client now; refresh tokens stay."""
         self._state.ledger.expire_access(client_id)
 
     def revoke_all(self, client_id: str, login: str | None = None) -> None:
-        """Withdraw what people granted a client, as if they had done so in their settings."""
+        """Revoke a client's grants (of one user, or of all), as users do in their settings."""
         self._state.ledger.revoke_all(client_id, self._state.accounts[login] if login else None, "person")
 
     def device_approve(self, user_code: str, login: str = "alice", scopes: Sequence[str] | None = None) -> None:
-        """Somebody typed the code and agreed (to `scopes`, or to all). Raises KeyError for an unknown code."""
+        """Enter the code as a user and agree (to `scopes`, or to all). Raises KeyError for an unknown code."""
         found = self._state.device(user_code)
         device.decide(found, self._state.accounts[login], found.scopes if scopes is None else tuple(scopes))
 
     def device_deny(self, user_code: str, login: str = "alice") -> None:
-        """Somebody typed the code and said no. Raises KeyError for an unknown code."""
+        """Enter the code as a user and deny. Raises KeyError for an unknown code."""
         device.decide(self._state.device(user_code), self._state.accounts[login], None)

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from oauthbroker.apps import Flow
-from oauthbroker.errors import Code, Locale
+from oauthbroker.core.errors import Code, Locale
+from oauthbroker.model.apps import Flow
+from oauthbroker.model.results import Reason
+from oauthbroker.model.turn import SubjectMode
 from oauthbroker.records import EventType
-from oauthbroker.results import Reason
-from oauthbroker.turn import SubjectMode
 from oauthbroker.web.api.fields import (
     Absent,
     Confidential,
@@ -33,7 +33,7 @@ PROVIDER_DATA = (
 Known = Annotated[Code, Field(description="A code of the broker.")]
 
 
-class TurnBegun(Model):
+class TurnTokens(Model):
     """The tokens of a turn: `turnToken` for the runtime's own use, one narrowed token for each tool."""
 
     turnId: TurnId

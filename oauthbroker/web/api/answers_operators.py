@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from oauthbroker.model.turn import SubjectMode
 from oauthbroker.records import EventType
-from oauthbroker.turn import SubjectMode
 from oauthbroker.web.api.answers import Plain, SessionState
 from oauthbroker.web.api.fields import Absent, Confidential, GrantId, Model, Moment, NamedApp, NamedSwarm, SessionId
 

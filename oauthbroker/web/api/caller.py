@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from http import HTTPStatus
+from typing import Literal
 
 from starlette.requests import Request
 
-from oauthbroker.api_keys import PREFIX as KEY_PREFIX
-from oauthbroker.api_keys import ApiKeys
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.settings import Role, Settings
-from oauthbroker.turn_token import PREFIX as TURN_PREFIX
-from oauthbroker.turn_token import TurnToken
-from oauthbroker.turns import Guest, Turns
+from oauthbroker.access.api_keys import PREFIX as KEY_PREFIX
+from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.access.turns import Guest, Turns
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.settings import Role, Settings
+from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX
+from oauthbroker.model.turn_token import TurnToken
 from oauthbroker.web.headers import PEER
+from oauthbroker.web.limits import RequestLimits
 
 Who = Literal["runtime", "operator", "turn", "wholeTurn"]
 """`wholeTurn` is a turn token that nothing has narrowed, neither a tool nor apps nor a time: the runtime's own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class RuntimeCaller:
     """Somebody with roles: the holder of an API key, or a user of this machine."""
 
     id: str
@@ -30,27 +32,18 @@ class Runtime:
     roles: frozenset[Role]
 
 
-Caller = Runtime | Guest
+Caller = RuntimeCaller | Guest
 _TURN, _KEY = f"{TURN_PREFIX}.", f"{KEY_PREFIX}."
-
-
-class Doors(Protocol):
-    """What a broker has to tell callers apart."""
-
-    @property
-    def turns(self) -> Turns: ...
-
-    @property
-    def api_keys(self) -> ApiKeys: ...
 
 
 class Callers:
     """Tells callers apart. What is sent as a bearer counts, and nothing else then: a bad one is no caller at all."""
 
-    def __init__(self, doors: Callable[[], Doors], settings: Settings) -> None:
-        self._doors = doors
+    def __init__(self, *, turns: Turns, api_keys: ApiKeys, settings: Settings) -> None:
+        self._turns = turns
+        self._api_keys = api_keys
         known = settings.api_socket.callers if settings.api_socket is not None else ()
-        self._users = {each.uid: Runtime(f"uid-{each.uid}", f"uid {each.uid}", each.roles) for each in known}
+        self._users = {each.uid: RuntimeCaller(f"uid-{each.uid}", f"uid {each.uid}", each.roles) for each in known}
 
     async def who(self, request: Request) -> Caller:
         """Raises `unauthenticated` for everybody who is not known, all alike; `turnEnded` for a token of ours whose
@@ -60,13 +53,13 @@ class Callers:
             return self._peer(request.scope.get("extensions") or {})
         text = _bearer(sent)
         if text.startswith(_TURN):
-            return await self._doors().turns.admit(text)
+            return await self._turns.admit(text)
         if text.startswith(_KEY):
-            key = await self._doors().api_keys.check(text)
-            return Runtime(key.id, key.name, key.roles)
+            key = await self._api_keys.check(text)
+            return RuntimeCaller(key.id, key.name, key.roles)
         raise BrokerError(Code.UNAUTHENTICATED)
 
-    def _peer(self, extensions: Mapping[str, Mapping[str, int]]) -> Runtime:
+    def _peer(self, extensions: Mapping[str, Mapping[str, int]]) -> RuntimeCaller:
         """Whom the socket's own end names (SO_PEERCRED); the server puts it there, no header can."""
         found = self._users.get(extensions.get(PEER, {}).get("uid", -1))
         if found is None:
@@ -103,3 +96,24 @@ def may(caller: Caller, allowed: Collection[Who]) -> bool:
     if isinstance(caller, Guest):
         return "turn" in allowed or ("wholeTurn" in allowed and caller.caller.speaks_for_person)
     return not caller.roles.isdisjoint(allowed)
+
+
+async def known(request: Request, callers: Callers, limits: RequestLimits) -> Caller:
+    """Return the caller. Raises `unauthenticated` or `turnEnded`, and `rateLimited` for a caller, an address or an
+    ended turn that calls too often."""
+    try:
+        caller = await callers.who(request)
+    except BrokerError as error:
+        stranger = error
+    else:
+        limits.called(id_of(caller))
+        return caller
+    if stranger.code is Code.TURN_ENDED:  # we signed it: who holds it was known, and costs no neighbour anything
+        limits.called(ended_turn(request))
+    elif stranger.status == HTTPStatus.UNAUTHORIZED:
+        limits.strange(address_of(request))
+    raise stranger
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client is not None else "-"

@@ -1,4 +1,4 @@
-"""What a handler is given: who calls, what was read of the request, and the broker."""
+"""What a handler is given: the caller, what was read of the request, and the services."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from oauthbroker.access.turns import Guest
 from oauthbroker.audit import CallMade, CallRefused
-from oauthbroker.broker import Broker
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.turns import Guest
+from oauthbroker.audit.gap import enter
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.operations.services import Services
 from oauthbroker.web.access_log import route_template
 from oauthbroker.web.api.caller import Caller, id_of
 from oauthbroker.web.api.fields import Model
@@ -23,18 +24,16 @@ Q = TypeVar("Q", bound=Model)
 P = TypeVar("P", bound=Model)
 
 
-TheBroker = Callable[[], Broker]
-"""The broker behind the API, which is made after its pages."""
 Still = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[B, Q, P]):
+class ApiCall(Generic[B, Q, P]):
     """One call that may be made: the caller has the rights that the operation asks for, what was sent has its form.
     `still` raises `unauthenticated`, `turnEnded` or `notAllowed` once that is over."""
 
     request: Request
-    broker: Broker
+    services: Services
     caller: Caller | None
     body: B
     query: Q
@@ -48,24 +47,24 @@ class Call(Generic[B, Q, P]):
             raise BrokerError(Code.NOT_ALLOWED)
         return self.caller
 
-    def made(self, target: str | None = None) -> None:
+    async def made(self, target: str | None = None) -> None:
         """Into the audit log, before the act: who changes what. Raises `storeUnavailable`, and then nothing may
         happen."""
         if self.caller is None:
             raise BrokerError(Code.UNAUTHENTICATED)
         entry = CallMade(_route(self.request), id_of(self.caller), target)
-        self.broker.audit.write(entry, self.broker.clock.now())
+        await enter(self.services.audit, entry, self.services.clock.now())
 
-    def refused(self, code: Code) -> None:
+    async def refused(self, code: Code) -> None:
         """Into the audit log: who was refused what, as far as it is known."""
-        note_refused(self.broker, self.caller, self.request, code)
+        await note_refused(self.services, self.caller, self.request, code)
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-AnyCall = Call[Any, Any, Any]
+AnyCall = ApiCall[Any, Any, Any]
 
 
-def note_refused(broker: Broker, caller: Caller | None, request: Request, code: Code) -> None:
+async def note_refused(services: Services, caller: Caller | None, request: Request, code: Code) -> None:
     """Into the audit log: the route as it is declared, and the caller as far as it is known."""
     guest = caller if isinstance(caller, Guest) else None
     entry = CallRefused(
@@ -75,7 +74,7 @@ def note_refused(broker: Broker, caller: Caller | None, request: Request, code: 
         agent=None if guest is None else guest.turn.agent_name,
         tool=None if guest is None else guest.tool,
     )
-    broker.audit.write(entry, broker.clock.now())
+    await enter(services.audit, entry, services.clock.now())
 
 
 def _route(request: Request) -> str:
@@ -84,7 +83,12 @@ def _route(request: Request) -> str:
 
 def reply(body: Mapping[str, Any], status: int = 200) -> Response:
     """JSON, spelt as `json.dumps` of the same answer in Python with compact separators and no ASCII escapes."""
-    return Response(_ENCODER.encode(body).encode(), status, media_type="application/json")
+    return Response(encoded(body), status, media_type="application/json")
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """The bytes of `reply`."""
+    return _ENCODER.encode(body).encode()
 
 
 def nothing() -> Response:

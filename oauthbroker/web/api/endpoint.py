@@ -10,18 +10,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.errors import BrokerError, Code, Locale
-from oauthbroker.turns import Guest
+from oauthbroker.access.turns import Guest
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.operations.services import Services
 from oauthbroker.web import problems
-from oauthbroker.web.api.caller import Caller, Callers, may
-from oauthbroker.web.api.doors import Call, TheBroker, note_refused
+from oauthbroker.web.api.caller import Caller, Callers, address_of, known, may
+from oauthbroker.web.api.doors import ApiCall, note_refused
 from oauthbroker.web.api.fields import Model
-from oauthbroker.web.api.known import address_of, known
-from oauthbroker.web.api.limits import RequestLimits
 from oauthbroker.web.api.models import NoParameters
 from oauthbroker.web.api.operations import Operation
 from oauthbroker.web.api.reading import RequestInvalid, read_body, read_path, read_query
-from oauthbroker.web.texts import locale_of
+from oauthbroker.web.limits import RequestLimits
+from oauthbroker.web.words import locale_of
 
 _NOTHING = NoParameters()
 
@@ -32,19 +32,20 @@ class Endpoint:
     def __init__(
         self,
         operations: Mapping[str, Operation],
-        the_broker: TheBroker,
+        services: Services,
         callers: Callers,
         limits: RequestLimits,
         locale: Locale,
     ) -> None:
         self._operations = operations
-        self._the_broker = the_broker
+        self._services = services
         self._callers = callers
         self._limits = limits
         self._locale = locale
 
     async def answer(self, request: Request) -> Response:
-        """(1) who calls (2) how often (3) may they (4) path and query (5) body (6) the call itself. Always JSON.
+        """(1) who calls (2) how often (3) may they (4) path and query (5) body (6) may they still (7) the call itself.
+        Always JSON.
 
         Raises HTTPException for a method that the path does not have.
         """
@@ -59,7 +60,7 @@ class Endpoint:
             return await _handled(operation, call)
         except BrokerError as error:
             refused = error
-        self._note(request, caller, refused)
+        await self._note(request, caller, refused)
         default = caller.turn.locale_or(self._locale) if isinstance(caller, Guest) else self._locale
         locale = locale_of(request.headers.get("accept-language"), default)
         more = {"errors": refused.problems} if isinstance(refused, RequestInvalid) else None
@@ -71,28 +72,29 @@ class Endpoint:
             raise HTTPException(405, headers={"allow": ", ".join(self._operations)})
         return found
 
-    async def _read(self, request: Request, operation: Operation, caller: Caller | None) -> Call[Any, Any, Any]:
+    async def _read(self, request: Request, operation: Operation, caller: Caller | None) -> ApiCall[Any, Any, Any]:
         path = _NOTHING if operation.parameters is NoParameters else read_path(request, operation.parameters)
         query = read_query(request, operation.query)
         kind = _body_kind(operation, caller)
-        body = _NOTHING if kind is None else await read_body(request, kind)
-        return Call(request, self._the_broker(), caller, body, query, path, partial(self._still, request, operation))
+        still = partial(self._still, request, operation)
+        body = _NOTHING if kind is None else await read_body(request, kind, still)
+        return ApiCall(request, self._services, caller, body, query, path, still)
 
     async def _still(self, request: Request, operation: Operation) -> None:
         """Whether who called may go on, for calls that take long: keys and turns end meanwhile. Raises as at first."""
         if operation.who:
             _judge(await self._callers.who(request), operation)
 
-    def _note(self, request: Request, caller: Caller | None, error: BrokerError) -> None:
+    async def _note(self, request: Request, caller: Caller | None, error: BrokerError) -> None:
         """Who reached for what is not theirs is written down: above all whoever tried to name a subject."""
         reached = error.code in {Code.NOT_ALLOWED, Code.TURN_ENDED} or (
             isinstance(caller, Guest) and isinstance(error, RequestInvalid) and error.unknown
         )
         if reached:
-            note_refused(self._the_broker(), caller, request, error.code)
+            await note_refused(self._services, caller, request, error.code)
 
 
-async def _handled(operation: Operation, call: Call[Any, Any, Any]) -> Response:
+async def _handled(operation: Operation, call: ApiCall[Any, Any, Any]) -> Response:
     assert operation.handler is not None  # noqa: S101  (only what has one is routed)
     return await operation.handler(call)
 

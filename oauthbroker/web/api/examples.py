@@ -67,7 +67,7 @@ _REQUIRED = {
     "authSessionId": SESSION,
     "authorizationUrl": LINK,
     "expiresAt": UNTIL,
-    "message": "A connection to Slack is needed. Open the link below and agree; the work then goes on by itself.",
+    "message": "A connection to Slack is needed. Open the link below and agree. The work then continues by itself.",
 }
 _RESULTS = {
     "ready": {

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from oauthbroker.secret import Secret
-from oauthbroker.subject import MAX_BYTES, is_subject
-from oauthbroker.turn_token import LONGEST_TOOL, TOOL
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.subject import MAX_BYTES, is_subject
+from oauthbroker.model.turn_token import LONGEST_TOOL, TOOL
 
 MOST = 32 * 1024  # characters of a token that somebody sends back
 Absent = SkipJsonSchema[None]  # an answer leaves the member out; it never says null

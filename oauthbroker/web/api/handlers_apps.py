@@ -6,14 +6,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.turns import Guest
+from oauthbroker.access.turns import Guest
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.web.api.doors import AnyCall, reply
 
 
 async def list_apps(call: AnyCall) -> Response:
     """All apps; to a turn, those that its token may use, with the scopes it may ask for."""
-    apps = call.broker.bundle.apps
+    apps = call.services.config.bundle.apps
     if not isinstance(call.caller, Guest) or call.caller.declared is None:
         return reply({"apps": [_app(app, app.scopes) for _, app in sorted(apps.items())]})
     declared = {auth.app: auth.scopes for auth in call.caller.declared}

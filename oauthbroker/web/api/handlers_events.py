@@ -5,23 +5,23 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.web.api.doors import Call, nothing, reply
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.web.api.doors import ApiCall, nothing
 from oauthbroker.web.api.models import AgentPath, EventPath, EventsQuery, NoParameters, Settle
-from oauthbroker.web.api.streaming import STREAM, EventStream, lease_for, leased, watching
-from oauthbroker.web.deadline import may_take_long
+from oauthbroker.web.api.streaming import STREAM, EventStream, OneEvent, lease_for, watching
+from oauthbroker.web.headers import may_take_long
 
-SettleCall = Call[Settle, NoParameters, EventPath]
+SettleCall = ApiCall[Settle, NoParameters, EventPath]
 
 
-async def next_event(call: Call[NoParameters, EventsQuery, AgentPath]) -> Response:
+async def next_event(call: ApiCall[NoParameters, EventsQuery, AgentPath]) -> Response:
     """One event, or 204 after `wait` seconds without any; a stream for who asks for one."""
     may_take_long(call.request)
     if wants_stream(call.request):
-        return EventStream(call.broker, call.request, call.path.agent, call.still)
+        return EventStream(call.services, call.request, call.path.agent, call.still)
     async with watching(call.request) as gone:
-        delivery = await lease_for(call.broker, call.path.agent, call.query.wait, gone, call.still)
-    return nothing() if delivery is None else reply(leased(delivery))
+        delivery = await lease_for(call.services, call.path.agent, call.query.wait, gone, call.still)
+    return nothing() if delivery is None else OneEvent(delivery)
 
 
 async def ack_event(call: SettleCall) -> Response:
@@ -34,7 +34,7 @@ async def nack_event(call: SettleCall) -> Response:
 
 async def _settle(call: SettleCall, *, done: bool) -> Response:
     lease = call.body.lease.reveal()
-    if not await call.broker.events.settle(call.path.agent, call.path.eventId, lease, done=done):
+    if not await call.services.events.settle(call.path.agent, call.path.eventId, lease, done=done):
         raise BrokerError(Code.LEASE_LOST)
     return nothing()
 

@@ -4,51 +4,51 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from oauthbroker.erasure import Erased
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.grant_pages import Wanted
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.token_request import app_name
+from oauthbroker.operations.erasure import Erased
+from oauthbroker.operations.grant_pages import GrantFilter
 from oauthbroker.records import display
-from oauthbroker.token_request import app_name
-from oauthbroker.web.api.doors import Call, reply
+from oauthbroker.web.api.doors import ApiCall, reply
 from oauthbroker.web.api.models import EraseSubject, GrantPath, GrantsQuery, NoParameters
 
 
-async def list_grants(call: Call[NoParameters, GrantsQuery, NoParameters]) -> Response:
+async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) -> Response:
     """A page in the order of ids. The first reads every grant, because the store keeps no list by app or subject that
     could be stolen; those that follow it live on that for some seconds."""
     asked = call.query
     app = None if asked.app is None else app_name(asked.app)
-    wanted = Wanted(app, asked.subject, asked.state, asked.after)
-    page, goes_on = await call.broker.grants.page(wanted, asked.limit)
+    wanted = GrantFilter(app, asked.subject, asked.state, asked.after)
+    page, goes_on = await call.services.grants.page(wanted, asked.limit)
     more = {"next": page[-1].grantId} if goes_on else {}
     return reply({"grants": [summary.to_json() for summary in page], **more})
 
 
-async def grant_record(call: Call[NoParameters, NoParameters, GrantPath]) -> Response:
+async def grant_record(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Response:
     """As the specification prints it, revoked or not, with its secrets masked."""
-    record = await call.broker.grants.record(call.path.grantId)
+    record = await call.services.grants.record(call.path.grantId)
     if record is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
     return reply(display.grant_record(record))
 
 
-async def end_grant(call: Call[NoParameters, NoParameters, GrantPath]) -> Response:
+async def end_grant(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Response:
     """Ended here at once, and at the provider as soon as it answers. What ended before, and the provider has not
     heard of, is told once more."""
-    summary = await call.broker.grants.find(call.path.grantId)
+    summary = await call.services.grants.find(call.path.grantId)
     told = None
     if summary is not None:
-        call.made(summary.grantId)
-        told = await call.broker.grants.revoke(summary.app, summary.subject)
+        await call.made(summary.grantId)
+        told = await call.services.grants.revoke(summary.app, summary.subject)
     if told is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
     return reply({"grantId": call.path.grantId, "provider": told})
 
 
-async def erase_subject(call: Call[EraseSubject, NoParameters, NoParameters]) -> Response:
+async def erase_subject(call: ApiCall[EraseSubject, NoParameters, NoParameters]) -> Response:
     """Providers are not waited for: while one has to be told, the same call goes on later."""
-    erasure, subject = call.broker.erasure, call.body.subject
+    erasure, subject = call.services.erasure, call.body.subject
     if call.body.dryRun:
         return reply(Erased(False, await erasure.look(subject)).to_json())
-    call.made()
+    await call.made()
     return reply((await erasure.erase(subject)).to_json())

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.web.api.doors import AnyCall, Call, nothing, reply
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.web.api.doors import AnyCall, ApiCall, nothing, reply
 from oauthbroker.web.api.models import AgentPath, EventPath, NoParameters
 
-LetterCall = Call[NoParameters, NoParameters, EventPath]
+LetterCall = ApiCall[NoParameters, NoParameters, EventPath]
 
 
 async def list_queues(call: AnyCall) -> Response:
-    return reply({"queues": [state.to_json() for state in await call.broker.dead_letters.states()]})
+    return reply({"queues": [state.to_json() for state in await call.services.dead_letters.states()]})
 
 
-async def list_dead_letters(call: Call[NoParameters, NoParameters, AgentPath]) -> Response:
+async def list_dead_letters(call: ApiCall[NoParameters, NoParameters, AgentPath]) -> Response:
     """A queue keeps so many at most that no pages are needed."""
-    found = await call.broker.dead_letters.dead(call.path.agent)
+    found = await call.services.dead_letters.dead(call.path.agent)
     return reply({"deadLetters": [letter.to_json() for letter in found]})
 
 
 async def retry_dead_letter(call: LetterCall) -> Response:
     agent, event_id = call.path.agent, call.path.eventId
-    return _changed(await call.broker.dead_letters.retry(agent, event_id, lambda: call.made(event_id)))
+    return _changed(await call.services.dead_letters.retry(agent, event_id, lambda: call.made(event_id)))
 
 
 async def drop_dead_letter(call: LetterCall) -> Response:
     agent, event_id = call.path.agent, call.path.eventId
-    return _changed(await call.broker.dead_letters.drop(agent, event_id, lambda: call.made(event_id)))
+    return _changed(await call.services.dead_letters.drop(agent, event_id, lambda: call.made(event_id)))
 
 
 def _changed(done: bool) -> Response:  # noqa: FBT001  (its one argument)

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from oauthbroker.broker import Broker
-from oauthbroker.clock import printed
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.access.turns import Guest
+from oauthbroker.core.clock import printed
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.results import SessionOutcome
 from oauthbroker.records import display
-from oauthbroker.results import SessionOutcome
-from oauthbroker.turns import Guest
-from oauthbroker.web.api.doors import AnyCall, Call, reply
+from oauthbroker.web.api.doors import AnyCall, ApiCall, reply
 from oauthbroker.web.api.models import (
-    ConfirmByRuntime,
     ConnectionsFor,
     NoParameters,
     SessionPath,
     SessionsQuery,
 )
 
-SessionCall = Call[NoParameters, NoParameters, SessionPath]
+SessionCall = ApiCall[NoParameters, NoParameters, SessionPath]
 
 
-async def list_sessions(call: Call[NoParameters, SessionsQuery, NoParameters]) -> Response:
+async def list_sessions(call: ApiCall[NoParameters, SessionsQuery, NoParameters]) -> Response:
     """A page in the order of ids; every page reads every session."""
     asked = call.query
-    every = await call.broker.sessions.list(app=asked.app, subject=asked.subject, status=asked.status)
+    every = await call.services.sessions.list(app=asked.app, subject=asked.subject, status=asked.status)
     left = sorted((it for it in every if it.id > (asked.after or "")), key=lambda it: it.id)
     page = left[: asked.limit]
     more = {"next": page[-1].id} if len(left) > len(page) else {}
@@ -34,7 +32,7 @@ async def list_sessions(call: Call[NoParameters, SessionsQuery, NoParameters]) -
 
 async def session_record(call: SessionCall) -> Response:
     """As the specification prints it, with its secrets masked, while the store keeps it."""
-    record = await call.broker.sessions.find(call.path.id)
+    record = await call.services.sessions.find(call.path.id)
     if record is None:
         raise BrokerError(Code.NOT_FOUND)
     return reply(display.session_record(record))
@@ -43,30 +41,31 @@ async def session_record(call: SessionCall) -> Response:
 async def session_state(call: SessionCall) -> Response:
     """To a turn that it does not concern it looks like one that there never was."""
     session_id = call.path.id
-    outcome = await call.broker.outcomes.now(session_id) if await _concerns(call) else SessionOutcome("expired")
+    outcome = await call.services.outcomes.now(session_id) if await _concerns(call) else SessionOutcome("expired")
     return reply(_outcome(session_id, outcome))
 
 
 async def cancel_session(call: SessionCall) -> Response:
     if not await _concerns(call):
         return reply({"cancelled": False})
-    call.made(call.path.id)
-    return reply({"cancelled": await call.broker.cancel(call.path.id)})
+    await call.made(call.path.id)
+    return reply({"cancelled": await call.services.pending.cancel(call.path.id)})
 
 
 async def confirm_session(call: AnyCall) -> Response:
     """The runtime confirms a handle, or relays with a turn's own token a code that was said in its conversation."""
     if isinstance(call.caller, Guest):
-        call.made()  # which session a code is of is not known before it is tried
-        outcome = await call.broker.relay_code(call.caller.turn, call.body.channelCode.reveal())
+        await call.made()  # which session a code is of is not known before it is tried
+        outcome = await call.services.confirmation.relay(call.caller.turn, call.body.channelCode.reveal(), None)
     else:
-        call.made(call.broker.confirming.session_in(call.body.handle.reveal()))
-        outcome = await _confirmed(call.broker, call.body)
+        await call.made(call.services.confirmation.session_in(call.body.handle.reveal()))
+        outcome = await call.services.confirmation.confirm(call.body.handle.reveal(), call.body.subject)
     return reply(_outcome(outcome.auth_session_id, outcome))
 
 
-async def connections_link(call: Call[ConnectionsFor, NoParameters, NoParameters]) -> Response:
-    url, until = await call.broker.connections.link(call.body.subjects.given(), noted=call.made)
+async def connections_link(call: ApiCall[ConnectionsFor, NoParameters, NoParameters]) -> Response:
+    url, until = await call.services.connections.link(call.body.subjects.given(), noted=call.made)
+    await call.still()
     return reply({"url": url, "expiresAt": printed(until)}, 201)
 
 
@@ -76,11 +75,7 @@ async def _concerns(call: SessionCall) -> bool:
     guest = call.caller
     if not isinstance(guest, Guest):
         return True
-    return await call.broker.outcomes.concern(call.path.id, guest.turn, guest.may_ask)
-
-
-async def _confirmed(broker: Broker, body: ConfirmByRuntime) -> SessionOutcome:
-    return await broker.confirm(body.handle.reveal(), body.subject)
+    return await call.services.outcomes.concern(call.path.id, guest.turn, guest.may_ask)
 
 
 def _outcome(session_id: str, outcome: SessionOutcome) -> dict[str, str]:

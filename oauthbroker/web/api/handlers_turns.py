@@ -7,15 +7,15 @@ from datetime import timedelta
 
 from starlette.responses import Response
 
-from oauthbroker.apps import ToolAuth
-from oauthbroker.clock import printed
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.secret import Secret
-from oauthbroker.token_request import app_name
-from oauthbroker.turn import Turn, TurnAuth
-from oauthbroker.turn_token import narrow
+from oauthbroker.core.clock import printed
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.token_request import app_name
+from oauthbroker.model.turn import Turn, TurnAuth
+from oauthbroker.model.turn_token import narrow
 from oauthbroker.web.api.caller import bearer
-from oauthbroker.web.api.doors import AnyCall, Call, nothing, reply
+from oauthbroker.web.api.doors import AnyCall, ApiCall, nothing, reply
 from oauthbroker.web.api.handlers_tokens import ref_of
 from oauthbroker.web.api.models import (
     BeginTurn,
@@ -28,15 +28,16 @@ from oauthbroker.web.api.models import (
 )
 
 
-async def begin_turn(call: Call[BeginTurn, NoParameters, NoParameters]) -> Response:
+async def begin_turn(call: ApiCall[BeginTurn, NoParameters, NoParameters]) -> Response:
     asked = call.body
-    begun = await call.broker.turns.begin(
+    begun = await call.services.turns.begin(
         turn_of(asked.turn),
         tools={tool: None if auths is None else _auths(auths) for tool, auths in asked.tools.items()},
         ttl_seconds=asked.ttlSeconds,
         private_links=asked.privateLinks,
         noted=call.made,
     )
+    await call.still()  # the store may have taken its time; without its token the turn is of no use
     body = {
         "turnId": begun.turn_id,
         "turnToken": begun.token.reveal(),
@@ -46,40 +47,40 @@ async def begin_turn(call: Call[BeginTurn, NoParameters, NoParameters]) -> Respo
     return reply(body, 201)
 
 
-async def end_turn(call: Call[NoParameters, NoParameters, TurnPath]) -> Response:
-    call.made(call.path.turnId)
-    await call.broker.turns.end(call.path.turnId)
+async def end_turn(call: ApiCall[NoParameters, NoParameters, TurnPath]) -> Response:
+    await call.made(call.path.turnId)
+    await call.services.turns.end(call.path.turnId)
     return nothing()
 
 
-async def narrow_turn(call: Call[Narrow, NoParameters, NoParameters]) -> Response:
+async def narrow_turn(call: ApiCall[Narrow, NoParameters, NoParameters]) -> Response:
     """For those who cannot do HMAC themselves. The new token is admitted once, so that its answer tells its end."""
     asked = call.body
     until = None
     if asked.ttlSeconds is not None:  # in a token time has whole seconds: it never gets less than was asked for
-        until = (call.broker.clock.now() + timedelta(seconds=asked.ttlSeconds, microseconds=999_999)).replace(
+        until = (call.services.clock.now() + timedelta(seconds=asked.ttlSeconds, microseconds=999_999)).replace(
             microsecond=0
         )
     apps = None if asked.apps is None else {_name(each): each.scopes for each in asked.apps}
     if apps is not None and len(apps) != len(asked.apps or ()):
         raise BrokerError(Code.REQUEST_INVALID, note="an app twice")
     token = narrow(Secret(bearer(call.request)), tool=asked.tool, apps=apps, expires_at=until)
-    guest = await call.broker.turns.admit(token.reveal())
+    guest = await call.services.turns.admit(token.reveal())
     return reply({"turnToken": token.reveal(), "expiresAt": printed(guest.expires_at)})
 
 
-async def pending_of_turn(call: Call[NoParameters, PendingQuery, NoParameters]) -> Response:
+async def pending_of_turn(call: ApiCall[NoParameters, PendingQuery, NoParameters]) -> Response:
     """A store that cannot be read is a problem here: an empty block would say that nothing waits."""
     guest = call.guest
     apart = guest.private_links or call.query.links == "apart"
-    block = await call.broker.waiting.block(guest.turn, links="apart" if apart else "inline")
+    block = await call.services.pending.block(guest.turn, links="apart" if apart else "inline")
     await call.still()
     items = [item for item in (block or {}).get("items", ()) if guest.may_ask(item["oauthAppRef"]["name"])]
     return reply({"type": "auth.pending", "items": items})
 
 
 async def links_of_turn(call: AnyCall) -> Response:
-    links = await call.broker.links(call.guest.turn)
+    links = await call.services.pending.links(call.guest.turn)
     await call.still()
     return reply({"links": links})
 

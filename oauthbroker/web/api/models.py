@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from oauthbroker.errors import Locale
+from oauthbroker.core.errors import Locale
 from oauthbroker.web.api.fields import (
     AgentName,
     AppRef,

@@ -11,14 +11,14 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from starlette.responses import Response
 
-from oauthbroker.errors import MEANINGS, Code
+from oauthbroker.core.errors import Code
 from oauthbroker.web.api import answers as a
 from oauthbroker.web.api import models as m
 from oauthbroker.web.api.caller import Who
 from oauthbroker.web.api.doors import AnyCall, reply
 from oauthbroker.web.api.examples import ANSWERS, BODIES, PARAMETERS
 from oauthbroker.web.api.fields import Model
-from oauthbroker.web.api.operations import OPERATIONS, PROBES, Answer, Operation
+from oauthbroker.web.api.operations import OPERATIONS, PROBES, ApiReply, Operation
 from oauthbroker.web.api.streaming import STREAM
 
 _REF = "#/components/schemas/{model}"
@@ -74,7 +74,7 @@ async def get_document(call: AnyCall) -> Response:  # noqa: ARG001  (a handler's
 
 
 DOCUMENT = Operation(
-    "getDocument", "GET", "/v1/openapi.json", "This document", get_document, (), {200: Answer("OpenAPI 3.1.", dict)}
+    "getDocument", "GET", "/v1/openapi.json", "This document", get_document, (), {200: ApiReply("OpenAPI 3.1.", dict)}
 )
 
 
@@ -151,7 +151,7 @@ def _without_null(member: dict[str, Any]) -> dict[str, Any]:
 def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
     codes: dict[int, list[Code]] = {}
     for code in codes_of(operation):
-        for status in (MEANINGS[code].status, *_ALSO.get(code, ())):
+        for status in (code.status, *_ALSO.get(code, ())):
             codes.setdefault(status, []).append(code)
     if operation.handler is not None:
         codes[414] = [Code.REQUEST_TOO_LARGE]
@@ -169,7 +169,9 @@ def codes_of(operation: Operation) -> list[Code]:
     return [*operation.codes, *caller, *(_BODY if operation.bodies else ()), *always]
 
 
-def _answer(operation: Operation, status: int, answer: Answer, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+def _answer(
+    operation: Operation, status: int, answer: ApiReply, schemas: Mapping[Any, dict[str, Any]]
+) -> dict[str, Any]:
     made: dict[str, Any] = {"description": answer.meaning}
     if answer.model is None:
         return made
@@ -197,10 +199,9 @@ def _refusal(status: int, codes: list[Code]) -> dict[str, Any]:
 
 
 def _problem_example(code: Code, status: int) -> dict[str, Any]:
-    meaning = MEANINGS[code]
     return {
         "type": "about:blank", "title": HTTPStatus(status).phrase, "status": status,
-        "detail": meaning.en, "code": code.value, "retryable": meaning.retryable,
+        "detail": code.sentence(), "code": code.value, "retryable": code.retryable,
     }  # fmt: skip
 
 

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.strict_json import decode_object
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import decode_object
+from oauthbroker.web.api.doors import Still
 from oauthbroker.web.api.fields import Model
 
 M = TypeVar("M", bound=Model)
@@ -31,13 +32,16 @@ class RequestInvalid(BrokerError):
         self.unknown = any(each["problem"] == "unknown" for each in problems)
 
 
-async def read_body(request: Request, model: type[M]) -> M:
-    """The body as `model`. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`."""
+async def read_body(request: Request, model: type[M], still: Still) -> M:
+    """The body as `model`. It may have taken its time, so `still` is asked before anything of it is judged. Raises
+    `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, and what `still` raises."""
     said = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
     kind, _, parameter = said.partition(b";")
     if kind.strip().lower() != _JSON or parameter.strip().lower() not in {b"", b"charset=utf-8"}:
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
-    return judged(model, decode_object(await _received(request), Code.REQUEST_INVALID))
+    received = await _received(request)
+    await still()
+    return judged(model, decode_object(received, Code.REQUEST_INVALID))
 
 
 async def _received(request: Request) -> bytes:

@@ -18,20 +18,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from oauthbroker.broker import Broker
-from oauthbroker.clock import printed
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.queues import Delivery
-from oauthbroker.resume import POLL_SECONDS
+from oauthbroker.core.clock import printed
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import to_its_end
+from oauthbroker.events.queue import EventLease
+from oauthbroker.events.waits import POLL_SECONDS
+from oauthbroker.operations.services import Services
 from oauthbroker.web.access_log import note_refusal
-from oauthbroker.web.api.doors import Still
+from oauthbroker.web.api.doors import Still, encoded
 
 HEARTBEAT_SECONDS = 15.0
 MOST_UNSETTLED = 16
 STREAM = "text/event-stream"
 
 
-def leased(delivery: Delivery) -> dict[str, Any]:
+def leased(delivery: EventLease) -> dict[str, Any]:
     """What the caller needs to handle an event, and to settle it."""
     return {
         "event": delivery.to_json(),
@@ -56,34 +57,70 @@ async def watching(request: Request) -> AsyncIterator[asyncio.Event]:
     try:
         yield gone
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        task.add_done_callback(_heard)
+        task.cancel()  # and not awaited: a request that is cancelled there would lose the event that it leased
 
 
-async def lease_for(broker: Broker, agent: str, wait: float, gone: asyncio.Event, still: Still) -> Delivery | None:
+def _heard(watching: asyncio.Task[None]) -> None:
+    """Retrieve an exception, so that asyncio does not report it: the answer does not depend on it."""
+    if not watching.cancelled():
+        watching.exception()
+
+
+class OneEvent(Response):
+    """The answer to a long poll. A request that is cancelled before the answer was sent gives its event back."""
+
+    media_type = "application/json"
+
+    def __init__(self, delivery: EventLease) -> None:
+        super().__init__(encoded(leased(delivery)))
+        self._delivery = delivery
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:
+            await _give_back(self._delivery)
+            raise
+
+
+async def lease_for(
+    services: Services, agent: str, wait: float, gone: asyncio.Event, still: Still
+) -> EventLease | None:
     """The agent's next event, or None after `wait` seconds, when `gone` is set, or when the broker is ending.
 
     Whatever ends this call, no event stays leased that it did not hand over. Raises what `still` raises.
     """
-    leasing = asyncio.ensure_future(broker.events.lease(agent, wait=wait, gone=gone))
+    leasing = asyncio.ensure_future(services.events.lease(agent, wait=wait, gone=gone))
     try:
         delivery = await asyncio.shield(leasing)
     except asyncio.CancelledError:
         gone.set()
-        if (late := await leasing) is not None:
-            await late.give_back()
+        await to_its_end(asyncio.ensure_future(_give_back_late(leasing)))
         raise
     if delivery is None:
         return None
     try:
         await still()
     except BaseException:
-        await delivery.give_back()
+        await _give_back(delivery)
         raise
     if gone.is_set():
-        await delivery.give_back()
+        await _give_back(delivery)
         return None
     return delivery
+
+
+async def _give_back_late(leasing: asyncio.Future[EventLease | None]) -> None:
+    with suppress(BrokerError):
+        if (late := await leasing) is not None:
+            await late.give_back()
+
+
+async def _give_back(delivery: EventLease) -> None:
+    """Where the store does not work now, the lease ends by itself."""
+    with suppress(BrokerError):
+        await delivery.give_back()
 
 
 class EventStream(Response):
@@ -91,10 +128,10 @@ class EventStream(Response):
 
     media_type = STREAM
 
-    def __init__(self, broker: Broker, request: Request, agent: str, still: Still) -> None:
+    def __init__(self, services: Services, request: Request, agent: str, still: Still) -> None:
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._broker = broker
+        self._services = services
         self._request = request
         self._agent = agent
         self._still = still
@@ -111,7 +148,7 @@ class EventStream(Response):
 
     async def _stream(self, send: Send, gone: asyncio.Event) -> None:
         """A comment at once, so that the caller knows it is connected, and whenever nothing else was to be said."""
-        clock, life = self._broker.clock, self._broker.life
+        clock, life = self._services.clock, self._services.life
         said = clock.monotonic() - HEARTBEAT_SECONDS
         while not (gone.is_set() or life.stopping):
             await self._look_at_leases()
@@ -126,7 +163,7 @@ class EventStream(Response):
                     await asyncio.wait_for(gone.wait(), POLL_SECONDS)
                 continue
             wait = min(left, self._until_a_lease_ends())
-            delivery = await lease_for(self._broker, self._agent, wait, gone, self._may_go_on)
+            delivery = await lease_for(self._services, self._agent, wait, gone, self._may_go_on)
             if delivery is not None:
                 await self._hand_out(send, delivery)
                 said = clock.monotonic()
@@ -139,28 +176,28 @@ class EventStream(Response):
         """Forgets those that were settled. Raises `leaseLost` when one has ended and nobody had settled it."""
         if not self._open:
             return
-        now = self._broker.clock.now()
-        held = await self._broker.events.unsettled(self._agent, self._open)
+        now = self._services.clock.now()
+        held = await self._services.events.unsettled(self._agent, self._open)
         over = {lease for lease, until in self._open.items() if until <= now}
-        lapsed = over - await self._broker.events.settled(self._agent, over) if over else over
+        lapsed = over - await self._services.events.settled(self._agent, over) if over else over
         self._open = {lease: until for lease, until in self._open.items() if lease in held}
         if lapsed:
             raise BrokerError(Code.LEASE_LOST)
 
     def _until_a_lease_ends(self) -> float:
         ends = min(self._open.values(), default=None)
-        return HEARTBEAT_SECONDS if ends is None else max(0.0, (ends - self._broker.clock.now()).total_seconds())
+        return HEARTBEAT_SECONDS if ends is None else max(0.0, (ends - self._services.clock.now()).total_seconds())
 
-    async def _hand_out(self, send: Send, delivery: Delivery) -> None:
+    async def _hand_out(self, send: Send, delivery: EventLease) -> None:
         self._open[delivery.lease] = delivery.until
         try:
             await _write(send, message_of(delivery))
         except asyncio.CancelledError:
-            await delivery.give_back()
+            await _give_back(delivery)
             raise
 
 
-def message_of(delivery: Delivery) -> bytes:
+def message_of(delivery: EventLease) -> bytes:
     """One message of the stream."""
     data = json.dumps(leased(delivery), ensure_ascii=False, separators=(",", ":"))
     return f"id: {delivery.id}\nevent: {delivery.type}\ndata: {data}\n\n".encode()

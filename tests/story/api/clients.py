@@ -10,10 +10,10 @@ from typing import Any, Literal, Protocol
 
 import uvicorn
 
-from oauthbroker.apps import ToolAuth
 from oauthbroker.broker import Broker
 from oauthbroker.client import Options, Runtime, SessionOutcome, SyncRuntime, TokenResult, Turn
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
 from oauthbroker.web.access_log import uvicorn_options
 
 Way = Literal["embedded", "async", "sync"]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import House, global_app, running, user_app
+from tests.kit.running_broker import House, global_app, running, user_app
 from tests.story.api.kit import TOOLS, Callers
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from oauthbroker.apps import ToolAuth
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import Canaries
-from tests.house import ALICE, TEAM, House
+from oauthbroker.web.api.examples import PARAMETERS
+from oauthbroker.web.api.operations import Operation
+from tests.kit.running_broker import ALICE, TEAM, House
 
 TOOLS: dict[str, tuple[ToolAuth, ...]] = {
     "Tool/mail": (ToolAuth("mail", ("read", "write")),),
@@ -22,6 +24,8 @@ TOOLS: dict[str, tuple[ToolAuth, ...]] = {
 }
 LOOPBACK = ("127.0.0.1", 40000)
 Json = Any
+Part = Callable[[], Awaitable[bytes]]
+"""A part of a body that comes when it likes."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,9 @@ class Exchange:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
+
+    async def before(self, kind: str) -> None:
+        """Called before a message of that type is taken."""
 
     async def part(self) -> bytes:
         """The next part of the body, soon."""
@@ -114,12 +121,12 @@ class Caller:
         method: str,
         path: str,
         *,
-        body: bytes | list[bytes] = b"",
+        body: bytes | list[bytes | Part] = b"",
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         kind: str | None = "application/json",
         host: str | None = None,
     ) -> None:
-        chunks = body if isinstance(body, list) else [body]
+        chunks: list[bytes | Part] = body if isinstance(body, list) else [body]
         said = [("host", host or urlsplit(self.house.origin).netloc)]
         said += [("authorization", f"Bearer {self.bearer}")] if self.bearer is not None else []
         said += [("content-type", kind)] if kind is not None and method == "POST" else []
@@ -135,11 +142,14 @@ class Caller:
 
         async def receive() -> dict[str, Any]:
             if pending:
-                return {"type": "http.request", "body": pending.pop(0), "more_body": bool(pending)}
+                part = pending.pop(0)
+                sent = part if isinstance(part, bytes) else await part()
+                return {"type": "http.request", "body": sent, "more_body": bool(pending)}
             await exchange.left.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
+            await exchange.before(message["type"])
             if message["type"] == "http.response.start":
                 exchange.status = message["status"]
                 exchange.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
@@ -199,7 +209,7 @@ def a_turn(
     agent: str = "planner",
     **more: Any,
 ) -> dict[str, Any]:
-    """What a runtime sends for the same turn as `tests.house.turn()`."""
+    """What a runtime sends for the same turn as `tests.kit.running_broker.turn()`."""
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject is not None}
     turn = {
         "agentName": agent,
@@ -209,3 +219,12 @@ def a_turn(
         "auth": {"actor": {"type": "user", "id": "chat:U234567"}, "subjects": subjects},
     }
     return {"turn": turn, "tools": dict.fromkeys(TOOLS) if tools is None else tools, **more}
+
+
+def path_of(operation: Operation) -> str:
+    return operation.path.format(**PARAMETERS.get(operation.id, {}))
+
+
+def admits(operation: Operation, kind: str) -> bool:
+    whole = {"turn": {"turn", "wholeTurn"}, "tool": {"turn"}}.get(kind, {kind})
+    return not whole.isdisjoint(operation.who)

@@ -17,11 +17,11 @@ from oauthbroker.audit import (
     RequestWithdrawn,
     line_of,
 )
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.results import Ready
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests import planting
-from tests.house import ALICE, House
+from tests.kit import planted_records
+from tests.kit.running_broker import ALICE, House
 from tests.story import binding_kit
 from tests.story.api.kit import TOOLS, Answer, Caller, Callers, a_turn
 from tests.story.binding_kit import came_back, code_on, handle_on, of_alice, parking
@@ -98,7 +98,7 @@ async def test_a_request_is_taken_back_by_a_turn_or_a_key(house: House, api: Cal
 
 @pytest.mark.parametrize("act", ["retry", "drop"])
 async def test_a_dead_letter_is_settled_by_an_operators_key(house: House, api: Callers, act: str) -> None:
-    letter, before = await planting.dead_letter(house), len(house.audit.entries)
+    letter, before = await planted_records.dead_letter(house), len(house.audit.entries)
     path = f"/v1/agents/planner/dead-letters/{letter.id}"
     retry = act == "retry"
     assert 204 == (await (api.operator.post(f"{path}/retry") if retry else api.operator.delete(path))).status
@@ -201,7 +201,7 @@ async def state_of(house: House) -> tuple[object, ...]:
 async def test_where_it_cannot_be_written_down_nothing_happens(
     house: House, api: Callers, monkeypatch: pytest.MonkeyPatch, act: Act
 ) -> None:
-    await planting.dead_letter(house)
+    await planted_records.dead_letter(house)
     await house.connected()
     await house.ask_link("files")
     begun = await api.begin()

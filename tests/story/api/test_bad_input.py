@@ -12,11 +12,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from oauthbroker.audit import CallRefused
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.api.examples import BODIES
 from oauthbroker.web.api.operations import OPERATIONS, Operation
-from tests.house import BASE, BOB, House, running, user_app
+from tests.kit.running_broker import BASE, BOB, House, running, user_app
 from tests.story.api.kit import TOOLS, Answer, Caller, Callers
 
 FOR_TURNS = [operation for operation in OPERATIONS if {"turn", "wholeTurn"} & set(operation.who)]

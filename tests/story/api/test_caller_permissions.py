@@ -12,26 +12,22 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import known_tokens
-from oauthbroker.apps import ToolAuth
+from oauthbroker.access.known_tokens import KnownTokens
 from oauthbroker.audit import CallRefused, TokenIssued
-from oauthbroker.clock import from_iso
-from oauthbroker.secret import Secret
-from oauthbroker.settings import ApiSocket, Settings, SocketCaller
+from oauthbroker.core.clock import from_iso
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.settings import ApiSocket, Settings, SocketCaller
+from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from oauthbroker.turn_token import narrow
-from oauthbroker.web.api.examples import BODIES, PARAMETERS
+from oauthbroker.web.api.examples import BODIES
 from oauthbroker.web.api.operations import OPERATIONS, Operation
 from oauthbroker.web.headers import PEER
-from tests.house import BASE, House, public, running, user_app
-from tests.story.api.kit import TOOLS, Answer, Caller, Callers, a_turn
+from tests.kit.running_broker import BASE, House, public, running, user_app
+from tests.story.api.kit import TOOLS, Answer, Caller, Callers, a_turn, admits, path_of
 
 MAY_SHOW = ("turn token", "access token", "ticket")
 KINDS = ("stranger", "runtime", "operator", "turn", "tool")
-
-
-def path_of(operation: Operation) -> str:
-    return operation.path.format(**PARAMETERS.get(operation.id, {}))
 
 
 async def call(operation: Operation, caller: Caller, kind: str = "runtime") -> Answer:
@@ -49,11 +45,6 @@ async def everybody(api: Callers) -> dict[str, Caller]:
     return {"stranger": api.stranger, "runtime": api.runtime, "operator": api.operator, "turn": turn, "tool": tool}
 
 
-def is_for(operation: Operation, kind: str) -> bool:
-    whole = {"turn": {"turn", "wholeTurn"}, "tool": {"turn"}}.get(kind, {kind})
-    return not whole.isdisjoint(operation.who)
-
-
 @pytest.mark.case("79")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
@@ -64,7 +55,7 @@ async def test_a_call_is_for_whom_the_table_says_and_for_nobody_else(
     if kind == "stranger":
         assert (401, "unauthenticated") == (answer.status, answer.code)
         assert "Bearer" == answer.headers["www-authenticate"]
-    elif is_for(operation, kind):
+    elif admits(operation, kind):
         assert answer.status in {*operation.answers, 400, 403, 404, 409}
         assert answer.status < 300 or answer.code not in {"notAllowed", "unauthenticated", "turnEnded"}
     else:
@@ -331,7 +322,7 @@ async def test_what_a_tool_may_follows_the_configuration_at_once(house: House, a
 async def test_tokens_that_were_admitted_are_remembered_up_to_a_bound_and_no_longer_than_their_turn(
     house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_tokens, "MOST_KNOWN", 3)
+    monkeypatch.setattr(house.broker.turns, "_known", KnownTokens(3))
     begun = [await api.begin() for _ in range(5)]
     holders = [api.holding(each["turnToken"]) for each in begun]
     for _ in range(2):

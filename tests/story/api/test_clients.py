@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import ToolAuth
 from oauthbroker.client import (
     AuthorizationRequired,
     BrokerError,
@@ -26,11 +25,12 @@ from oauthbroker.client import (
     SyncOAuth,
     SyncRuntime,
 )
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests import planting
-from tests.house import ALICE, BASE, House, global_app, running, turn, user_app
+from tests.kit import planted_records
+from tests.kit.running_broker import ALICE, BASE, House, global_app, running, turn, user_app
 from tests.story.api.clients import TOOLS, WAYS, Face, Way, listening, reached
 
 
@@ -240,7 +240,7 @@ async def test_what_operators_do_is_the_same_over_the_api(stage: Stage) -> None:
 
 
 async def test_an_operators_client_settles_dead_letters(stage: Stage) -> None:
-    first, second = [await planting.dead_letter(stage.house, number) for number in (1, 2)]
+    first, second = [await planted_records.dead_letter(stage.house, number) for number in (1, 2)]
     async with Runtime(stage.url, stage.key) as runtime:
         [queue] = await runtime.queues()
         assert ("planner", 0, 2) == (queue["agentName"], queue["waiting"], queue["dead"])

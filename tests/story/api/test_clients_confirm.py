@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker.client import AuthorizationRequired, BrokerError, Code, Ready, Runtime, SyncRuntime
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.house import House
+from tests.kit.running_broker import House
 from tests.story.api.clients import listening
 from tests.story.binding_kit import ALICE, MALLORY, came_back, code_on, handle_on, of_alice, parking, settings_for
 

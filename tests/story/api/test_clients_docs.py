@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import ToolAuth
 from oauthbroker.client import AuthorizationRequired, OAuth, Ready, Runtime
-from oauthbroker.metrics import Metrics
-from oauthbroker.queues import Queues
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.events.queue import Queues
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.house import BASE, House, global_app, running, turn
+from tests.kit.running_broker import BASE, House, global_app, running, turn
 from tests.story.api.clients import listening
 
 PAGE = Path(__file__).parents[3] / "docs" / "clients.md"

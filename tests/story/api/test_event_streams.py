@@ -13,7 +13,7 @@ import uvicorn
 
 from oauthbroker.web.access_log import uvicorn_options
 from tests.e2e.served import free_port
-from tests.house import BASE, House
+from tests.kit.running_broker import BASE, House
 from tests.story.api.kit import Callers
 
 EVENTS = "/v1/agents/planner/events"
@@ -52,7 +52,7 @@ async def until(said: Callable[[], Any], seconds: float = 5) -> None:
 
 
 async def free_events(house: House) -> int:
-    index, _ = await house.broker.events._queues._read("planner")
+    index = await house.parts.queues._read("planner")
     return sum(item.lease is None and item.attempts == 0 for item in index.waiting)
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from oauthbroker.clock import printed
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.queues import Queues
-from oauthbroker.settings import Limits
+from oauthbroker.core.clock import printed
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.queue import Queues
+from oauthbroker.model.settings import Limits
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api import streaming
 from oauthbroker.web.api.answers import LeasedEvent
-from tests.house import House, running, turn, user_app
+from tests.kit.running_broker import House, running, turn, user_app
 from tests.story.api.kit import TOOLS, Caller, Callers, Exchange
 
 EVENTS = "/v1/agents/planner/events"
@@ -29,7 +30,7 @@ async def granted(house: House, count: int = 1, first: int = 0) -> None:
     await house.connect(asked[0])
     for _ in range(200):
         await asyncio.sleep(0.01)
-        index, _ = await house.broker.events._queues._read("planner")
+        index = await house.parts.queues._read("planner")
         if len(index.waiting) >= count:
             return
     raise AssertionError("no event came")
@@ -37,7 +38,7 @@ async def granted(house: House, count: int = 1, first: int = 0) -> None:
 
 async def waiting(house: House) -> list[tuple[int, bool]]:
     """(attempts, leased) of every event."""
-    index, _ = await house.broker.events._queues._read("planner")
+    index = await house.parts.queues._read("planner")
     return [(item.attempts, item.lease is not None) for item in index.waiting]
 
 
@@ -143,6 +144,42 @@ async def test_a_request_that_is_cancelled_gives_its_event_back(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert [(0, False)] == await waiting(house)
+
+
+@dataclass
+class Slow(Exchange):
+    """A connection that is full before it takes one kind of message."""
+
+    waits_before: str = ""
+
+    async def before(self, kind: str) -> None:
+        for _ in range(5 if kind == self.waits_before else 0):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.case("93")
+@pytest.mark.parametrize("cancels", [1, 3])
+@pytest.mark.parametrize("part", ["start", "body"])
+async def test_a_request_that_is_cancelled_anywhere_leases_no_event_that_it_did_not_hand_over(
+    house: House, api: Callers, part: str, cancels: int
+) -> None:
+    """However often: none of them counts as an attempt. A server may wait before it takes a part of the answer."""
+    await granted(house)
+    steps = 0
+    while True:
+        exchange = Slow(waits_before=f"http.response.{part}")
+        task = asyncio.create_task(api.runtime._run(exchange, "GET", f"{EVENTS}?wait=60"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for _ in range(cancels):
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(task, return_exceptions=True)
+        if exchange.parts.qsize():
+            break
+        assert [(0, False)] == await waiting(house), f"cancelled after {steps} steps"
+        steps += 1
+    assert steps > 10
 
 
 @pytest.mark.parametrize("headers", [{}, STREAM])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from oauthbroker.audit import line_of
 from oauthbroker.records import grant_id
 from oauthbroker.store.port import Entry
 from oauthbroker.web.api.answers import ErasedBody, GrantPage
-from tests.house import ALICE, TEAM, House, turn
+from tests.kit.running_broker import ALICE, TEAM, House, turn
 from tests.story.api.kit import Callers
 
 
@@ -80,9 +81,9 @@ class Scans:
 def scans(house: House, monkeypatch: pytest.MonkeyPatch) -> Scans:
     found, scan = Scans(), house.store.scan
 
-    def counted(kind: str) -> AsyncIterator[Entry]:
+    def counted(kind: str, **skip: Any) -> AsyncIterator[Entry]:
         found.count += kind == "grants"
-        return scan(kind)
+        return scan(kind, **skip)
 
     monkeypatch.setattr(house.store, "scan", counted)
     return found

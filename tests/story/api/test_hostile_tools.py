@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.audit import CallRefused
-from oauthbroker.errors import Code
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from oauthbroker.turn_token import narrow
 from oauthbroker.web.api.openapi import DOCUMENT
 from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
-from tests import house as house_kit
-from tests.house import House, turn
+from tests.kit import running_broker
+from tests.kit.running_broker import House, turn
 from tests.story.api.kit import TOOLS, Caller, Callers
 from tests.story.binding_kit import ALICE, came_back, code_on, of_alice, parking
 
@@ -77,8 +77,8 @@ async def test_a_tool_that_agreed_with_its_own_account_cannot_vouch_for_its_own_
 @pytest.mark.case("79")
 @narrowed
 async def test_a_tool_cannot_say_no_for_the_person(house: House, api: Callers, narrowing: Narrowing) -> None:
-    runtime, tool = await holders(api, narrowing, house_kit.ALICE)
-    asked = await house.ask_link(of=turn(user=house_kit.ALICE, team=None))
+    runtime, tool = await holders(api, narrowing, running_broker.ALICE)
+    asked = await house.ask_link(of=turn(user=running_broker.ALICE, team=None))
     path = f"/v1/auth-sessions/{asked.auth_session_id}"
     assert (403, "notAllowed") == ((no := await tool.delete(path)).status, no.code)
     assert "pending" == (await runtime.get(path)).json()["status"]
@@ -128,7 +128,7 @@ def answered() -> dict[str, tuple[str, str]]:
 
 def open_to(operation: Operation) -> str:
     if not operation.who:
-        return "anybody"
+        return "all"
     return "a tool" if "turn" in operation.who else "no tool"
 
 

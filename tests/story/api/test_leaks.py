@@ -7,7 +7,7 @@ import json
 import pytest
 
 from oauthbroker.testing import Canaries
-from tests.house import House
+from tests.kit.running_broker import House
 from tests.story.api.kit import Callers
 
 
@@ -52,7 +52,7 @@ async def test_a_tool_that_prints_its_token_does_not_put_it_into_the_transcript(
 
 
 @pytest.mark.case("91")
-async def test_a_renewed_token_and_the_one_before_are_both_known_to_the_scrubber(house: House) -> None:
+async def test_a_refreshed_token_and_the_one_before_are_both_known_to_the_scrubber(house: House) -> None:
     old = await house.connected()
     house.clock.advance(24 * 3600)
     new = await house.ask()

@@ -10,13 +10,13 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from oauthbroker.apps import ToolAuth
+from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api.examples import ANSWERS, BODIES, EVENT, GRANT, LEASE, PARAMETERS, SESSION, TURN
 from oauthbroker.web.api.openapi import DOCUMENT, codes_of, document
 from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
-from tests import planting
-from tests.house import global_app, running, turn
+from tests.kit import planted_records
+from tests.kit.running_broker import global_app, running, turn
 from tests.story.api.kit import Answer, Callers
 
 EVERY = (*OPERATIONS, DOCUMENT, *PROBES)
@@ -121,7 +121,7 @@ async def slack(identity_provider: IdentityProvider, test_clock: TestClock) -> A
 async def test_every_example_of_a_request_runs(slack: Any, operation: Operation, who: str) -> None:
     """The example as it stands, but for the names of what this house has: ids, a lease, and the team's own spelling."""
     api = await Callers.of(slack)
-    dead = await planting.dead_letter(slack, app="slack-bot") if "DeadLetter" in operation.id else None
+    dead = await planted_records.dead_letter(slack, app="slack-bot") if "DeadLetter" in operation.id else None
     waiting = await slack.ask_link("slack-bot", of=turn(instance="another"))
     Canaries.active().add(waiting.authorization_url.rpartition("/")[2], "ticket")
     await slack.connected("slack-bot")

@@ -7,8 +7,8 @@ import pytest
 from oauthbroker.records import grant_id
 from oauthbroker.testing import Canaries
 from oauthbroker.web.api.answers_operators import DeadLetterList, GrantRecordBody, QueueList, SessionPage
-from tests import planting
-from tests.house import ALICE, BOB, House, turn
+from tests.kit import planted_records
+from tests.kit.running_broker import ALICE, BOB, House, turn
 from tests.story.api.kit import Callers
 
 MASK = "<secret>"
@@ -20,7 +20,7 @@ async def test_a_grants_record_shows_no_secret_and_of_its_data_what_a_tool_is_to
     """Slack's `authed_user` holds a token of its own: what the preset does not declare for tools is masked."""
     hidden = Canaries.active().mint("another token").reveal()
     data = {"instance_url": "https://eu7.example", "authed_user": {"id": "U1", "access_token": hidden}}
-    grant = await planting.grant(house, "mail", ALICE, provider="salesforce", provider_data=data)
+    grant = await planted_records.grant(house, "mail", ALICE, provider="salesforce", provider_data=data)
     record = GrantRecordBody.model_validate_json((await api.operator.get(f"/v1/grants/{grant.id}/record")).body)
     assert (grant.id, "mail", ALICE) == (record.metadata.name, record.spec.oauthAppRef.name, record.spec.subject)
     assert (MASK, MASK) == (record.spec.token.accessToken, record.spec.token.refreshToken)
@@ -28,7 +28,7 @@ async def test_a_grants_record_shows_no_secret_and_of_its_data_what_a_tool_is_to
 
 
 async def test_a_revoked_grant_still_has_a_record_and_an_unknown_one_none(house: House, api: Callers) -> None:
-    grant = await planting.ended_grant(house, "mail", ALICE)
+    grant = await planted_records.ended_grant(house, "mail", ALICE)
     spec = (await api.operator.get(f"/v1/grants/{grant.id}/record")).json()["spec"]
     assert (True, {}) == (spec["revoked"], spec["token"])
     unknown = await api.operator.get(f"/v1/grants/{grant_id('mail', BOB)}/record")
@@ -72,8 +72,8 @@ async def test_sessions_are_chosen_and_their_pages_follow_each_other(house: Hous
 
 
 async def test_dead_letters_of_an_agent_are_seen_without_their_payload_and_settled(house: House, api: Callers) -> None:
-    first, second = await planting.dead_letter(house, 1), await planting.dead_letter(house, 2)
-    await planting.dead_letter(house, 3, agent="other agent")
+    first, second = await planted_records.dead_letter(house, 1), await planted_records.dead_letter(house, 2)
+    await planted_records.dead_letter(house, 3, agent="other agent")
     queues = QueueList.model_validate_json((await api.operator.get("/v1/queues")).body).queues
     assert [("other agent", 0, 1), ("planner", 0, 2)] == [(each.agentName, each.waiting, each.dead) for each in queues]
     path = "/v1/agents/planner/dead-letters"
@@ -94,7 +94,7 @@ async def test_dead_letters_of_an_agent_are_seen_without_their_payload_and_settl
 
 
 async def test_a_damaged_dead_letter_is_shown_as_far_as_it_is_known(house: House, api: Callers) -> None:
-    event = await planting.dead_letter(house)
+    event = await planted_records.dead_letter(house)
     await house.repository.drop_event(event.id)
     path = "/v1/agents/planner/dead-letters"
     [letter] = DeadLetterList.model_validate_json((await api.operator.get(path)).body).deadLetters

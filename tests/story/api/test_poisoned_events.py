@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.metrics import Metric
-from oauthbroker.settings import Limits
+from oauthbroker.model.settings import Limits
+from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import IdentityProvider
-from tests.house import House, running, turn, user_app
+from tests.kit.running_broker import House, running, turn, user_app
 from tests.story.api.kit import Callers
 
 EVENTS = "/v1/agents/planner/events"

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api.answers import PendingBlock, PrivateLinks, SessionOutcomeBody
-from tests.house import ALICE, BOB, House, turn
+from tests.kit.running_broker import ALICE, BOB, House, turn
 from tests.story import binding_kit
 from tests.story.api.kit import TOOLS, Answer, Callers
 from tests.story.binding_kit import came_back, code_on, handle_on, of_alice, parking

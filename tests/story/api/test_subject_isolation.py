@@ -8,8 +8,8 @@ from itertools import permutations
 
 import pytest
 
-from oauthbroker.results import AuthorizationRequired
-from tests.house import ALICE, BOB, House, turn
+from oauthbroker.model.results import AuthorizationRequired
+from tests.kit.running_broker import ALICE, BOB, House, turn
 from tests.story.api.kit import Caller, Callers, Json
 
 MAY_SHOW = ("ticket", "access token")
@@ -47,7 +47,7 @@ async def token_of(caller: Caller) -> str:
 
 @pytest.mark.parametrize("me, other", PAIRS)
 @pytest.mark.parametrize("token", TOKENS)
-async def test_reporting_the_others_token_yields_ones_own_and_renews_neither(
+async def test_reporting_the_others_token_yields_ones_own_and_refreshes_neither(
     house: House, api: Callers, me: str, other: str, token: str
 ) -> None:
     people = await people_of(house, api)

@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 
 from oauthbroker.audit import line_of
 from oauthbroker.cli.grants import newest_first
-from oauthbroker.clock import from_iso, printed, to_iso
-from oauthbroker.grant_summary import GrantSummary
+from oauthbroker.core.clock import from_iso, printed, to_iso
+from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.records.api_key import ApiKey
-from oauthbroker.results import AuthorizationRequired
-from tests import planting
-from tests.house import ALICE, House, turn
-from tests.nouns import NOW, grant_with, session_with
+from oauthbroker.records.grant_summary import GrantSummary
+from oauthbroker.records.grant_view import GrantView
+from tests.kit import planted_records
+from tests.kit.running_broker import ALICE, House, turn
+from tests.kit.samples import NOW, grant_with, session_with
 from tests.story.api.kit import Callers
 
 WHOLE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -45,7 +46,7 @@ def times_in(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
 async def test_every_time_in_an_answer_has_whole_seconds(house: House, api: Callers) -> None:
     """The clock of the house never shows a whole second."""
     assert house.clock.now().microsecond
-    await planting.dead_letter(house, agent="planner")
+    await planted_records.dead_letter(house, agent="planner")
     said: dict[str, Any] = {"turn": await api.begin()}
     holder, tool = api.holding(said["turn"]["turnToken"]), await api.tool()
     asked = await house.ask("mail")
@@ -114,10 +115,9 @@ async def test_the_audit_log_keeps_the_exact_time(house: House) -> None:
 def test_grants_of_the_same_second_are_listed_newest_first() -> None:
     """A list that was ordered by what it prints would fall back on their ids."""
     made = [
-        GrantSummary.of(
-            grant_with(subject=f"acme:user:{number}", created_at=EXACT + timedelta(microseconds=number)), None, EXACT
-        )
+        GrantSummary.of(GrantView.of(grant_with(subject=f"acme:user:{number}", created_at=at), None, EXACT))
         for number in range(8)
+        for at in [EXACT + timedelta(microseconds=number)]
     ]
     assert 1 == len({summary.createdAt for summary in made})
     assert [summary.subject for summary in newest_first(made)] == [

@@ -12,11 +12,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from oauthbroker.audit import TokenIssued
-from oauthbroker.context import OAuthContext
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.testing import connect_through
+from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.web.api.answers import TokenResultBody
-from tests.house import ALICE, House, turn
+from tests.kit.running_broker import ALICE, House, turn
 from tests.story.api.kit import Caller, Callers
 
 RESULT: TypeAdapter[Any] = TypeAdapter(TokenResultBody)
@@ -101,7 +101,7 @@ async def test_a_time_to_live_that_nobody_has_is_the_same_everywhere(house: Hous
     assert "minTtlUnsatisfiable" == (await (await api.tool("Tool/both")).post("/v1/tokens", request)).code
 
 
-async def test_a_rejected_token_is_renewed_and_the_answer_is_a_result(house: House, api: Callers) -> None:
+async def test_a_rejected_token_is_refreshed_and_the_answer_is_a_result(house: House, api: Callers) -> None:
     old = await house.connected()
     tool = await api.tool("Tool/both")
     body = {"oauthAppRef": "mail", "accessToken": old.access_token.reveal()}
@@ -161,7 +161,7 @@ async def held_pair(house: House) -> AsyncIterator[Callable[[], Any]]:
 async def ended_elsewhere(house: House, turn_id: str) -> None:
     """By another process on the same store."""
     shelf = house.repository.shelf("turns", TurnRecord.from_plaintext)
-    assert await shelf.end(turn_id.removeprefix("turn-"), house.clock.now())
+    assert await shelf.end(turn_id.removeprefix("turn-"))
 
 
 async def ended_here(house: House, turn_id: str) -> None:

@@ -1,4 +1,4 @@
-"""What is in this folder runs on uvloop, which `oauthbroker serve` prefers."""
+"""Run each test of this folder on asyncio's own loop, and on uvloop, which `oauthbroker serve` prefers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Callable, Mapping
 
 import uvloop
 
+LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"uvloop": uvloop.new_event_loop}
+    return LOOPS

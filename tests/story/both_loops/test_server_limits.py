@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.serving.connection import LINGERING
+from oauthbroker.serving.http1.connection import LINGERING
+from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, MOST_HEADERS
 from oauthbroker.serving.seats import SPARE
-from oauthbroker.serving.wire import HEAD_LIMIT, MOST_HEADERS
 from oauthbroker.web.headers import BODY_LIMIT
 from oauthbroker.web.policy import security_headers
-from tests.wire_kit import HOST, Said, Site, a_site, get
+from tests.kit.raw_http import HOST, Said, Site, a_site, get
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ async def test_a_request_in_time_is_not_hurried_by_the_one_before_it() -> None:
 
 @pytest.mark.case("83")
 async def test_the_time_between_two_requests_does_not_end_the_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oauthbroker.serving.connection.IDLE_SECONDS", 1)
+    monkeypatch.setattr("oauthbroker.serving.http1.connection.IDLE_SECONDS", 1)
     async with a_site() as site:
         said = await site.say(get("/", close=False) + get("/wait?for=1.5"), seconds=20)
     assert [200, 200] == said.statuses
@@ -475,7 +475,7 @@ async def test_probes_of_a_full_broker_are_answered_for_as_long_as_others_are_re
 async def test_refused_callers_that_stay_to_read_why_take_no_place_from_anybody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("oauthbroker.serving.connection._is_idle", lambda _: False)
+    monkeypatch.setattr("oauthbroker.serving.http1.connection._is_idle", lambda _: False)
     async with a_site(connections=2, header_seconds=60) as site:
         held = await idle(site, 1, *HALVES)
         spare = await idle(site, SPARE)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.cli.refusals import Refused
-from oauthbroker.serving.doors import LONGEST_PATH, listen, listen_unix, open_doors
-from oauthbroker.settings import ApiSocket, Settings
+from oauthbroker.core.refused import Refused
+from oauthbroker.model.settings import ApiSocket, Settings
+from oauthbroker.serving.listeners import LONGEST_PATH, listen, listen_unix, open_doors
 from oauthbroker.web.headers import PEER
-from tests.cli_kit import free_port
-from tests.wire_kit import a_site, get
+from tests.kit.cli import free_port
+from tests.kit.raw_http import a_site, get
 
 NOBODY = 12345
 CALL = """
@@ -104,7 +104,7 @@ def test_what_a_dead_process_left_is_replaced(folder: Path) -> None:
 
 def test_a_living_one_is_left_alone(folder: Path) -> None:
     wanted = ApiSocket(str(folder / "api"))
-    with listen_unix(wanted), pytest.raises(Refused, match="somebody else listens there"), listen_unix(wanted):
+    with listen_unix(wanted), pytest.raises(Refused, match="another process listens there"), listen_unix(wanted):
         pass
 
 

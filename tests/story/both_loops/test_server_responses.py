@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from oauthbroker.clock import SystemClock
-from oauthbroker.serving.doors import listen
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.observability.logging import json_log
+from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import served
 from oauthbroker.serving.terms import Terms
-from oauthbroker.web.access_log import json_log
-from tests.wire_kit import Said, Site
+from tests.kit.raw_http import Said, Site
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 

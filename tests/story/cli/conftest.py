@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.testing import Canaries, IdentityProvider
-from tests.cli_kit import Desk
+from tests.kit.cli import Desk
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.api_keys import ApiKeys
-from oauthbroker.clock import from_iso
+from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.config import load
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import from_iso
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.testing import Canaries
 from oauthbroker.wiring import open_vault
-from tests.cli_kit import Desk, command
-from tests.house import tree
+from tests.kit.cli import Desk, command
+from tests.kit.running_broker import tree
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import Desk
+from tests.kit.cli import Desk
 
 COMMANDS = {
     "grants list": ("grants", "list", "--json"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import MAIN, Desk, environment
+from tests.kit.cli import MAIN, Desk, environment
 
 ALICE = "idp:user:U234567"
 

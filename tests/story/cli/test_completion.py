@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker.cli import COMMANDS
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import MAIN, Desk, command, environment
+from tests.kit.cli import MAIN, Desk, command, environment
 
 pytestmark = pytest.mark.slow
 

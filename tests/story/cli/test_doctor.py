@@ -17,8 +17,8 @@ from oauthbroker import open_broker
 from oauthbroker.config import ConfigRefused
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from tests.cli_kit import APP, BROKER, CLIENT_ID, SECRET, Desk, serving
-from tests.house import tree
+from tests.kit.cli import APP, BROKER, CLIENT_ID, SECRET, Desk, serving
+from tests.kit.running_broker import tree
 
 ALICE = "idp:user:U234567"
 Told = dict[str, Any]
@@ -396,7 +396,7 @@ def test_what_nobody_knows_is_said_too(house: Desk):
     assert ([], {"mail": 1}) == (told["forecast"], told["unknownLifetimes"])
     plain = house.type("doctor", "--forecast")
     assert (0, "") == (plain.code, plain.out)
-    assert "Nobody, as far as it is known." in plain.err
+    assert "No user, as far as is known." in plain.err
     assert "How long a refresh token lives is not known of 1 grant (1 of mail)." in plain.err
 
 

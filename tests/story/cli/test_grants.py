@@ -14,7 +14,7 @@ import pytest
 from oauthbroker import open_broker
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from tests.cli_kit import APP, CLIENT_ID, MAIN, Desk, command, environment
+from tests.kit.cli import APP, CLIENT_ID, MAIN, Desk, command, environment
 
 ALICE, BOB = "idp:user:U234567", "idp:user:U345678"
 
@@ -194,7 +194,7 @@ def test_all_are_unusable_at_once_however_long_the_provider_makes_us_wait(connec
     done = connected.type("grants", "revoke", "--all", "--app", "mail", "--yes")
     said = figures(done.out)
     assert (3, 2, 0, 2) == (done.code, said["ended here"], said["the provider knows"], said["left to tell"])
-    assert "when you type this again" in done.err
+    assert "or type this again" in done.err
     assert ["revoked", "revoked"] == [it["state"] for it in listed(connected)]
     assert 1 == idp.count("revoke")
     again = connected.type("grants", "revoke", "--all", "--app", "mail", "--yes")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import BROKER, Desk, serving
+from tests.kit.cli import BROKER, Desk, serving
 
 
 @pytest.mark.slow

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 from oauthbroker import Ready, open_broker
-from oauthbroker.clock import SystemClock, to_iso
 from oauthbroker.config import load
+from oauthbroker.core.clock import SystemClock, to_iso
 from oauthbroker.records import Grant
-from oauthbroker.repository import KINDS, Repository
-from oauthbroker.store.file import FileStore
+from oauthbroker.repository.repository import KINDS, Repository
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.kek import FileKek
 from oauthbroker.store.keys import Keyring
 from oauthbroker.testing import Canaries, IdentityProvider
 from oauthbroker.testing.provider import FOREVER
-from tests.cli_kit import CLIENT_ID, MAIN, Desk, environment
-from tests.house import tree, turn
+from tests.kit.cli import CLIENT_ID, MAIN, Desk, environment
+from tests.kit.running_broker import tree, turn
 
 ALICE, BOB = "idp:user:U234567", "idp:user:U345678"
 Line = dict[str, Any]
@@ -117,7 +117,7 @@ def test_the_same_tokens_are_served_in_the_new_house(desk: Desk, idp: IdentityPr
     assert lines == exported(desk), "and another house could take them over from here"
 
 
-def test_without_an_access_token_the_first_use_renews(desk: Desk, idp: IdentityProvider, lines: list[Line]):
+def test_without_an_access_token_the_first_use_refreshes(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     bare = [{name: line[name] for name in ("app", "subject", "refreshToken")} for line in lines]
     imported(desk, bare)
     assert idp.is_alive(served(ALICE).access_token)
@@ -125,7 +125,7 @@ def test_without_an_access_token_the_first_use_renews(desk: Desk, idp: IdentityP
     assert ("read", "write") == grants(desk)[BOB].scopes, "left out, they are all of the app's"
 
 
-def test_a_token_whose_end_nobody_knows_is_renewed_first(desk: Desk, idp: IdentityProvider, lines: list[Line]):
+def test_a_token_whose_end_nobody_knows_is_refreshed_first(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     imported(desk, [{name: it for name, it in lines[0].items() if name != "expiresAt"}])
     assert lines[0]["accessToken"] != served(ALICE).access_token.reveal()
 
@@ -142,14 +142,14 @@ def test_a_grant_that_nobody_used_yet_shows_no_end_that_nobody_knows(desk: Desk,
     imported(desk, [{name: lines[0][name] for name in ("app", "subject", "refreshToken")}])
     grant, rows = told_of(desk, ALICE)
     assert ("live", "renewal", None, True) == tuple(grant[it] for it in ("state", "needs", "expiresAt", "refreshable"))
-    assert "renewed on first use" in rows
+    assert "refreshed on first use" in rows
     served(ALICE)
     grant, rows = told_of(desk, ALICE)
     assert (None, True) == (grant["needs"], grant["expiresAt"] is not None)
     assert "(renewable)" in rows
 
 
-def test_a_grant_that_its_provider_does_not_renew_is_shown_as_one_to_agree_to_again(desk: Desk, lines: list[Line]):
+def test_a_grant_that_its_provider_does_not_refresh_is_shown_as_one_to_agree_to_again(desk: Desk, lines: list[Line]):
     """It lives here until it is revoked, but no tool gets anything from it."""
     dead = {"app": "mail", "subject": ALICE, "refreshToken": "never-was"}
     assert ["reauthRequired"] == [it["code"] for it in imported(desk, [dead], "--verify", code=1)["grants"]]
@@ -160,7 +160,7 @@ def test_a_grant_that_its_provider_does_not_renew_is_shown_as_one_to_agree_to_ag
     assert "authorization_required" == asyncio.run(_served(ALICE)).status
 
 
-def test_a_grant_that_was_never_renewed_is_revoked_with_what_it_has(
+def test_a_grant_that_was_never_refreshed_is_revoked_with_what_it_has(
     desk: Desk, idp: IdentityProvider, lines: list[Line]
 ):
     """There is no access token to tell the provider of, and none is made up."""
@@ -197,7 +197,7 @@ def test_a_login_after_the_import_is_not_taken_back_by_the_same_file(
     assert newer == served(ALICE).access_token.reveal()
 
 
-def test_renewed_grants_are_not_set_back_by_a_repeated_run(desk: Desk, idp: IdentityProvider, lines: list[Line]):
+def test_refreshed_grants_are_not_set_back_by_a_repeated_run(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     """Their refresh tokens have moved on; the file's are spent."""
     bare = [{name: line[name] for name in ("app", "subject", "refreshToken")} for line in lines]
     imported(desk, bare)
@@ -206,7 +206,7 @@ def test_renewed_grants_are_not_set_back_by_a_repeated_run(desk: Desk, idp: Iden
     assert token == served(ALICE).access_token.reveal()
 
 
-def test_verifying_renews_each_one_once(desk: Desk, idp: IdentityProvider, lines: list[Line]):
+def test_verifying_refreshes_each_one_once(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     told = imported(desk, lines, "--verify")
     assert (2, 0) == (told["verified"], told["notRenewed"])
     assert 2 == idp.count("refresh_token")
@@ -220,16 +220,16 @@ def test_verifying_finds_dead_tokens_and_those_of_somebody_else(desk: Desk, idp:
     swapped = [lines[0] | {"refreshToken": lines[1]["refreshToken"]}, lines[1] | {"refreshToken": "never-was"}]
     told = imported(desk, swapped, "--verify", code=1)
     assert ["subjectMismatch", "reauthRequired"] == [it["code"] for it in told["grants"]]
-    assert "quarantined" == grants(desk)[ALICE].renewal.ended
+    assert "quarantined" == grants(desk)[ALICE].refresh_state.ended
     result = asyncio.run(_served(ALICE))
     assert "authorization_required" == result.status
     again = imported(desk, swapped, "--verify", code=1)
     assert ["subjectMismatch", "reauthRequired"] == [it["code"] for it in again["grants"]]
     done = desk.type("grants", "import", "-", "--verify", stdin=written(swapped))
-    assert f"line 1: mail {ALICE}: written, not renewed: subjectMismatch" in done.err
+    assert f"line 1: mail {ALICE}: written, not refreshed: subjectMismatch" in done.err
 
 
-def test_an_account_that_came_along_is_held_against_the_first_renewal(desk: Desk, lines: list[Line]):
+def test_an_account_that_came_along_is_held_against_the_first_refresh(desk: Desk, lines: list[Line]):
     told = imported(desk, [lines[0] | {"account": "U000000"}, lines[1] | {"account": "U345678"}], "--verify", code=1)
     assert ["subjectMismatch", None] == [it["code"] for it in told["grants"]]
 

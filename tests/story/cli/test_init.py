@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_kit import Desk
-from tests.house import tree
+from tests.kit.cli import Desk
+from tests.kit.running_broker import tree
 
 DATA = "store/data"
 
@@ -45,7 +45,7 @@ def test_a_second_time_is_refused_and_nothing_changes(desk: Desk):
     before = tree(desk.folder)
     done = desk.type("init")
     assert (2, "") == (done.code, done.out)
-    assert done.err.startswith("keyExists: A key or a store is already there and is never overwritten.")
+    assert done.err.startswith("keyExists: A key or a store already exists and is never overwritten.")
     assert before == tree(desk.folder)
 
 

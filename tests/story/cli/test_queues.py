@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker import open_broker
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import BROKER, Desk
+from tests.kit.cli import BROKER, Desk
 
 EMPTY = (0, "", "All queues are empty.\n")
 NONE_DEAD = (0, "", "There are no dead letters.\n")

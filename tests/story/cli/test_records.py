@@ -11,8 +11,8 @@ import yaml
 
 from oauthbroker import open_broker
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import Desk
-from tests.house import turn
+from tests.kit.cli import Desk
+from tests.kit.running_broker import turn
 
 GRANT = {
     "provider", "oauthAppRef", "subject", "flow", "scopesGranted", "token", "createdAt", "updatedAt", "revoked",

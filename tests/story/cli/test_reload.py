@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from http.client import HTTPConnection
 from typing import Any
 
 import pytest
 
 from oauthbroker.testing import Canaries, Client, IdentityProvider
-from tests.cli_kit import APP, Desk, log_lines, serving
+from tests.kit.cli import APP, Desk, serving
+from tests.kit.served_api import log_events, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.case("98")]
 
@@ -28,23 +27,12 @@ def get(desk: Desk, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def until(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not claim():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def events(desk: Desk, event: str) -> list[dict[str, Any]]:
-    return [line for line in log_lines(desk) if line["event"] == event]
-
-
 def hang_up(desk: Desk, process: subprocess.Popen[bytes], event: str) -> dict[str, Any]:
     """SIGHUP, and the line in which the broker says what came of it."""
-    before = len(events(desk, event))
+    before = len(log_events(desk, event))
     process.send_signal(signal.SIGHUP)
-    until(lambda: len(events(desk, event)) > before)
-    return events(desk, event)[-1]
+    until(lambda: len(log_events(desk, event)) > before)
+    return log_events(desk, event)[-1]
 
 
 def test_sighup_takes_what_is_good_and_keeps_what_it_has_otherwise(

@@ -10,8 +10,8 @@ import pytest
 from oauthbroker import open_broker
 from oauthbroker.config import ConfigRefused
 from oauthbroker.testing import Canaries, IdentityProvider
-from tests.cli_kit import SECRET, Desk
-from tests.house import tree
+from tests.kit.cli import SECRET, Desk
+from tests.kit.running_broker import tree
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
-from tests.cli_kit import MAIN, Desk, command, environment, log_lines, serving
-from tests.house import tree
+from tests.kit.cli import MAIN, Desk, command, environment, log_lines, serving
+from tests.kit.running_broker import tree
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_it_ends_in_order_when_told_to(ready: Desk, ending: signal.Signals):
 async def test_a_person_goes_through_it_and_the_log_tells_no_secret(ready: Desk, idp: IdentityProvider):
     """The real server, the real store, a runtime in another process (this one) that shares the store."""
     from oauthbroker import open_broker
-    from tests.house import turn
+    from tests.kit.running_broker import turn
 
     with serving(ready):
         async with open_broker("config", env={}, background=False) as runtime:
@@ -186,7 +186,7 @@ def test_a_port_that_is_taken_is_said_plainly(ready: Desk):
     with socket.create_server(("127.0.0.1", ready.port)):
         done = command("serve", cwd=ready.folder)
     assert (2, "") == (done.code, done.out)
-    assert f"Cannot listen on 127.0.0.1 port {ready.port}: somebody else listens there" in done.err
+    assert f"Cannot listen on 127.0.0.1 port {ready.port}: another process listens there" in done.err
     assert before == tree(ready.folder / "store")
 
 

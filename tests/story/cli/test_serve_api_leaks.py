@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
-from tests.cli_kit import Desk, log_lines, serving
-from tests.house import tree
+from tests.kit.cli import Desk, log_lines, serving
+from tests.kit.running_broker import tree
 from tests.story.api.kit import a_turn
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli_kit import Desk, log_lines, serving
+from tests.kit.cli import Desk, log_lines, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.case("55")]
 

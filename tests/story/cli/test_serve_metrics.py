@@ -9,9 +9,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import BROKER, Desk, log_lines, serving
-from tests.service_kit import Service, children_of, kill, make_key, until, user_of
-from tests.story.cli.test_serve_workers import all_serve, has_served
+from tests.kit.cli import BROKER, Desk, log_lines, serving
+from tests.kit.served_api import (
+    Service,
+    children_of,
+    kill,
+    make_key,
+    serving_count_is,
+    until,
+    user_of,
+    wait_until_all_serve,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +94,7 @@ def test_whichever_worker_is_asked_the_figures_are_those_of_all(desk: Desk, idp:
     desk.connect("alice", idp)
     service = Service(desk.port, make_key(desk))
     with serving(desk, "--workers", str(WORKERS)) as process:
-        all_serve(desk, WORKERS)
+        wait_until_all_serve(desk, WORKERS)
         for _ in range(30):
             assert 404 == get(desk, "/nowhere")[0]
         token = service.begin(user_of(idp))["turnToken"]
@@ -96,7 +104,7 @@ def test_whichever_worker_is_asked_the_figures_are_those_of_all(desk: Desk, idp:
         assert (30, 12, WORKERS) == (first[NOWHERE], first[READY], first[LIVING])
         assert {(30, 12)} == {(each[NOWHERE], each[READY]) for each in (figures(desk) for _ in range(12))}
         kill(children_of(process.pid)[0])
-        until(lambda: has_served(desk, WORKERS + 1))
+        until(lambda: serving_count_is(desk, WORKERS + 1))
         again = settled(desk)
         assert (30, 12, WORKERS) == (again[NOWHERE], again[READY], again[LIVING])
         for _ in range(10):

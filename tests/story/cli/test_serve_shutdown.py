@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.testing import Browser, IdentityProvider, leave
-from tests.cli_kit import MAIN, Desk, environment, log_lines, serving
-from tests.service_kit import Service, children_of, is_there, make_key, until, user_of
+from tests.kit.cli import MAIN, Desk, environment, log_lines, serving
+from tests.kit.served_api import Service, children_of, is_there, make_key, until, user_of
 
 pytestmark = pytest.mark.slow
 SLOWLY = 1.5
@@ -37,7 +37,7 @@ def aside() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def renewing(
+def writeback(
     service: Service, idp: IdentityProvider, aside: ThreadPoolExecutor, seconds: float = SLOWLY
 ) -> tuple[str, Future[Any]]:
     """A turn token, and a renewal that the provider has answered in its books and not yet over the wire."""
@@ -66,11 +66,11 @@ def after(desk: Desk, service: Service, idp: IdentityProvider, token: str) -> No
 
 
 @pytest.mark.case("46")
-def test_a_renewal_that_is_under_way_is_answered_and_stored(
+def test_a_refresh_that_is_under_way_is_answered_and_stored(
     desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
 ):
     with serving(desk) as process:
-        token, answer = renewing(service, idp, aside)
+        token, answer = writeback(service, idp, aside)
         process.send_signal(signal.SIGTERM)
         status, ready = answer.result(10)
         assert (200, "ready") == (status, ready["status"])
@@ -85,7 +85,7 @@ def test_a_second_signal_waits_for_no_caller_and_still_stores_what_the_provider_
     desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
 ):
     with serving(desk) as process:
-        token, answer = renewing(service, idp, aside, seconds=3)
+        token, answer = writeback(service, idp, aside, seconds=3)
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
@@ -103,7 +103,7 @@ def test_workers_whose_parent_was_killed_answer_what_is_under_way(
 ):
     """The kernel may tell them of that death more than once: that is not a second signal."""
     with serving(desk, "--workers", "2") as process:
-        token, answer = renewing(service, idp, aside)
+        token, answer = writeback(service, idp, aside)
         workers = children_of(process.pid)
         process.kill()
         process.wait(5)
@@ -170,7 +170,7 @@ def test_nobody_new_is_let_in_and_who_stays_connected_without_asking_holds_nothi
     desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
 ):
     with serving(desk) as process, socket.create_connection(("127.0.0.1", desk.port)) as idle:
-        _, answer = renewing(service, idp, aside)
+        _, answer = writeback(service, idp, aside)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.7)
         assert process.poll() is None

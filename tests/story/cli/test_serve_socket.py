@@ -10,8 +10,8 @@ import pytest
 
 from oauthbroker.client import AuthorizationRequired, BrokerError, Code, Failed, OAuth, Options, Runtime, SyncOAuth
 from oauthbroker.testing import Canaries, IdentityProvider
-from tests.cli_kit import BROKER, Desk, serving
-from tests.house import turn
+from tests.kit.cli import BROKER, Desk, serving
+from tests.kit.running_broker import turn
 
 pytestmark = pytest.mark.slow
 

@@ -10,18 +10,28 @@ from collections import Counter
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from oauthbroker import open_broker
-from oauthbroker.apps import Bundle
 from oauthbroker.audit import AuditList
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import BROKER, Desk, command, free_port, log_lines, serving
-from tests.house import BASE, file_store, user_app
-from tests.service_kit import Service, children_of, is_there, kill, make_key, until, user_of
+from tests.kit.cli import BROKER, Desk, command, free_port, log_lines, serving
+from tests.kit.running_broker import BASE, file_store, user_app
+from tests.kit.served_api import (
+    Service,
+    children_of,
+    is_there,
+    kill,
+    log_events,
+    make_key,
+    serving_count_is,
+    until,
+    user_of,
+    wait_until_all_serve,
+)
 
 slow = pytest.mark.slow
 
@@ -31,18 +41,6 @@ def service(desk: Desk, idp: IdentityProvider) -> Service:
     desk.ready_to_serve(idp)
     desk.connect("alice", idp)
     return Service(desk.port, make_key(desk))
-
-
-def lines_of(desk: Desk, event: str) -> list[dict[str, Any]]:
-    return [line for line in log_lines(desk) if line["event"] == event]
-
-
-def has_served(desk: Desk, count: int) -> bool:
-    return len(lines_of(desk, "serving")) == count
-
-
-def all_serve(desk: Desk, count: int) -> None:
-    until(lambda: {*range(1, count + 1)} <= {line["worker"] for line in lines_of(desk, "serving")})
 
 
 def test_what_processes_count_for_themselves_is_shared_out():
@@ -70,7 +68,7 @@ async def test_a_broker_that_is_one_of_four_takes_its_part_and_a_reload_leaves_i
 def test_workers_share_turns_tokens_and_signals(desk: Desk, idp: IdentityProvider, service: Service):
     """Every call comes on a connection of its own, which any of them may take."""
     with serving(desk, "--workers", "2") as process:
-        all_serve(desk, 2)
+        wait_until_all_serve(desk, 2)
         for number in range(3):
             token = service.begin(user_of(idp), instance=str(number))
             answers = [service.token(token["turnToken"]) for _ in range(6)]
@@ -79,31 +77,31 @@ def test_workers_share_turns_tokens_and_signals(desk: Desk, idp: IdentityProvide
             assert {(401, "turnEnded")} == {
                 (status, answer["code"]) for status, answer in (service.token(token["turnToken"]) for _ in range(3))
             }
-        taken = Counter(line["worker"] for line in lines_of(desk, "request"))
+        taken = Counter(line["worker"] for line in log_events(desk, "request"))
         assert {1, 2} == set(taken), taken
         process.send_signal(signal.SIGHUP)
-        until(lambda: {1, 2} == {line["worker"] for line in lines_of(desk, "reloaded")})
+        until(lambda: {1, 2} == {line["worker"] for line in log_events(desk, "reloaded")})
         process.send_signal(signal.SIGTERM)
         assert 0 == process.wait(20)
-    assert {1, 2} == {line["worker"] for line in lines_of(desk, "stopped")}
+    assert {1, 2} == {line["worker"] for line in log_events(desk, "stopped")}
     assert all("worker" in line for line in log_lines(desk))
 
 
 @slow
 def test_one_that_is_killed_is_replaced_and_the_other_serves_meanwhile(desk: Desk, service: Service):
     with serving(desk, "--workers", "2") as process:
-        all_serve(desk, 2)
+        wait_until_all_serve(desk, 2)
         for number in (3, 4):
             before = children_of(process.pid)
             kill(before[0])
             for _ in range(20):
                 assert service.call("GET", "/v1/apps")[0] in {200, 0}, "0: it was on its way to the one that died"
-            until(partial(has_served, desk, number))
+            until(partial(serving_count_is, desk, number))
             assert 2 == len(children_of(process.pid))
-        assert [-9, -9] == [line["status"] for line in lines_of(desk, "a worker ended")]
+        assert [-9, -9] == [line["status"] for line in log_events(desk, "a worker ended")]
         assert 200 == service.call("GET", "/v1/apps")[0]
         os.kill(children_of(process.pid)[1], signal.SIGTERM)
-        until(lambda: len(lines_of(desk, "serving")) == 5)
+        until(lambda: len(log_events(desk, "serving")) == 5)
         process.send_signal(signal.SIGINT)
         assert 0 == process.wait(20)
 
@@ -124,7 +122,7 @@ def test_a_key_that_does_not_fit_is_said_once_and_nobody_tries_again(desk: Desk,
 def test_when_none_of_them_can_live_any_more_the_parent_gives_up(desk: Desk, idp: IdentityProvider):
     desk.ready_to_serve(idp)
     with serving(desk, "--workers", "2") as process:
-        all_serve(desk, 2)
+        wait_until_all_serve(desk, 2)
         desk.key_file.unlink()
         for child in children_of(process.pid):
             kill(child)
@@ -143,7 +141,7 @@ def test_workers_do_not_outlive_a_parent_that_was_killed(desk: Desk, idp: Identi
     desk.ready_to_serve(idp)
     path = with_doors(desk)
     with serving(desk, "--workers", "2") as process:
-        all_serve(desk, 2)
+        wait_until_all_serve(desk, 2)
         children = children_of(process.pid)
         process.kill()
         process.wait(5)
@@ -160,7 +158,7 @@ def test_parent_and_workers_are_closed_to_others_and_show_no_secret(desk: Desk, 
     desk.ready_to_serve(idp)
     key = desk.key_file.read_text("ascii").strip()
     with serving(desk, "--workers", "2") as process:
-        all_serve(desk, 2)
+        wait_until_all_serve(desk, 2)
         for pid in (process.pid, *children_of(process.pid)):
             proc = Path("/proc", str(pid))
             core = next(line for line in (proc / "limits").read_text().splitlines() if line.startswith("Max core"))
@@ -174,7 +172,7 @@ def test_the_parent_removes_the_folder_of_the_workers_figures(desk: Desk, idp: I
     desk.ready_to_serve(idp)
     (temporary := tmp_path / "tmp").mkdir()
     with serving(desk, "--workers", "2", TMPDIR=str(temporary)) as process:
-        all_serve(desk, 2)
+        wait_until_all_serve(desk, 2)
         [folder] = temporary.iterdir()
         assert 0o700 == folder.stat().st_mode & 0o777
         process.send_signal(signal.SIGTERM)
@@ -267,7 +265,7 @@ def test_ctrl_c_at_a_terminal_reaches_each_worker_once(desk: Desk, idp: Identity
     """The terminal sends it to the whole group of the parent; the workers have groups of their own."""
     desk.ready_to_serve(idp)
     with serving(desk, "--workers", "2") as process:
-        all_serve(desk, 2)
+        wait_until_all_serve(desk, 2)
         groups = {os.getpgid(child) for child in children_of(process.pid)}
         assert os.getpgid(process.pid) not in groups
         assert 2 == len(groups)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 from oauthbroker.testing import IdentityProvider
-from tests.cli_kit import MAIN, SECRET, Desk, environment
+from tests.kit.cli import MAIN, SECRET, Desk, environment
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.cli_kit import environment
-from tests.page_kit import blocks, program, with_shims
+from tests.kit.cli import environment
+from tests.kit.docs_shell import blocks, program, with_shims
 
 PAGE = "docs/recipes.md"
 

@@ -19,8 +19,8 @@ import pytest
 
 from oauthbroker import Ready, open_broker
 from oauthbroker.testing import Canaries, IdentityProvider
-from tests.cli_kit import APP, CLIENT_ID, SECRET, Desk
-from tests.house import turn
+from tests.kit.cli import APP, CLIENT_ID, SECRET, Desk
+from tests.kit.running_broker import turn
 from tests.story.recipes.recipe import of, put_programs, typed
 
 pytestmark = pytest.mark.slow

@@ -22,8 +22,8 @@ import pytest
 
 from oauthbroker.testing import Authority, Browser, Canaries, IdentityProvider, connect_through, off_the_record
 from oauthbroker.web.api.models import EventsQuery
-from tests import machine
-from tests.cli_kit import Desk, free_port, serving
+from tests.kit import installed
+from tests.kit.cli import Desk, free_port, serving
 from tests.story.recipes.recipe import changed, of
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ class Proxy:
         (self.folder / "oauthbroker.conf").write_text(changed(site, self._changes))
         main = self.folder / "nginx.conf"
         main.write_text(WRAPPER.format(folder=self.folder))
-        nginx = [str(machine.nginx()), "-e", str(self.folder / "start.log"), "-c", str(main)]
+        nginx = [str(installed.nginx()), "-e", str(self.folder / "start.log"), "-c", str(main)]
         process = subprocess.Popen(nginx, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={"PATH": os.defpath})
         try:
             self._wait(process)
@@ -104,7 +104,7 @@ class Proxy:
 
 @pytest.fixture(autouse=True)
 def nginx() -> None:
-    machine.demand(["nginx (package nginx-light)"] if machine.nginx() is None else [])
+    installed.demand(["nginx (package nginx-light)"] if installed.nginx() is None else [])
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from oauthbroker import AuthorizationRequired, Ready, Turn, TurnAuth, open_broker
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through
 from oauthbroker.testing.provider import FOREVER
-from tests.cli_kit import Desk, environment, serving
-from tests.page_kit import LINK, agree, program, section
+from tests.kit.cli import Desk, environment, serving
+from tests.kit.docs_shell import LINK, agree, program, section
 from tests.story.recipes.recipe import PAGE, changed, of, put_programs, typed
 
 pytestmark = pytest.mark.slow

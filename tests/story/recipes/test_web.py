@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.testing import Canaries, IdentityProvider
-from tests.cli_kit import Desk, environment, free_port, serving
-from tests.page_kit import LINK, Program, agree, program
+from tests.kit.cli import Desk, environment, free_port, serving
+from tests.kit.docs_shell import LINK, Program, agree, program
 from tests.story.recipes.recipe import put_programs
 
 pytestmark = pytest.mark.slow

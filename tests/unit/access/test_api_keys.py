@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.api_keys import ApiKeys
+from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.audit import AuditList
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 from oauthbroker.records.api_key import ApiKey
-from oauthbroker.repository import KINDS, Repository
-from oauthbroker.secret import Secret
+from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.known_tokens import KnownTokens
+from oauthbroker.access.known_tokens import KnownTokens
 
 MOST = 6
 
@@ -29,22 +28,21 @@ steps = st.one_of(
 
 @given(st.lists(steps, max_size=60))
 def test_what_is_left_is_what_a_plain_list_would_hold(steps: list[tuple[str, str, int, str]]) -> None:
-    known, plain = KnownTokens[Kept](), list[tuple[bytes, Kept]]()
-    with patch("oauthbroker.known_tokens.MOST_KNOWN", MOST):
-        for step, turn, number, bundle in steps:
-            digest, token = f"{turn}{number}".encode(), Kept(turn, bundle)
-            match step:
-                case "keep":
-                    known.keep(digest, token)
-                    others = [each for each in plain if each[0] != digest and each[1].bundle == bundle]
-                    plain = [*others, (digest, token)][-MOST:]
-                case "forget":
-                    known.forget(digest)
-                    plain = [each for each in plain if each[0] != digest]
-                case _:
-                    known.forget_turns([turn])
-                    plain = [each for each in plain if each[1].locator != turn]
-            assert (len(plain), {each[1].locator for each in plain}) == (len(known), known.turns())
-            assert all(known.get(digest) == token for digest, token in plain)
+    known, plain = KnownTokens[Kept](MOST), list[tuple[bytes, Kept]]()
+    for step, turn, number, bundle in steps:
+        digest, token = f"{turn}{number}".encode(), Kept(turn, bundle)
+        match step:
+            case "keep":
+                known.keep(digest, token)
+                others = [each for each in plain if each[0] != digest and each[1].bundle == bundle]
+                plain = [*others, (digest, token)][-MOST:]
+            case "forget":
+                known.forget(digest)
+                plain = [each for each in plain if each[0] != digest]
+            case _:
+                known.forget_turns([turn])
+                plain = [each for each in plain if each[1].locator != turn]
+        assert (len(plain), {each[1].locator for each in plain}) == (len(known), known.turns())
+        assert all(known.get(digest) == token for digest, token in plain)
     known.forget_turns("abc")
     assert (0, set()) == (len(known), known.turns())

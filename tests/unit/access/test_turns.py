@@ -10,20 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker import Turn, TurnAuth, shelf
-from oauthbroker import turns as turns_module
-from oauthbroker.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker import Turn, TurnAuth
+from oauthbroker.access import turns as turns_module
+from oauthbroker.access.turns import Guest, Turns
 from oauthbroker.audit import AuditList, Entry, TurnBegun, TurnEnded
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.model.turn_token import TurnToken, narrow
 from oauthbroker.records.turn_record import TurnRecord
-from oauthbroker.repository import KINDS, Repository
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.repository import record_store
+from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
-from oauthbroker.turn_token import TurnToken, narrow
-from oauthbroker.turns import Guest, Turns
-from tests.nouns import app_with, turn_with
+from tests.kit.samples import app_with, turn_with
 
 APPS = {
     name: app_with(name=name, scopes=("read", "write"), subject_mode=mode)
@@ -42,8 +44,8 @@ ALICE = turn_with(**{"user": "acme:user:alice", "global": "acme:team:1"})
 
 def turns_on(store: MemoryStore, clock: TestClock, audit: AuditList | None = None, **limits: Any) -> Turns:
     bundle = Bundle(Settings(limits=Limits(**limits)), APPS, TOOLS)
-    shelf = Repository(store).shelf("turns", TurnRecord.from_plaintext)
-    return Turns(shelf, lambda: bundle, clock, audit or AuditList())
+    record_store = Repository(store).shelf("turns", TurnRecord.from_plaintext)
+    return Turns(record_store, CurrentConfig(bundle), clock, audit or AuditList())
 
 
 @pytest.fixture
@@ -116,13 +118,13 @@ async def test_what_a_token_may_ask_for_is_what_everybody_allows(
 
 
 async def test_scopes_that_the_configuration_has_no_more_take_the_app_along(clock: TestClock) -> None:
-    turns, bundle = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock), Bundle(Settings(), APPS, {})
-    turns.bundle = lambda: bundle
+    turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
+    turns.config.take(Bundle(Settings(), APPS, {}))
     begun = await turns.begin(ALICE, tools={"Tool/new": (ToolAuth("mail", ("write",)), ToolAuth("files", ("read",)))})
     token = begun.tool_tokens["Tool/new"].reveal()
     assert {"mail": ("write",), "files": ("read",)} == allowed(await turns.admit(token))
     for left in (("read",), ()):
-        bundle = Bundle(Settings(), APPS | {"mail": app_with(name="mail", scopes=left)}, {})
+        turns.config.take(Bundle(Settings(), APPS | {"mail": app_with(name="mail", scopes=left)}, {}))
         assert {"files": ("read",)} == allowed(await turns.admit(token))
 
 
@@ -229,7 +231,7 @@ async def test_turns_whose_time_is_over_are_forgotten(turns: Turns, clock: TestC
 
 def kept(turns: Turns) -> tuple[int, int, int]:
     """(tokens, turns, bytes) that are remembered."""
-    return len(turns._known), len(turns.shelf._cache), turns.shelf._cached_bytes
+    return len(turns._known), len(turns.shelf._cache), turns.shelf._cache.bytes
 
 
 LARGE = replace(ALICE, origin={"thread": [f"{number} hello there" for number in range(2200)]})  # about 40 KB
@@ -244,9 +246,10 @@ async def test_large_turns_that_were_ended_leave_nothing_behind(turns: Turns) ->
 
 
 async def test_large_turns_that_last_take_no_more_than_their_room(
-    turns: Turns, monkeypatch: pytest.MonkeyPatch
+    clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "CACHED_BYTES", 200_000)
+    monkeypatch.setattr(record_store, "CACHED_BYTES", 200_000)
+    turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
     begun = [await turns.begin(LARGE) for _ in range(20)]
     for _ in range(2):
         for each in begun:
@@ -254,7 +257,7 @@ async def test_large_turns_that_last_take_no_more_than_their_room(
     tokens, there, size = kept(turns)
     assert (20, True) == (tokens, 0 < there < 6)
     assert 150_000 < size <= 200_000
-    assert {b""} == {cached.version.body for cached in turns.shelf._cache.values()}
+    assert {b""} == {cached.version.body for _, cached in turns.shelf._cache.items()}
 
 
 async def test_turns_whose_time_is_over_or_that_others_ended_are_not_remembered(clock: TestClock) -> None:
@@ -302,12 +305,11 @@ async def test_the_end_of_a_turn_looks_at_its_own_tokens_alone(
 
 
 async def test_a_reload_leaves_no_older_configuration_in_memory(clock: TestClock) -> None:
-    turns, bundle = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock), Bundle(Settings(), APPS, TOOLS)
-    turns.bundle = lambda: bundle
+    turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
     tokens = [(await turns.begin(ALICE)).token.reveal() for _ in range(10)]
     for token in tokens:
         await turns.admit(token)
-    bundle = Bundle(Settings(), APPS, {})
+    turns.config.take(Bundle(Settings(), APPS, {}))
     await turns.admit(tokens[0])
     assert 1 == kept(turns)[0]
     for token in tokens:
@@ -375,20 +377,20 @@ def _no_more(before: Guest, after: Guest, apps: dict[str, OAuthApp]) -> bool:
 
 async def test_who_calls_again_is_the_same_guest_until_turn_or_configuration_are_others(clock: TestClock) -> None:
     """What was judged for a guest is remembered with it: another tool's, or an older configuration's, must not be."""
-    store, bundles = MemoryStore(kinds=KINDS, clock=clock), [Bundle(Settings(), APPS, TOOLS)]
-    shelf = Repository(store).shelf("turns", TurnRecord.from_plaintext)
-    turns = Turns(shelf, lambda: bundles[-1], clock, AuditList())
+    store, config = MemoryStore(kinds=KINDS, clock=clock), CurrentConfig(Bundle(Settings(), APPS, TOOLS))
+    record_store = Repository(store).shelf("turns", TurnRecord.from_plaintext)
+    turns = Turns(record_store, config, clock, AuditList())
     begun = await turns.begin(ALICE, tools={"Tool/mail": None, "Tool/all": None})
     other = await turns.begin(ALICE, tools={"Tool/mail": None})
     tokens = [begun.token, *begun.tool_tokens.values(), *other.tool_tokens.values()]
     guests = [await turns.admit(token.reveal()) for token in tokens]
     assert len({id(guest.caller) for guest in guests}) == len(tokens)
     assert all([await turns.admit(token.reveal()) is guest for token, guest in zip(tokens, guests, strict=True)])
-    bundles.append(Bundle(Settings(), {"mail": APPS["mail"]}, TOOLS))
+    config.take(Bundle(Settings(), {"mail": APPS["mail"]}, TOOLS))
     (later,) = [await turns.admit(begun.tool_tokens["Tool/all"].reveal())]
     assert later.caller is not guests[2].caller
     assert later.declared == (ToolAuth("mail"),)
-    assert {id(bundles[-1])} == {id(known.bundle) for known, _, _ in turns._busy.values()}
+    assert {id(config.bundle)} == {id(known.bundle) for _, (known, _, _) in turns._busy.items()}
     await turns.end(begun.turn_id)
     assert not turns._busy
 

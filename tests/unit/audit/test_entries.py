@@ -12,13 +12,13 @@ import pytest
 
 from oauthbroker import audit
 from oauthbroker.audit import AuditList, AuthorizationRequested, TokenIssued, line_of, rest_of
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.results import Failed, Ready
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider
-from oauthbroker.token_call import Caller
-from tests.audit_kit import AT, ENTRY, FOREIGN_KEYS, KEYS
-from tests.house import House, running, turn, user_app
+from oauthbroker.tokens.token_call import Caller
+from tests.kit.audit import AT, ENTRY, FOREIGN_KEYS, KEYS
+from tests.kit.running_broker import House, running, turn, user_app
 
 KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
@@ -84,7 +84,7 @@ class Refusing(AuditList):
 
 async def test_no_audit_no_token(house: House) -> None:
     await house.connected()
-    manager = replace(house.broker.manager, audit=Refusing())
+    manager = replace(house.parts.manager, audit=Refusing())
     result = await manager.get_access_token(Caller(turn()), "mail")
     assert isinstance(result, Failed)
     assert Code.STORE_UNAVAILABLE is result.code

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
+import re
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -17,13 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.audit import folder as audit_folder
-from oauthbroker.audit import line_of
+from oauthbroker.audit import gap, line_of
 from oauthbroker.audit.chain import Spelling
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.gap import AuditAnyway, enter, enter_now
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.clock import to_iso
-from oauthbroker.errors import BrokerError, Code
-from tests.audit_kit import AT, ENTRY, KEYS, active, kinds, verdict, write
+from oauthbroker.core.clock import to_iso
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.observability.metrics import Metrics
+from oauthbroker.testing import TestClock
+from tests.kit.audit import AT, ENTRY, KEYS, active, kinds, verdict, write
 
 STEPS = st.lists(
     st.timedeltas(timedelta(seconds=-2), timedelta(seconds=2)) | st.timedeltas(timedelta(-3), timedelta(3))
@@ -298,29 +303,75 @@ def test_a_process_that_was_stopped_while_it_held_the_log_does_not_hold_the_hous
     log.close()
 
 
-def test_a_log_that_is_held_is_waited_for_once_and_not_for_every_entry(
+@contextmanager
+def held(folder: Path) -> Iterator[int]:
+    """Another process holds the log; the descriptor that it is held by."""
+    descriptor = os.open(active(folder), os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.case("74")
+async def test_a_log_that_is_held_is_waited_for_once_and_not_for_every_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, tries = AuditFile(tmp_path, KEYS), 0
-
-    def in_vain(_: int) -> bool:
-        nonlocal tries
-        tries += 1
-        return False
-
+    monkeypatch.setattr(gap, "PATIENCE_SECONDS", 0.3)
+    loop, log = asyncio.get_running_loop(), AuditFile(tmp_path, KEYS)
     log.write(ENTRY, AT)
-    monkeypatch.setattr("oauthbroker.audit.file.lock", in_vain)
-    descriptor = os.open(active(tmp_path), os.O_RDONLY)
     for _ in range(2):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        for _ in range(5):
+        began = loop.time()
+        with held(tmp_path):
+            waits = [asyncio.create_task(enter(log, ENTRY, AT)) for _ in range(20)]
+            tick, blocked = loop.time(), 0.0
+            while not all(wait.done() for wait in waits):
+                await asyncio.sleep(0.001)
+                tick, blocked = loop.time(), max(blocked, loop.time() - tick)
+            assert all(isinstance(wait.exception(), BrokerError) for wait in waits)
+            assert 0.3 <= loop.time() - began < 3, "20 entries wait as long as one"
             with pytest.raises(BrokerError):
-                log.write(ENTRY, AT)
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        log.write(ENTRY, AT)
-    os.close(descriptor)
+                await enter(log, ENTRY, AT)
+        assert blocked < 0.25
+        assert await enter(log, ENTRY, AT) is False
     log.close()
-    assert 2 == tries
+
+
+@pytest.mark.case("74")
+async def test_entries_that_wait_for_a_held_log_are_kept_in_their_order(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    log.write(ENTRY, AT)
+    with held(tmp_path):
+        waits = [asyncio.create_task(enter(log, replace(ENTRY, agent=f"agent-{n}"), AT)) for n in range(5)]
+        await asyncio.sleep(0.05)
+        waits[2].cancel()
+        await asyncio.sleep(0.05)
+    assert [True, True, True, True] == [await wait for wait in waits if wait is not waits[2]]
+    log.close()
+    text = active(tmp_path).read_text()
+    assert ["0", "1", "3", "4"] == re.findall(r'"agent-(\d)"', text), "one that was cancelled is not entered"
+
+
+@pytest.mark.case("74")
+@pytest.mark.parametrize("wait", [True, False])
+async def test_where_the_house_goes_on_a_held_log_lacks_an_entry_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wait: bool
+) -> None:
+    monkeypatch.setattr(gap, "PATIENCE_SECONDS", 0.05)
+    log = AuditFile(tmp_path, KEYS)
+    writer = AuditAnyway(log, TestClock(), Metrics(), lambda *_, **__: None)
+    writer.write(ENTRY, AT)
+    with held(tmp_path):
+        if wait:
+            await enter(writer, ENTRY, AT)
+        else:
+            enter_now(writer, ENTRY, AT)
+        assert writer.trouble is Code.AUDIT_UNAVAILABLE
+    await enter(writer, ENTRY, AT)
+    assert writer.trouble is None
+    writer.close()
+    assert '"type":"AuditGap","missing":1' in active(tmp_path).read_text()
 
 
 def test_a_name_that_is_too_long_for_a_line_is_refused(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from oauthbroker.audit import rest_of
 from oauthbroker.audit.anchor import Anchor
-from oauthbroker.audit.chain import START, Head, LogBegan, Mac, log_rest, next_line
+from oauthbroker.audit.chain import START, ChainHead, LogBegan, Mac, log_rest, next_line
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.verify import MOST_BREAKS, WHAT, verify
-from oauthbroker.clock import to_iso
-from tests import machine
-from tests.audit_kit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verdict, write
+from oauthbroker.core.clock import to_iso
+from tests.kit import installed
+from tests.kit.audit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verdict, write
 
 Lines = list[bytes]
 Edit = Callable[[Lines], Lines]
@@ -220,7 +220,7 @@ def test_the_mac_is_hmac_sha256(key: bytes, text: bytes) -> None:
 
 
 def test_a_log_that_is_wholly_forged_does_not_fill_the_memory() -> None:
-    found = verify([("audit.jsonl", rewritten(1000))], KEYS, Anchor(Head(5, b"0" * 32), 1))
+    found = verify([("audit.jsonl", rewritten(1000))], KEYS, Anchor(ChainHead(5, b"0" * 32), 1))
     assert (MOST_BREAKS, True) == (len(found.breaks), found.broken >= 1000)
     assert set(WHAT) >= {each.kind for each in found.breaks}
 
@@ -228,7 +228,7 @@ def test_a_log_that_is_wholly_forged_does_not_fill_the_memory() -> None:
 @cache
 def sample() -> tuple[bytes, bytes]:
     """A log of three processes, one of which was killed, and its anchor; everything is anchored."""
-    with tempfile.TemporaryDirectory(dir=machine.memory()) as name:
+    with tempfile.TemporaryDirectory(dir=installed.memory()) as name:
         folder = Path(name)
         write(folder, 6)
         with active(folder).open("ab") as file:
@@ -238,7 +238,7 @@ def sample() -> tuple[bytes, bytes]:
 
 
 def judged(log: bytes) -> bool:
-    with tempfile.TemporaryDirectory(dir=machine.memory()) as name:
+    with tempfile.TemporaryDirectory(dir=installed.memory()) as name:
         folder = Path(name)
         active(folder).write_bytes(log)
         (folder / "audit.anchor").write_bytes(sample()[1])

@@ -14,8 +14,8 @@ import typer
 
 from oauthbroker import cli
 from oauthbroker.cli import answers, run
-from oauthbroker.cli.refusals import Refused
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.refused import Refused
 from oauthbroker.testing import Canaries
 
 FILLED = {"shell": "bash", "name": "some-name", "key": "some_key", "grant_id": "0123456789", "key_id": "key-0123456789"}

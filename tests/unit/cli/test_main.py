@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker import cli
-from tests.cli_kit import command, environment
+from tests.kit.cli import command, environment
 
 
 @pytest.mark.parametrize("words", [("--help",), ("check", "nowhere"), ("no-such-command",)])

@@ -1,4 +1,4 @@
-"""`oauthbroker providers`: what is known, and how surely."""
+"""`oauthbroker providers`: facts and their sources."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from oauthbroker.cli.providers import DOUBT, app
-from oauthbroker.cli.refusals import Refused
 from oauthbroker.config import load
+from oauthbroker.core.refused import Refused
 from oauthbroker.providers import presets
 
 PLAIN = {"NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
@@ -44,10 +44,10 @@ def test_the_list_in_json_says_the_same():
 def test_what_is_unverified_has_its_mark_and_what_is_sure_has_none(name: str):
     lines = typed("show", name).stdout.partition("An OAuthApp to start from")[0].splitlines()
     told = [line for line in lines if line[:2] in {"  ", f"{DOUBT} "} and line[2:3] not in {" ", ""}]
-    sources = [lines[lines.index(line) + 1].strip() for line in told if "unverified: nobody saw" not in line]
-    marked = [line.startswith(DOUBT) for line in told if "unverified: nobody saw" not in line]
+    sources = [lines[lines.index(line) + 1].strip() for line in told if "unverified: not found" not in line]
+    marked = [line.startswith(DOUBT) for line in told if "unverified: not found" not in line]
     assert marked == ["unverified (" in source for source in sources]
-    assert any("unverified: nobody saw" in line for line in lines) == bool(presets()[name].unverified())
+    assert any("unverified: not found" in line for line in lines) == bool(presets()[name].unverified())
 
 
 def test_what_is_shown_can_be_pasted(tmp_path: Path):

@@ -11,13 +11,14 @@ import pytest
 import typer
 
 from oauthbroker import cli
-from oauthbroker.cli.process import LibraryLog, calm_libraries
-from oauthbroker.cli.refusals import Refused, described, tell
+from oauthbroker.cli.refusals import tell
 from oauthbroker.cli.text import columns, shown
-from oauthbroker.clock import SystemClock
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.refused import Refused, described
+from oauthbroker.observability.logging import json_log
+from oauthbroker.serving.process import LibraryLog, calm_libraries
 from oauthbroker.testing import Canaries
-from oauthbroker.web.access_log import json_log
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("cryptography", "pydantic", "pydantic_core", "starlette", "uvicorn", "authlib", "joserfc", "yaml", "filelock")
-OURS = ("wiring", "manager", "repository", "store", "web", "config", "cli", "flows", "protocol", "testing")
+OURS = (
+    "wiring",
+    "tokens",
+    "repository",
+    "store",
+    "web",
+    "config",
+    "cli",
+    "authorization",
+    "refresh",
+    "protocol",
+    "testing",
+)
 
 
 def test_importing_the_client_loads_no_cryptography_no_models_and_no_server() -> None:

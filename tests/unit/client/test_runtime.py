@@ -25,9 +25,9 @@ from oauthbroker.client import (
     Turn,
     TurnAuth,
 )
-from oauthbroker.errors import Locale
-from oauthbroker.secret import Secret
-from oauthbroker.turn_token import TurnToken, narrow
+from oauthbroker.core.errors import Locale
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.turn_token import TurnToken, narrow
 from tests.unit.client.kit import ASK, KEY, READY, TURN_TOKEN, fake_broker, patient, refuses, says
 
 AUTH = TurnAuth({"type": "user", "id": "chat:U1"}, {"user": "idp:user:U1"})

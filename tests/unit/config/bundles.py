@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.apps import Bundle
-from oauthbroker.config import ConfigRefused, Loaded, Problem, load, resolve
-from oauthbroker.secret import Secret
+from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, resolve
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle
 
 CANARY = "plantedQ3Xw9"
 MARK = "@@"
@@ -112,7 +112,7 @@ def refused(path: Path) -> ConfigRefused:
     return caught.value
 
 
-def problems_in(path: Path) -> tuple[Problem, ...]:
+def problems_in(path: Path) -> tuple[ConfigProblem, ...]:
     return refused(path).problems
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.apps import IdentityRule
 from oauthbroker.config import ConfigRefused, load, resolve
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import IdentityRule
 from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
 from tests.unit.config.refusals import LOGIN
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import ConfigRefused, load
-from oauthbroker.settings import Branding, Logo
+from oauthbroker.model.settings import Branding, Logo
+from tests.kit.images import PNG
 from tests.unit.config.bundles import write
 
 HEAD = "apiVersion: agents.example.io/v1alpha1\nkind: Broker\nmetadata: {name: broker}\nspec:\n"
-PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + b"\x00" * 40
 JPEG = b"\xff\xd8\xff\xe0" + b"\x00" * 40
 WEBP = b"RIFF\x20\x00\x00\x00WEBPVP8 " + b"\x00" * 40
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'

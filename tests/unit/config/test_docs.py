@@ -9,14 +9,14 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker.apps import Binding
 from oauthbroker.config import files, load
 from oauthbroker.config.broker_spec import LimitsSpec
 from oauthbroker.config.resources import SPECS, models_in
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.config.yaml_reader import MAX_DEPTH
+from oauthbroker.model.apps import Binding
+from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.providers import presets
-from oauthbroker.settings import Limits, Settings
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS.joinpath("configuration.md").read_text("utf-8")
@@ -78,7 +78,7 @@ def test_the_page_on_subjects_spells_accounts_as_the_presets_do():
 
 
 def test_the_page_on_subjects_promises_the_bindings_that_exist():
-    rows = _table_of_owners("| `owner.binding` | what vouches | for |")
+    rows = _table_of_owners("| `owner.binding` | confirmed by | for |")
     assert set(get_args(Binding)) == {row[0].split("`")[1] for row in rows}
 
 

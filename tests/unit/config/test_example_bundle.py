@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oauthbroker.apps import Bundle, IdentityRule, ToolAuth
 from oauthbroker.config import load, resolve
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle, IdentityRule, ToolAuth
 
 EXAMPLE = Path(__file__).parents[3] / "config"
 

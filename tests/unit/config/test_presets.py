@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from oauthbroker.apps import IdentityRule, OAuthApp
 from oauthbroker.config import load, urls
-from oauthbroker.config.checks_client import RESERVED_OPTIONS, SCOPE
+from oauthbroker.config.checks_app import RESERVED_OPTIONS, SCOPE
 from oauthbroker.config.checks_owner import template_flaw
+from oauthbroker.model.apps import IdentityRule, OAuthApp
 from oauthbroker.providers import Preset, presets
 from tests.unit.config.bundles import APP, GLOBAL, edited, write
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.config import load
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
 from tests.unit.config.bundles import (
     APP,
     BROKER,

@@ -9,7 +9,7 @@ import platformdirs
 import pytest
 
 from oauthbroker.config import ConfigRefused, load, load_settings, resolve
-from oauthbroker.settings import Limits, Settings
+from oauthbroker.model.settings import Limits, Settings
 from tests.unit.config.bundles import APP, BROKER, edited, write
 
 HEAD = "apiVersion: agents.example.io/v1alpha1\nkind: Broker\nmetadata: {name: broker}\nspec:\n"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey
 
-from oauthbroker.apps import Bundle
 from oauthbroker.config import ConfigRefused, load, resolve
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Bundle
 from tests.unit.config.bundles import (
     APP,
     BROKER,

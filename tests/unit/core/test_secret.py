@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Canaries
 
 

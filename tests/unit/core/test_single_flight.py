@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.single_flight import Flight, SingleFlight
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.single_flight import Flight, SingleFlight
 
 
 def nothing() -> str:

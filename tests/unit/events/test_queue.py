@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.metrics import Metric, Metrics
-from oauthbroker.queue_index import REMEMBERED, Index, Item, Settled
-from oauthbroker.queues import BACKOFF_SECONDS, Delivery, Queues
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.settings import Limits
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.queue import BACKOFF_SECONDS, EventLease, Queues
+from oauthbroker.events.queue_index import REMEMBERED, Index, Item, Settled
+from oauthbroker.model.settings import Limits
+from oauthbroker.model.turn import ResumeTarget
+from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Room
+from oauthbroker.store.port import Entry, Key, Reservation
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.turn import ResumeTarget
-from tests.unit import records_kit as kit
-from tests.unit.records_kit import event
+from tests.unit.records import kit
+from tests.unit.records.kit import event
 
 LEASE_SECONDS = Limits().queue_lease_seconds
 ATTEMPTS = Limits().queue_attempts
@@ -67,7 +69,7 @@ def ids(*numbers: int) -> list[str]:
     return [event(number).id for number in numbers]
 
 
-async def leased(queues: Queues, agent: str = "planner") -> Delivery:
+async def leased(queues: Queues, agent: str = "planner") -> EventLease:
     delivery = await queues.lease(agent)
     assert delivery is not None
     return delivery
@@ -268,7 +270,7 @@ async def test_two_brokers_never_hold_the_same_lease(tmp_path: Path, clock: Test
     async with processes(tmp_path, 2, clock) as both:
         for number in range(12):
             await both[number % 2].enqueue(event(number, f"instance {number % 6}"))
-        found: list[Delivery] = []
+        found: list[EventLease] = []
 
         async def take(queues: Queues) -> None:
             while (delivery := await queues.lease("planner")) is not None:
@@ -294,7 +296,7 @@ async def test_events_that_many_put_at_once_are_all_there(tmp_path: Path, clock:
 async def test_a_queue_that_nobody_consumes_fills_up_and_takes_more_once_somebody_does(
     queues: Queues, store: MemoryStore, monkeypatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.queues.MOST_BYTES", 1000)
+    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", 1000)
     number = 0
     with pytest.raises(BrokerError) as full:
         for number in range(100):
@@ -306,13 +308,76 @@ async def test_a_queue_that_nobody_consumes_fills_up_and_takes_more_once_somebod
     assert await queues.enqueue(event(number + 1))
 
 
-async def test_dead_letters_are_bounded(queues: Queues, clock: TestClock, monkeypatch) -> None:
-    monkeypatch.setattr("oauthbroker.queue_index.MOST_DEAD", 3)
+async def fill(queues: Queues) -> int:
+    """Queue events until one is refused; its number."""
+    for number in range(100):
+        try:
+            await queues.enqueue(event(number))
+        except BrokerError:
+            return number
+    raise AssertionError
+
+
+async def test_an_event_that_was_refused_as_full_is_judged_again_only_after_the_queue_has_changed(
+    queues: Queues, store: MemoryStore, clock: TestClock, metrics: Metrics, monkeypatch
+) -> None:
+    other, parsed, parse = Queues(Repository(store), clock, Limits(), metrics), 0, Index.from_plaintext
+
+    def counted(body: bytes | None) -> Index:
+        nonlocal parsed
+        parsed += 1
+        return parse(body)
+
+    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", 1000)
+    number = await fill(queues)
+    monkeypatch.setattr(Index, "from_plaintext", counted)
+    for _ in range(3):
+        with pytest.raises(BrokerError, match="full"):
+            await queues.enqueue(event(number))
+    assert 0 == parsed
+    assert not await queues.enqueue(event(0)), "a queued event is still known"
+    assert ids(*range(number)) == await drained(other)
+    assert await queues.enqueue(event(number))
+    assert ids(number) == await drained(other)
+
+
+async def test_an_index_that_has_come_in_the_place_of_a_full_one_is_judged_anew(
+    queues: Queues, store: MemoryStore, monkeypatch
+) -> None:
+    """It may have the generation of the old one, such as after a restore."""
+    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", 1000)
+    number = await fill(queues)
+    [full] = [each async for each in store.scan("queues")]
+    await store.delete(full.key, expect=full.generation)
+    empty = await store.put(full.key, Index().to_plaintext(), expect=0)
+    while empty.generation < full.generation:
+        empty = await store.put(full.key, Index().to_plaintext(), expect=empty.generation)
+    assert full.generation == empty.generation
+    assert await queues.enqueue(event(number))
+
+
+async def test_a_full_index_that_is_damaged_is_rebuilt(tmp_path: Path, clock: TestClock, monkeypatch) -> None:
+    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", 1000)
+    async with processes(tmp_path, 1, clock) as [queues]:
+        number = await fill(queues)
+        [file] = [each for each in tmp_path.rglob("queues/*") if each.is_file()]
+        file.write_bytes(b"damaged")
+        with pytest.raises(BrokerError, match="full"):
+            await queues.enqueue(event(number))
+        assert sorted(ids(*range(number))) == sorted(await drained(queues))
+        assert await queues.enqueue(event(number))
+
+
+async def test_dead_letters_are_bounded_and_older_ones_leave_nothing(
+    queues: Queues, store: MemoryStore, clock: TestClock, monkeypatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.events.queue_index.MOST_DEAD", 3)
     for number in range(5):
         await queues.enqueue(event(number))
         await exhaust(queues, clock)
     assert ids(2, 3, 4) == [each.id for each in await queues.dead("planner")]
-    assert 2 == await queues.tidy()
+    assert 3 == await store.count("events")
+    assert 0 == await queues.tidy()
 
 
 @pytest.mark.case("93")
@@ -386,7 +451,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.attempts: dict[int, int] = {}
         self.free_at: dict[int, datetime] = {}
         self.lease_of: dict[int, str] = {}
-        self.deliveries: list[tuple[int, Delivery]] = []
+        self.deliveries: list[tuple[int, EventLease]] = []
         self.seen: set[int] = set()
         self.dead: list[int] = []
         self.settled: set[tuple[str, bool]] = set()
@@ -479,16 +544,15 @@ def test_remembered_ids_are_bounded() -> None:
 
 
 class CancelsItsCaller(MemoryStore):
-    """A store whose caller is cancelled at the `left`-th step from now: before or after a read, a write or a lock."""
+    """A store whose `caller` is cancelled at the `left`-th step from now: before or after a read, a write or a lock."""
 
     left = 0
+    caller: asyncio.Task[Any]
 
     async def _step(self) -> None:
         self.left -= 1
         if self.left == 0:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
+            self.caller.cancel()
         await asyncio.sleep(0)
 
     async def get(self, key: Key) -> Entry | None:
@@ -497,11 +561,16 @@ class CancelsItsCaller(MemoryStore):
         await self._step()
         return entry
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Room | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         await self._step()
         entry = await super().put(key, body, expect=expect, room=room)
         await self._step()
         return entry
+
+    async def delete(self, key: Key, *, expect: int) -> None:
+        await self._step()
+        await super().delete(key, expect=expect)
+        await self._step()
 
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
@@ -520,7 +589,7 @@ async def test_a_lease_that_is_cancelled_anywhere_leases_nothing(clock: TestCloc
     cancelled = 0
     while True:
         store.left = cancelled + 1
-        leasing = asyncio.create_task(queues.lease("planner"))
+        store.caller = leasing = asyncio.create_task(queues.lease("planner"))
         await asyncio.wait([leasing])
         if not leasing.cancelled():
             break
@@ -549,3 +618,52 @@ async def test_giving_a_cancelled_lease_back_survives_the_next_cancellation(cloc
         assert 1 == delivery.attempt
         assert await delivery.give_back()
     assert not leasing.cancelled()
+
+
+async def in_its_last_attempt(queues: Queues, clock: TestClock) -> EventLease:
+    """The event in its last attempt."""
+    for _ in range(ATTEMPTS - 1):
+        await (await leased(queues)).nack()
+        clock.advance(max(BACKOFF_SECONDS) * 2)
+    return await leased(queues)
+
+
+async def acked(queues: Queues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
+    return (await leased(queues)).ack
+
+
+async def dropped(queues: Queues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
+    await (await in_its_last_attempt(queues, clock)).nack()
+    return lambda: queues.drop("planner", event().id)
+
+
+async def pushed_out(queues: Queues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
+    """Dead letters have room for none."""
+    return (await in_its_last_attempt(queues, clock)).nack
+
+
+@pytest.mark.case("93")
+@pytest.mark.parametrize("settled", [acked, dropped, pushed_out], ids=lambda each: each.__name__)
+async def test_settling_that_is_cancelled_anywhere_leaves_no_event_that_no_queue_names(
+    clock: TestClock, settled: Any, monkeypatch
+) -> None:
+    """Until the next start nothing would remove it, and a person's account lies in it."""
+    if settled is pushed_out:
+        monkeypatch.setattr("oauthbroker.events.queue_index.MOST_DEAD", 1)
+    for steps in itertools.count(1):
+        store = CancelsItsCaller(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        queues = Queues(Repository(store), clock, Limits(), Metrics())
+        if settled is pushed_out:
+            await queues.enqueue(event(1))
+            await (await in_its_last_attempt(queues, clock)).nack()
+        await queues.enqueue(event())
+        settle = await settled(queues, clock)
+        store.caller = settling = asyncio.create_task(settle())
+        store.left = steps
+        await asyncio.wait([settling])
+        store.left = 0
+        assert 0 == await queues.tidy(), f"cancelled at step {steps}"
+        if not settling.cancelled():
+            break
+        clock.advance(max(BACKOFF_SECONDS) * 2)
+    assert steps > 6

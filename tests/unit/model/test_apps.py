@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Client, Endpoints, Habits, OAuthApp, Owner, Redirect, Revocation
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client, Endpoints, Habits, OAuthApp, Owner, Redirect, Revocation
 from oauthbroker.testing import Canaries
-from tests.nouns import app_with
+from tests.kit.samples import app_with
 
 APP = app_with()
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.apps import Endpoints, IdentityRule, OAuthApp, Owner
-from oauthbroker.binding import OwnerFacts, OwnerVerdict, check_pin, check_same_owner, judge_owner
-from oauthbroker.errors import BrokerError, Code
-from tests.nouns import app_with
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.owner_check import OwnerFacts, OwnerVerdict, check_pin, check_same_owner, judge_owner
+from tests.kit.samples import app_with
 
 RULE = IdentityRule("idToken", "idp:user:{sub}")
 TEAM_RULE = IdentityRule("userInfo", "idp:team:{team}")
@@ -244,7 +244,7 @@ def test_what_a_refresh_says_of_its_owner_must_be_what_the_grant_was_made_for(ap
 
 @pytest.mark.case("62")
 @each_vouching
-def test_a_renewal_is_compared_with_the_account_that_came_first(binding) -> None:
+def test_a_refresh_is_compared_with_the_account_that_came_first(binding) -> None:
     """The subject is the runtime's own; the account is known all the same."""
     app, first = vouched(USER, binding), OwnerFacts(None, "idp:user:1")
     for facts in (first, OwnerFacts()):

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.config import ConfigRefused, load
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import Request
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.protocol.messages import ProviderRequest
 from oauthbroker.protocol.transport import Transport, TransportFailed
-from oauthbroker.reach import Reach
 from oauthbroker.testing.authority import Authority
 from tests.unit.config.bundles import APP, write
 from tests.unit.protocol.kit import RawServer, assert_clean, says
@@ -48,28 +48,28 @@ OUTSIDE = [
 
 @pytest.mark.parametrize("address", INSIDE)
 def test_what_is_not_the_public_internet_is_not_admitted(address: str) -> None:
-    assert not Reach().admits(address)
+    assert not ProviderNetworks().admits(address)
 
 
 @pytest.mark.parametrize("address", OUTSIDE)
 def test_what_is_public_is_admitted(address: str) -> None:
-    assert Reach().admits(address)
+    assert ProviderNetworks().admits(address)
 
 
 def test_a_listed_network_is_admitted_and_its_neighbour_is_not() -> None:
-    reach = Reach(("10.1.0.0/16", "fd12::/32", "192.168.7.7"))
+    reach = ProviderNetworks(("10.1.0.0/16", "fd12::/32", "192.168.7.7"))
     assert all(map(reach.admits, ("10.1.2.3", "::ffff:10.1.2.3", "fd12::1", "192.168.7.7")))
     assert not any(map(reach.admits, ("10.2.0.1", "fd13::1", "192.168.7.8", "127.0.0.1")))
-    assert Reach(loopback=True).admits("127.0.0.1")
-    assert Reach(loopback=True).admits("::1")
-    assert not Reach(loopback=True).admits("10.0.0.1")
+    assert ProviderNetworks(loopback=True).admits("127.0.0.1")
+    assert ProviderNetworks(loopback=True).admits("::1")
+    assert not ProviderNetworks(loopback=True).admits("10.0.0.1")
 
 
 @given(st.ip_addresses(v=4))
 def test_an_address_that_is_wrapped_is_judged_as_what_it_means(address: ipaddress.IPv4Address) -> None:
     """No IPv6 spelling of an IPv4 address opens a door that the address itself does not."""
-    plain = Reach().admits(str(address))
-    assert plain or not any(Reach().admits(each) for each in wrapped(address).values())
+    plain = ProviderNetworks().admits(str(address))
+    assert plain or not any(ProviderNetworks().admits(each) for each in wrapped(address).values())
 
 
 def wrapped(address: ipaddress.IPv4Address) -> dict[str, str]:
@@ -107,10 +107,10 @@ LISTED = {
 def test_a_listed_way_of_translating_leads_to_no_inner_address_that_is_not_listed_too(network: str, how: str) -> None:
     """An operator behind a translator lists its prefix to reach public providers, and not the neighbours."""
     public, inner = (wrapped(ipaddress.IPv4Address(each))[how] for each in ("8.8.4.4", "10.1.2.3"))
-    reach = Reach((network,))
+    reach = ProviderNetworks((network,))
     assert (True, False) == (reach.admits(public), reach.admits(inner))
-    assert Reach((network, "10.1.2.3")).admits(inner)
-    assert not Reach(("10.1.2.3",)).admits(inner)
+    assert ProviderNetworks((network, "10.1.2.3")).admits(inner)
+    assert not ProviderNetworks(("10.1.2.3",)).admits(inner)
 
 
 # at load
@@ -150,7 +150,7 @@ async def sending(
     monkeypatch.setattr(transport, "_lookups", resolver)
 
     async def send(url: str) -> int:
-        return (await transport.send(Request("GET", url, ca=ca), seconds=5, max_bytes=1000)).status
+        return (await transport.send(ProviderRequest("GET", url, ca=ca), seconds=5, max_bytes=1000)).status
 
     yield send, resolver
     await transport.close()
@@ -183,7 +183,7 @@ async def test_a_name_that_leads_inside_is_not_connected_to(
 async def test_a_name_that_changes_its_mind_leads_to_where_we_looked(monkeypatch: pytest.MonkeyPatch) -> None:
     """DNS rebinding: a name is asked once for each connection, and what was judged is dialled. The second connection
     is judged anew."""
-    networks = Reach(("127.0.0.1/32",))
+    networks = ProviderNetworks(("127.0.0.1/32",))
     async with RawServer(says(200)) as server:
         url = f"http://127.0.0.1:{server.port}/"
         answers = ["127.0.0.1"], ["127.0.0.2"]
@@ -221,7 +221,7 @@ async def test_tls_goes_by_the_name_and_not_by_the_address_that_was_dialled(
     """The certificate is for 127.0.0.1; at the same address under another name it is somebody else's."""
     authority = Authority(tmp_path)
     async with RawServer(says(200), tls=authority.issue().context) as server:
-        ca, reach = authority.file.read_text(), Reach(("127.0.0.1",))
+        ca, reach = authority.file.read_text(), ProviderNetworks(("127.0.0.1",))
         async with sending(monkeypatch, ["127.0.0.1"], ca=ca, reach=reach) as (send, _):
             assert 200 == await send(server.url)
             with pytest.raises(TransportFailed, match="another host"):
@@ -241,7 +241,7 @@ async def test_a_name_without_an_address_is_a_provider_that_is_not_there(
     transport = Transport()
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(TransportFailed, match="no address") as caught:
-        await transport.send(Request("GET", "https://idp.example/"), seconds=5, max_bytes=1000)
+        await transport.send(ProviderRequest("GET", "https://idp.example/"), seconds=5, max_bytes=1000)
     assert not caught.value.sent
     assert "canary" not in repr(caught.value)
     await transport.close()

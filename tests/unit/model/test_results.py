@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.results import AuthorizationRequired, DevicePrompt, Failed, Ready, TokenResult, result_from_json
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import AuthorizationRequired, DevicePrompt, Failed, Ready, TokenResult, result_from_json
 from oauthbroker.testing import Canaries
 
 UNTIL = datetime(2026, 2, 1, 10, 0, tzinfo=UTC)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.apps import Habits, OAuthApp
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.scope import ScopeNeed, granted_scopes, resolve_scopes, union_in_app_order
-from tests.nouns import app_with
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Habits, OAuthApp
+from oauthbroker.model.scope import ScopeNeed, granted_scopes, resolve_scopes, union_in_app_order
+from tests.kit.samples import app_with
 
 APP = app_with(scopes=("chat:write", "channels:read", "files"))
 

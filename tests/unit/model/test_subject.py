@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.subject import MAX_BYTES, is_subject, resolve_subject
 from oauthbroker.records import grant_id
 from oauthbroker.store.names import entry_name
-from oauthbroker.subject import MAX_BYTES, is_subject, resolve_subject
-from tests.nouns import app_with, turn_with
+from tests.kit.samples import app_with, turn_with
 
 USER, GLOBAL = app_with(), app_with(subject_mode="global")
 BOTH = turn_with(user="idp:user:1", **{"global": "idp:team:1"})

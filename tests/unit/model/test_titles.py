@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.titles import agent_title, subject_title
-from oauthbroker.turn import ResumeTarget, TurnAuth
+from oauthbroker.model.titles import agent_title, subject_title
+from oauthbroker.model.turn import ResumeTarget, TurnAuth
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
 

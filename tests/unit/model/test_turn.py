@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.errors import Locale
-from oauthbroker.turn import ResumeTarget, checked_target
+from oauthbroker.core.errors import Locale
+from oauthbroker.model.turn import ResumeTarget, checked_target
 
 names = st.text(min_size=1, max_size=20)
 flat = st.dictionaries(names, st.text(max_size=20), max_size=4)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.secret import Secret
-from oauthbroker.turn_token import MAX_CAVEATS, MAX_LENGTH, Caveat, TurnToken, narrow
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.turn_token import MAX_CAVEATS, MAX_LENGTH, Caveat, TurnToken, narrow
 
 ROOT, LOCATOR = bytes(range(32)), "L" * 22
 FIRST = TurnToken.first(LOCATOR, ROOT).to_text()

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.errors import BrokerError
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.secret import Secret
 from tests.vectors.make_turn_tokens import document, narrowed
 
-FILE = Path(__file__).parents[1] / "vectors" / "turn-token-v1.json"
+FILE = Path(__file__).parents[2] / "vectors" / "turn-token-v1.json"
 VECTORS: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
 
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.apps import Client
-from oauthbroker.errors import Code
-from oauthbroker.metrics import MOST_SERIES, OTHER, SECONDS, Metric, Metrics, Timing
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client
+from oauthbroker.model.results import Failed, Ready
+from oauthbroker.observability.metrics import MOST_SERIES, OTHER, SECONDS, Metric, Metrics, Timing
 from oauthbroker.protocol.messages import Kind
-from oauthbroker.results import Failed, Ready
-from oauthbroker.secret import Secret
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import House, UnwellStore, running, turn, user_app
+from tests.kit.running_broker import House, UnwellStore, running, turn, user_app
 
 
 def test_names_are_the_usual_ones_and_count_what_only_grows() -> None:
@@ -119,7 +119,7 @@ async def test_labels_are_apps_codes_events_and_agents_whatever_callers_send(
         seen = set(house.broker.metrics.counts)
     disk = UnwellStore(test_clock)
     async with running(identity_provider, apps, clock=test_clock, store=disk, background=False) as house:
-        await _renewals(house, disk)
+        await _refreshes(house, disk)
         seen |= set(house.broker.metrics.counts)
     words = {"auth.granted", "auth.denied", "auth.failed", "auth.revoked", "mail", *get_args(Kind), *STATUSES}
     words |= {code.value for code in Code} | {
@@ -144,7 +144,7 @@ async def _everything(house: House) -> None:
     await house.events(count=2)
 
 
-async def _renewals(house: House, disk: UnwellStore) -> None:
+async def _refreshes(house: House, disk: UnwellStore) -> None:
     """One that is refused, and one that the disk does not take at first."""
     refresh = house.idp.script.refresh
     await house.connected()

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker import scrubber as scrubber_module
-from oauthbroker.scrubber import Scrubber
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
+from oauthbroker.observability import scrubber as scrubber_module
+from oauthbroker.observability.scrubber import Scrubber
 
 TOKEN = "xoxb-17/26+35==.se^cr|et~(1)*"
 ENCODE_URI = "xoxb-17/26+35==.se%5Ecr%7Cet~(1)*"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from oauthbroker.metrics import Gauge, Metric, Metrics, Now, Timing
-from oauthbroker.metrics_folder import MetricsFolder, Sharing
+from oauthbroker.observability.metrics import Gauge, Metric, Metrics, Now, Timing
+from oauthbroker.observability.shared_metrics import MetricsFolder, Sharing
 from oauthbroker.testing import TestClock
 
 
@@ -120,7 +122,7 @@ async def test_figures_are_left_once_a_second_while_they_change_and_at_the_end(
         write(metrics, now, circuits)
 
     monkeypatch.setattr(place, "write", noted)
-    monkeypatch.setattr("oauthbroker.metrics_folder.asyncio.sleep", sleep)
+    monkeypatch.setattr("oauthbroker.observability.shared_metrics.asyncio.sleep", sleep)
     metrics = Metrics()
     sharing = Sharing(place, metrics, dict)
     task = asyncio.create_task(sharing.run())
@@ -165,9 +167,9 @@ async def test_a_folder_that_takes_nothing_stops_nobody(folder: Path, monkeypatc
 CHILD = """
 import sys
 from pathlib import Path
-from oauthbroker.clock import SystemClock
-from oauthbroker.metrics import Gauge, Metric, Metrics
-from oauthbroker.metrics_folder import MetricsFolder
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.observability.metrics import Gauge, Metric, Metrics
+from oauthbroker.observability.shared_metrics import MetricsFolder
 metrics, place = Metrics(), MetricsFolder.open(Path(sys.argv[1]), SystemClock())
 for line in sys.stdin:
     metrics.add(Metric.TOKENS_READY, "mail")
@@ -203,3 +205,20 @@ def test_a_killed_process_stays_in_the_sum_and_a_stopped_one_counts_as_living(fo
         for child in children:
             child.kill()
             child.communicate()
+
+
+@pytest.mark.case("74")
+def test_a_folder_that_a_stopped_process_holds_keeps_no_start_and_no_scrape_waiting(folder: Path) -> None:
+    first = MetricsFolder.open(folder, TestClock())
+    first.others()
+    with (folder / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        began = time.monotonic()
+        second = MetricsFolder.open(folder, TestClock())
+        for ask in (second.others, second.circuits):
+            with pytest.raises(OSError, match="locked"):
+                ask()
+        assert time.monotonic() - began < 20
+    second.others()
+    for place in (first, second):
+        place.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from oauthbroker.circuit import Circuits
-from oauthbroker.desk.troubles import Left, Troubles
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.operations.open_circuits import Left, Troubles
+from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.testing import TestClock
 
 

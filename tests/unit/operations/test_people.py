@@ -14,32 +14,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.audit import AuditList, DeadLetterChanged
-from oauthbroker.circuit import Circuits
-from oauthbroker.desk.letters import Letters
-from oauthbroker.desk.uses import MOST_NOTED, Uses
-from oauthbroker.desk.visits import MOST, Visits
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.grant_health import health_of
-from oauthbroker.metrics import Metrics
-from oauthbroker.queues import Queues
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.events.queue import Queues
+from oauthbroker.model.settings import Limits
+from oauthbroker.observability.metrics import Metrics
+from oauthbroker.operations.browser_sessions import MOST, BrowserSessions
+from oauthbroker.operations.dead_letters import DeadLetters
+from oauthbroker.operations.grant_use import MOST_NOTED, Uses
 from oauthbroker.records import Token
-from oauthbroker.records.use import Use
-from oauthbroker.records.visit import Visit, subjects_of
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
+from oauthbroker.records.browser_session import BrowserSession, subjects_of
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.use import GrantUse
+from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry
 from oauthbroker.testing import Canaries, TestClock
 from oauthbroker.testing.stores import open_file_store
-from tests.house import UnwellStore
-from tests.unit import records_kit as kit
+from tests.kit.running_broker import UnwellStore
+from tests.unit.records import kit
 
 SUBJECTS = {"user": "idp:user:alice"}
 
 
-def visits_on(store: Any, clock: TestClock) -> Visits:
-    return Visits(Repository(store).shelf("visits", Visit.from_plaintext), clock)
+def visits_on(store: Any, clock: TestClock) -> BrowserSessions:
+    return BrowserSessions(Repository(store).shelf("visits", BrowserSession.from_plaintext), clock)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def store(clock: TestClock) -> MemoryStore:
 
 @given(
     st.builds(
-        Visit,
+        BrowserSession,
         locator=st.text("abcXYZ019_-", min_size=22, max_size=22),
         pages=st.sampled_from(["connections", "admin"]),
         created_at=kit.moments,
@@ -69,13 +69,22 @@ def store(clock: TestClock) -> MemoryStore:
         cookie_hash=st.none() | kit.names,
     )
 )
-def test_a_visit_is_read_as_it_was_written(visit: Visit) -> None:
-    assert visit == Visit.from_plaintext(visit.to_plaintext())
+def test_a_visit_is_read_as_it_was_written(visit: BrowserSession) -> None:
+    assert visit == BrowserSession.from_plaintext(visit.to_plaintext())
 
 
-@given(st.builds(Use, kit.names, kit.names, kit.moments, kit.names, st.none() | kit.names, kit.moments))
-def test_a_use_is_read_as_it_was_written(use: Use) -> None:
-    assert use == Use.from_plaintext(use.to_plaintext())
+@pytest.mark.case("59")
+@pytest.mark.parametrize(("back", "is_last"), [(1, False), (600, False), (24 * 3600, True)])
+def test_a_use_after_the_clock_was_set_back_is_the_last_one(back: int, is_last: bool) -> None:
+    """What another process writes late is older by minutes, and changes nothing."""
+    before = GrantUse.first("grant", "planner", None, NOW)
+    after = GrantUse.first("grant", "writer", None, NOW - timedelta(seconds=back))
+    assert ("writer" if is_last else "planner") == before.and_then(after).agent
+
+
+@given(st.builds(GrantUse, kit.names, kit.names, kit.moments, kit.names, st.none() | kit.names, kit.moments))
+def test_a_use_is_read_as_it_was_written(use: GrantUse) -> None:
+    assert use == GrantUse.from_plaintext(use.to_plaintext())
 
 
 async def test_of_many_who_press_the_button_at_once_one_comes_in(tmp_path: Path, clock: TestClock) -> None:
@@ -140,7 +149,7 @@ async def test_visits_are_read_through_once_in_five_minutes_however_often_they_a
 
 
 def uses_on(store: Any, clock: TestClock) -> Uses:
-    return Uses(Repository(store).shelf("uses", Use.from_plaintext), clock)
+    return Uses(Repository(store).shelf("uses", GrantUse.from_plaintext), clock)
 
 
 async def test_the_latest_use_of_any_process_counts_and_the_first_stays(tmp_path: Path, clock: TestClock) -> None:
@@ -198,7 +207,7 @@ async def test_a_dead_letter_that_is_revived_is_delivered_and_a_dropped_one_neve
 ) -> None:
     first, second = await die(queues, 1), await die(queues, 2)
     audit = AuditList()
-    letters = Letters(Repository(store), queues, clock, audit)
+    letters = DeadLetters(Repository(store), queues, clock, audit)
     (state,) = await letters.states()
     assert (0, 0, 2) == (state.waiting, state.leased, state.dead)
     agent = state.agent
@@ -224,7 +233,7 @@ async def test_a_dead_letter_whose_body_is_gone_is_shown_as_far_as_it_is_known(
 ) -> None:
     event = await die(queues, 1)
     await Repository(store).drop_event(event)
-    (letter,) = await Letters(Repository(store), queues, clock, AuditList()).dead()
+    (letter,) = await DeadLetters(Repository(store), queues, clock, AuditList()).dead()
     assert (event, "", None, 1) == (letter.id, letter.type, letter.made, letter.attempts)
 
 
@@ -232,7 +241,7 @@ async def test_dead_letters_of_one_agent_are_shown_alone_and_at_most_so_many(
     store: MemoryStore, clock: TestClock, queues: Queues
 ) -> None:
     first, second = await die(queues, 1), await die(queues, 2)
-    letters = Letters(Repository(store), queues, clock, AuditList())
+    letters = DeadLetters(Repository(store), queues, clock, AuditList())
     (state,) = await letters.states()
     assert [second, first] == [letter.id for letter in await letters.dead(state.agent)]
     assert [second] == [letter.id for letter in await letters.dead(most=1)]
@@ -243,10 +252,10 @@ async def test_where_it_cannot_be_written_down_a_dead_letter_stays(
     store: MemoryStore, clock: TestClock, queues: Queues
 ) -> None:
     event = await die(queues, 1)
-    letters = Letters(Repository(store), queues, clock, AuditList())
+    letters = DeadLetters(Repository(store), queues, clock, AuditList())
     (state,) = await letters.states()
 
-    def refuse() -> None:
+    async def refuse() -> None:
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
     for act in (letters.retry, letters.drop):
@@ -294,12 +303,12 @@ def a_token(seconds: float | None, *, refresh: bool) -> Token:
 )
 def test_a_grants_health(changes: dict[str, Any], state: str, seconds: float | None) -> None:
     grant = replace(kit.grant(), **{"token": a_token(60, refresh=True), **changes})
-    health = health_of(grant, None, NOW)
-    assert (state, None if seconds is None else NOW + timedelta(seconds=seconds)) == (health.state, health.until)
+    view = GrantView.of(grant, None, NOW)
+    assert (state, None if seconds is None else NOW + timedelta(seconds=seconds)) == (view.health, view.until)
 
 
 @pytest.mark.parametrize(("ended", "state"), [("dead", "ending"), ("uncertain", "ending"), ("quarantined", "again")])
-def test_a_grant_whose_renewals_have_ended_ends_with_its_token(ended: Any, state: str) -> None:
+def test_a_grant_whose_refreshes_have_ended_ends_with_its_token(ended: Any, state: str) -> None:
     grant = replace(kit.grant(), token=a_token(600, refresh=True))
-    grant = replace(grant, renewal=grant.renewal.over(ended))
-    assert state == health_of(grant, None, NOW).state
+    grant = replace(grant, refresh_state=grant.refresh_state.over(ended))
+    assert state == GrantView.of(grant, None, NOW).health

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from oauthbroker.snapshot import SNAPSHOT_SECONDS, Snapshot
+from oauthbroker.operations.snapshot import SNAPSHOT_SECONDS, Snapshot
 from oauthbroker.testing import TestClock
 
 

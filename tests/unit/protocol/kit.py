@@ -10,10 +10,10 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self
 
-from oauthbroker.apps import Client, Endpoints, Habits, OAuthApp, Owner, Redirect
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import Answer
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client, Endpoints, Habits, OAuthApp, Owner, Redirect
+from oauthbroker.protocol.messages import ProviderResponse
 
 CANARY = "canary-4f9d1c"
 ISSUER = "https://id.example"
@@ -51,9 +51,11 @@ def with_endpoints(**endpoints: str) -> OAuthApp:
     return dataclasses.replace(APP, endpoints=dataclasses.replace(APP.endpoints, **endpoints))
 
 
-def answer(body: object, status: int = 200, label: str = "application/json", retry_after: int | None = None) -> Answer:
+def answer(
+    body: object, status: int = 200, label: str = "application/json", retry_after: int | None = None
+) -> ProviderResponse:
     """`body` as it is if it is bytes, else as JSON."""
-    return Answer(status, label, retry_after, body if isinstance(body, bytes) else json.dumps(body).encode())
+    return ProviderResponse(status, label, retry_after, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
 def refusal(judge: Callable[[], object]) -> BrokerError:

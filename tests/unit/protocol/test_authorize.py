@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.apps import Habits, OAuthApp
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Habits, OAuthApp
 from oauthbroker.protocol.authorize import RESERVED, authorization_url, code_challenge
-from oauthbroker.secret import Secret
 from tests.unit.protocol.kit import APP, CLIENT_ID, code_of, with_endpoints, with_habits
 
 

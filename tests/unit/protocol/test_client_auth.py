@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
-from oauthbroker.apps import AssertionAudience, OAuthApp
-from oauthbroker.client_key import signing_key
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import AssertionAudience, OAuthApp
+from oauthbroker.model.client_key import signing_key
 from oauthbroker.protocol.client_auth import ASSERTION_TYPE, authenticated_post
 from oauthbroker.protocol.device import device_response, device_token_response
-from oauthbroker.protocol.messages import Request, reveal
+from oauthbroker.protocol.messages import ProviderRequest, reveal
 from oauthbroker.protocol.par import par_response
 from oauthbroker.protocol.refresh import refresh_response
 from oauthbroker.protocol.revoke import revoke_response
 from oauthbroker.protocol.token import token_response
-from oauthbroker.secret import Secret
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, answer, code_of, refusal, with_client
 
@@ -34,11 +34,11 @@ RSA = RSAKey.generate_key(2048)
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def posted(app=APP, url: str = f"{ISSUER}/token", clock: TestClock | None = None) -> Request:
+def posted(app=APP, url: str = f"{ISSUER}/token", clock: TestClock | None = None) -> ProviderRequest:
     return authenticated_post(app, app.endpoints, url, {"grant_type": "x"}, clock or TestClock(NOW))
 
 
-def form_of(request: Request) -> dict[str, str]:
+def form_of(request: ProviderRequest) -> dict[str, str]:
     assert request.form is not None
     return {name: reveal(value) for name, value in request.form.items() if not isinstance(value, tuple)}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Habits
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import Habits
 from oauthbroker.protocol.client_credentials import client_credentials_request, client_credentials_response
 from oauthbroker.protocol.messages import pairs_of
 from oauthbroker.protocol.token import RefusedTokens

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Client, Habits, OAuthApp
-from oauthbroker.protocol.asker import Asker, refuses_client
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client, Habits, OAuthApp
+from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.client_auth import authenticated_post
-from oauthbroker.protocol.messages import Answer, Request, reveal
+from oauthbroker.protocol.client_requests import ClientRequests, refuses_client
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, reveal
 from oauthbroker.protocol.transport import TransportFailed
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, answer, assert_clean, with_habits
 
@@ -27,12 +27,12 @@ FORM = "application/x-www-form-urlencoded"
 class Wire:
     """A transport that answers from a list and keeps which secret each request carried."""
 
-    def __init__(self, clock: TestClock, answers: Iterable[Answer | Exception], takes: float = 0) -> None:
+    def __init__(self, clock: TestClock, answers: Iterable[ProviderResponse | Exception], takes: float = 0) -> None:
         self.clock, self.answers, self.takes = clock, list(answers), takes
         self.used: list[str] = []
         self.seconds: list[float] = []
 
-    async def send(self, request: Request, *, seconds: float, max_bytes: int) -> Answer:
+    async def send(self, request: ProviderRequest, *, seconds: float, max_bytes: int) -> ProviderResponse:
         assert request.form is not None
         self.used.append(reveal(request.form["client_secret"]))  # type: ignore[arg-type]
         self.seconds.append(seconds)
@@ -52,15 +52,15 @@ def app_with(*secrets: str, name: str = "shop", habits: Habits | None = None) ->
 class Desk:
     """An asker over a wire, with what it told."""
 
-    def __init__(self, *answers: Answer | Exception, takes: float = 0) -> None:
+    def __init__(self, *answers: ProviderResponse | Exception, takes: float = 0) -> None:
         self.clock = TestClock()
         self.wire = Wire(self.clock, answers, takes)
         self.told: list[tuple[str, int, int]] = []
         wire: Any = self.wire
-        self.asker = Asker(wire, self.clock, Limits(), lambda *said: self.told.append(said))
+        self.asker = ClientRequests(wire, self.clock, Limits(), lambda *said: self.told.append(said))
 
-    async def ask(self, app: OAuthApp, **more: Any) -> Answer:
-        def build(known: OAuthApp) -> Request:
+    async def ask(self, app: OAuthApp, **more: Any) -> ProviderResponse:
+        def build(known: OAuthApp) -> ProviderRequest:
             return authenticated_post(known, known.endpoints, known.endpoints.token_url, {}, self.clock)
 
         return await self.asker.ask(app, build, **more)
@@ -109,7 +109,7 @@ async def test_every_secret_is_tried_at_most_once_and_then_the_refusal_stands() 
         answer(b"", 403),
     ],
 )
-async def test_no_other_answer_is_asked_for_twice(refusal: Answer) -> None:
+async def test_no_other_answer_is_asked_for_twice(refusal: ProviderResponse) -> None:
     """The code or the refresh token in the request may have been looked at, or may still be."""
     desk = Desk(refusal, TOKENS)
     assert refusal is await desk.ask(app_with("one", "two"))
@@ -128,7 +128,7 @@ async def test_no_other_answer_is_asked_for_twice(refusal: Answer) -> None:
         answer({"ok": False, "error": "bad_client_secret"}, 200),
     ],
 )
-async def test_the_ways_to_say_that_a_client_is_unknown(refusal: Answer) -> None:
+async def test_the_ways_to_say_that_a_client_is_unknown(refusal: ProviderResponse) -> None:
     """RFC 6749's, and a provider's own words where its preset says what they mean."""
     desk = Desk(refusal, TOKENS)
     habits = Habits(
@@ -196,8 +196,8 @@ async def test_a_public_client_is_asked_for_once() -> None:
 
 
 def _first_of(answers: list[Any]) -> Any:
-    async def send(request: Request, *, seconds: float, max_bytes: int) -> Answer:
-        said: Answer = answers.pop(0)
+    async def send(request: ProviderRequest, *, seconds: float, max_bytes: int) -> ProviderResponse:
+        said: ProviderResponse = answers.pop(0)
         return said
 
     return send

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.device import (
     GRANT_TYPE,
     DeviceAuthorization,
-    Waiting,
+    DevicePending,
     device_request,
     device_response,
     device_token_request,
     device_token_response,
 )
-from oauthbroker.protocol.messages import Answer, Request, encode_form
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, encode_form
 from oauthbroker.protocol.token import RefusedTokens, TokenResponse
 from oauthbroker.protocol.transport import check_url
-from oauthbroker.secret import Secret
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import (
     APP,
@@ -53,7 +53,7 @@ GOOD: dict[str, Any] = {
 strict_url = partial(check_url, plain_http_loopback=False)
 
 
-def form_of(request: Request) -> dict[str, list[str]]:
+def form_of(request: ProviderRequest) -> dict[str, list[str]]:
     return parse_qs(encode_form(request.form or {}).decode(), keep_blank_values=True)
 
 
@@ -61,11 +61,11 @@ def judged(**members: Any) -> DeviceAuthorization:
     return device_response(DEVICE, answer(GOOD | members), strict_url)
 
 
-def without(*names: str) -> Answer:
+def without(*names: str) -> ProviderResponse:
     return answer({name: value for name, value in GOOD.items() if name not in names})
 
 
-def asked(app: OAuthApp = DEVICE, scopes: tuple[str, ...] = ("read",)) -> Request:
+def asked(app: OAuthApp = DEVICE, scopes: tuple[str, ...] = ("read",)) -> ProviderRequest:
     return device_request(app, app.endpoints, scopes, clock=TestClock())
 
 
@@ -227,7 +227,7 @@ def test_plain_http_on_loopback_needs_the_loud_switch():
     assert "http://127.0.0.1:9/d" == device_response(DEVICE, answer(members), loose).verification_uri
 
 
-REFUSALS: dict[str, tuple[Answer, Code]] = {
+REFUSALS: dict[str, tuple[ProviderResponse, Code]] = {
     "an unknown client": (answer({"error": "invalid_client"}, 401), Code.APP_MISCONFIGURED),
     "a scope it has not": (answer({"error": "invalid_scope"}, 400), Code.APP_MISCONFIGURED),
     "the flow switched off": (answer({"error": "device_flow_disabled"}), Code.APP_MISCONFIGURED),
@@ -247,7 +247,7 @@ REFUSALS: dict[str, tuple[Answer, Code]] = {
 
 
 @pytest.mark.parametrize(("said", "code"), REFUSALS.values(), ids=REFUSALS)
-def test_a_refusal_before_anybody_was_asked_is_the_operators_or_passes(said: Answer, code: Code):
+def test_a_refusal_before_anybody_was_asked_is_the_operators_or_passes(said: ProviderResponse, code: Code):
     """The provider's own words go nowhere: `refusal` looks for the canary in all that the error holds."""
     error = refusal(lambda: device_response(DEVICE, said, strict_url))
     assert code == error.code
@@ -273,16 +273,16 @@ TOKENS = {"access_token": f"{CANARY}-at", "token_type": "Bearer"}
 @pytest.mark.parametrize("status", [200, 400, 403, 428, 429])
 @pytest.mark.parametrize(("word", "slower"), [("authorization_pending", False), ("slow_down", True)])
 def test_waiting_is_said_with_any_status_that_providers_use(word: str, slower: bool, status: int):
-    assert Waiting(slower) == device_token_response(DEVICE, answer({"error": word}, status))
+    assert DevicePending(slower) == device_token_response(DEVICE, answer({"error": word}, status))
 
 
 def test_waiting_is_said_in_a_form_where_the_provider_answers_in_forms():
     app = with_habits(token_response_format="form")
     said = answer(b"error=authorization_pending&interval=5", 200, "application/x-www-form-urlencoded")
-    assert Waiting(False) == device_token_response(app, said)
+    assert DevicePending(False) == device_token_response(app, said)
 
 
-ENDS: dict[str, tuple[Answer, Code]] = {
+ENDS: dict[str, tuple[ProviderResponse, Code]] = {
     "a no": (answer({"error": "access_denied"}, 400), Code.PROVIDER_DENIED),
     "a no in Microsoft's words": (answer({"error": "authorization_declined"}, 400), Code.PROVIDER_DENIED),
     "too late": (answer({"error": "expired_token"}, 400), Code.STATE_EXPIRED),
@@ -311,7 +311,7 @@ ENDS: dict[str, tuple[Answer, Code]] = {
 
 
 @pytest.mark.parametrize(("said", "code"), ENDS.values(), ids=ENDS)
-def test_every_other_answer_has_its_code(said: Answer, code: Code):
+def test_every_other_answer_has_its_code(said: ProviderResponse, code: Code):
     assert code == code_of(lambda: device_token_response(DEVICE, said))
 
 
@@ -325,4 +325,4 @@ def test_tokens_are_judged_like_those_of_every_token_answer():
 
 
 def test_a_token_beside_the_word_that_means_waiting_is_not_taken():
-    assert Waiting(False) == device_token_response(DEVICE, answer(TOKENS | {"error": "authorization_pending"}))
+    assert DevicePending(False) == device_token_response(DEVICE, answer(TOKENS | {"error": "authorization_pending"}))

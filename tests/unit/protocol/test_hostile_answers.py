@@ -14,27 +14,27 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from joserfc import jws
 
-from oauthbroker.apps import LifetimeForm, OAuthApp, Revocation
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.flows.login import _check_recent
+from oauthbroker.authorization.login import _check_recent
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import LifetimeForm, OAuthApp, Revocation
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
 from oauthbroker.protocol.client_credentials import client_credentials_response
 from oauthbroker.protocol.device import device_response, device_token_response
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.identity import render
-from oauthbroker.protocol.messages import Answer
+from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.metadata import metadata_response
 from oauthbroker.protocol.par import par_response
-from oauthbroker.protocol.refresh import RenewalRefused, refresh_response
+from oauthbroker.protocol.refresh import RefreshRefused, refresh_response
 from oauthbroker.protocol.revoke import revoke_response
 from oauthbroker.protocol.signing_keys import keys_response
 from oauthbroker.protocol.token import TokenResponse, token_response
 from oauthbroker.protocol.token_fields import YEAR_SECONDS
 from oauthbroker.protocol.transport import check_url
 from oauthbroker.protocol.userinfo import userinfo_response
-from oauthbroker.secret import Secret
+from tests.unit.protocol.id_token_kit import KEYS, NONCE, NOW, RSA, T, b64
 from tests.unit.protocol.kit import APP, ISSUER, with_habits
-from tests.unit.protocol.test_id_token import KEYS, NONCE, NOW, RSA, T, b64
 
 HUGE = 10**400
 NUMBERS = st.sampled_from(
@@ -86,7 +86,7 @@ def bodies(draw: st.DrawFn) -> bytes:
 
 
 LABELS = st.sampled_from(["application/json", "application/json", "application/x-www-form-urlencoded", "text/html", ""])
-ANSWERS = st.builds(Answer, STATUSES, LABELS, st.sampled_from([None, 1, 3600]), bodies(), DATES)
+ANSWERS = st.builds(ProviderResponse, STATUSES, LABELS, st.sampled_from([None, 1, 3600]), bodies(), DATES)
 APPS = st.one_of(
     st.just(APP),
     st.builds(with_habits, lifetime_form=st.sampled_from(FORMS)),
@@ -96,10 +96,10 @@ APPS = st.one_of(
 )
 
 
-def lifetime(value: str, form: str = "seconds") -> Answer:
+def lifetime(value: str, form: str = "seconds") -> ProviderResponse:
     body = b'{"access_token": "at", "token_type": "Bearer", "refresh_token": "rt-2", "expires_in": %s}' % value.encode()
     assert form in FORMS
-    return Answer(200, "application/json", None, body, NOW)
+    return ProviderResponse(200, "application/json", None, body, NOW)
 
 
 def check(judge: Callable[[], object], codes: set[Code]) -> object:
@@ -134,8 +134,8 @@ def test_a_lifetime_beyond_all_measure_is_clamped_both_ways(form: str, value: st
 @pytest.mark.case("20")
 @given(APPS, ANSWERS)
 @example(with_habits(lifetime_form="epochSeconds"), lifetime(f"-1{'0' * 400}"))
-def test_a_token_answer_is_taken_or_refused_and_never_a_crash(app: OAuthApp, answer: Answer):
-    judges: list[Callable[[OAuthApp, Answer], object]] = [token_response, client_credentials_response]
+def test_a_token_answer_is_taken_or_refused_and_never_a_crash(app: OAuthApp, answer: ProviderResponse):
+    judges: list[Callable[[OAuthApp, ProviderResponse], object]] = [token_response, client_credentials_response]
     for judge in judges:
         taken = check(partial(judge, app, answer), {*TOKEN, Code.SCOPE_EXCEEDED})
         if isinstance(taken, TokenResponse) and taken.lifetime_seconds is not None:
@@ -145,21 +145,23 @@ def test_a_token_answer_is_taken_or_refused_and_never_a_crash(app: OAuthApp, ans
 
 @pytest.mark.slow
 @given(APPS, ANSWERS)
-def test_an_answer_to_a_refresh_is_taken_or_refused_and_its_refresh_token_is_not_lost(app: OAuthApp, answer: Answer):
-    renewal = {*TOKEN, Code.REAUTH_REQUIRED, Code.SCOPE_EXCEEDED}
-    check(lambda: refresh_response(app, answer), renewal)
+def test_an_answer_to_a_refresh_is_taken_or_refused_and_its_refresh_token_is_not_lost(
+    app: OAuthApp, answer: ProviderResponse
+):
+    refresh_state = {*TOKEN, Code.REAUTH_REQUIRED, Code.SCOPE_EXCEEDED}
+    check(lambda: refresh_response(app, answer), refresh_state)
 
 
 @pytest.mark.case("28")
 @given(VALUES, st.sampled_from(["expires_in", "scope", "token_type", "id_token", "authed_user"]))
 def test_whatever_stands_beside_it_a_rotated_refresh_token_is_kept_as_a_spare(value: Any, member: str):
     body = {"access_token": "at-2", "token_type": "Bearer", "refresh_token": "rt-2", member: value}
-    answer = Answer(200, "application/json", None, json.dumps(body).encode(), NOW)
+    answer = ProviderResponse(200, "application/json", None, json.dumps(body).encode(), NOW)
     for form in FORMS:
         try:
             taken = refresh_response(with_habits(lifetime_form=form), answer)
             came = taken.refresh_token
-        except RenewalRefused as refused:
+        except RefreshRefused as refused:
             came = refused.spare
         assert came == Secret("rt-2")
 
@@ -180,16 +182,16 @@ UNREADABLE = pytest.mark.parametrize(
 )
 
 
-def unreadable(label: str, members: str) -> Answer:
+def unreadable(label: str, members: str) -> ProviderResponse:
     """Tokens in a document that is refused as a whole."""
     body = f'{{"access_token": "at-2", "token_type": "Bearer", "refresh_token": "rt-2", {members}}}'
-    return Answer(200, label, None, body.encode(), NOW)
+    return ProviderResponse(200, label, None, body.encode(), NOW)
 
 
 @pytest.mark.case("20", "28")
 @UNREADABLE
 def test_a_document_that_is_refused_loses_no_rotated_refresh_token(label: str, members: str):
-    with pytest.raises(RenewalRefused) as refused:
+    with pytest.raises(RefreshRefused) as refused:
         refresh_response(APP, unreadable(label, members))
     assert (Code.TOKEN_RESPONSE_INVALID, Secret("rt-2")) == (refused.value.code, refused.value.spare)
 
@@ -204,7 +206,7 @@ def test_a_device_code_that_brought_such_a_document_is_used_and_asked_about_no_m
 
 @pytest.mark.slow
 @given(ANSWERS)
-def test_a_device_code_a_pushed_request_and_a_revocation_are_taken_or_refused(answer: Answer):
+def test_a_device_code_a_pushed_request_and_a_revocation_are_taken_or_refused(answer: ProviderResponse):
     url = partial(check_url, plain_http_loopback=False)
     check(lambda: device_response(APP, answer, url), TOKEN)
     check(lambda: par_response(APP, answer), {*PROVIDER, Code.APP_MISCONFIGURED})
@@ -220,7 +222,7 @@ def test_a_device_code_a_pushed_request_and_a_revocation_are_taken_or_refused(an
     ANSWERS,
     st.sampled_from(["x:{sub}", "x:{id}:{authed_user.id}", "x:{*id}", "{authed_user.0.id}", "x:{https://x/id}"]),
 )
-def test_facts_about_a_person_are_taken_or_refused(answer: Answer, template: str):
+def test_facts_about_a_person_are_taken_or_refused(answer: ProviderResponse, template: str):
     facts = check(lambda: userinfo_response(answer, lists=True), {*PROVIDER, Code.SUBJECT_UNVERIFIABLE})
     if facts is not None:
         check(lambda: render(template, facts), {Code.SUBJECT_UNVERIFIABLE})
@@ -229,7 +231,7 @@ def test_facts_about_a_person_are_taken_or_refused(answer: Answer, template: str
 @pytest.mark.slow
 @pytest.mark.case("33")
 @given(ANSWERS)
-def test_what_a_provider_says_about_itself_is_taken_or_refused(answer: Answer):
+def test_what_a_provider_says_about_itself_is_taken_or_refused(answer: ProviderResponse):
     check(lambda: metadata_response(ISSUER, "", answer), {*PROVIDER, Code.APP_MISCONFIGURED})
     check(lambda: keys_response(answer), {*PROVIDER, Code.APP_MISCONFIGURED})
 
@@ -238,7 +240,7 @@ def test_what_a_provider_says_about_itself_is_taken_or_refused(answer: Answer):
 @given(st.dictionaries(st.sampled_from(["kty", "n", "e", "kid", "alg", "use", "crv", "x", "y", "k"]), VALUES))
 def test_a_key_that_is_none_is_passed_over(entry: dict[str, Any]):
     body = json.dumps({"keys": [entry, {"kty": entry.get("kty", "RSA")}]}).encode()
-    assert isinstance(keys_response(Answer(200, "application/json", None, body)), tuple)
+    assert isinstance(keys_response(ProviderResponse(200, "application/json", None, body)), tuple)
 
 
 def sealed(header: dict[str, Any], payload: bytes) -> Secret:

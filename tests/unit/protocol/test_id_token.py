@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import hmac
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from joserfc import jws
-from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
+from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 
-from oauthbroker.apps import Habits, OAuthApp
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Habits, OAuthApp
 from oauthbroker.protocol.id_token import key_id_of, verify_id_token
-from oauthbroker.secret import Secret
+from tests.unit.protocol.id_token_kit import EC, ED, KEYS, NONCE, NOW, RSA, T, b64, named, public
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, refusal, with_habits
 
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-T = int(NOW.timestamp())
 ACCESS = Secret(f"{CANARY}-access")
-NONCE = Secret("nonce-1")
 
 
-def named(key: Any, kid: str) -> Any:
-    return type(key).import_key({**key.as_dict(private=True), "kid": kid})
-
-
-RSA = named(RSAKey.generate_key(2048), "r1")
 RSA_2 = named(RSAKey.generate_key(2048), "r2")
-EC = named(ECKey.generate_key("P-256"), "e1")
-ED = named(OKPKey.generate_key("Ed25519"), "o1")
 STRANGER = named(RSAKey.generate_key(2048), "r1")
 
 
-def public(key: Any) -> Key:
-    return type(key).import_key(key.as_dict(private=False))  # type: ignore[no-any-return]
-
-
-KEYS = (public(RSA), public(EC), public(ED))
 CLAIMS: dict[str, Any] = {
     "iss": ISSUER, "aud": CLIENT_ID, "sub": f"{CANARY}-sub", "exp": T + 300, "iat": T, "nonce": "nonce-1",
 }  # fmt: skip
@@ -62,10 +46,6 @@ def raw(key: Any, header: dict[str, Any], payload: bytes) -> str:
     first = b64(json.dumps(header).encode()) + "." + b64(payload)
     model = jws.JWSRegistry.algorithms[header["alg"]]
     return first + "." + b64(model.sign(first.encode(), key))
-
-
-def b64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def verify(token: str, app: OAuthApp = APP, keys: tuple[Key, ...] = KEYS, **changes: Any) -> dict[str, Any]:

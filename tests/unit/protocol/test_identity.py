@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from oauthbroker.apps import Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerFacts, OwnerReader, render
 from oauthbroker.protocol.messages import reveal
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Limits
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import (
     APP,
@@ -99,7 +99,7 @@ SEVERAL: list[Any] = [{"id": "S1"}, {"id": "S2"}]
 def test_the_first_of_several_accounts_is_nobody_in_particular(template: str, facts: Any):
     """The token opens all of them, and the list may come in another order next time."""
     error = refusal(lambda: render(template, facts))
-    assert (Code.SUBJECT_UNVERIFIABLE, "a list of several accounts, and nothing says which") == (error.code, error.note)
+    assert (Code.SUBJECT_UNVERIFIABLE, "the answer lists several accounts") == (error.code, error.note)
 
 
 @pytest.mark.parametrize(

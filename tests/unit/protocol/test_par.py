@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.apps import Habits, OAuthApp
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Habits, OAuthApp
 from oauthbroker.protocol.authorize import authorization_url
-from oauthbroker.protocol.messages import Request, pairs_of
+from oauthbroker.protocol.messages import ProviderRequest, pairs_of
 from oauthbroker.protocol.par import PushedRequest, par_request, par_response, pushed_url
-from oauthbroker.secret import Secret
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, answer, code_of, refusal, with_endpoints
 
@@ -34,7 +34,7 @@ def pushing(app: OAuthApp = APP, **changes: Any) -> OAuthApp:
     return dataclasses.replace(app, endpoints=endpoints, **changes)
 
 
-def pushed(app: OAuthApp) -> Request:
+def pushed(app: OAuthApp) -> ProviderRequest:
     return par_request(app, app.endpoints, **ASKED, clock=TestClock())
 
 

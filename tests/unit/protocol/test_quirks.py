@@ -10,14 +10,14 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from oauthbroker.apps import OAuthApp
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.answers import date_of, lookup
-from oauthbroker.protocol.messages import Request, encode_form, encode_json, reveal
-from oauthbroker.protocol.refresh import RenewalRefused, refresh_request, refresh_response
+from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
+from oauthbroker.protocol.refresh import RefreshRefused, refresh_request, refresh_response
 from oauthbroker.protocol.token import TokenResponse, code_request, token_response
 from oauthbroker.protocol.userinfo import userinfo_request
-from oauthbroker.secret import Secret
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, answer, assert_clean, code_of, with_habits
 
@@ -26,17 +26,17 @@ GOOD: dict[str, Any] = {"access_token": f"{CANARY}-at", "token_type": "Bearer"}
 REFRESH = Secret(f"{CANARY}-rt")
 
 
-def exchange(**habits: Any) -> Request:
+def exchange(**habits: Any) -> ProviderRequest:
     app = with_habits(**habits)
     return code_request(app, app.endpoints, Secret("the-code"), Secret("the-verifier"), clock=TestClock())
 
 
-def renewal(scopes: tuple[str, ...] = ("read", "write"), **habits: Any) -> Request:
+def refresh_state(scopes: tuple[str, ...] = ("read", "write"), **habits: Any) -> ProviderRequest:
     app = with_habits(**habits)
     return refresh_request(app, app.endpoints, REFRESH, clock=TestClock(), scopes=scopes)
 
 
-def sent(request: Request) -> dict[str, Any]:
+def sent(request: ProviderRequest) -> dict[str, Any]:
     assert request.form is not None
     if request.encoding == "json":
         return dict(json.loads(encode_json(request.form)))
@@ -67,7 +67,7 @@ def test_a_post_client_stands_in_the_json_body_too():
     assert (CLIENT_ID, f"{CANARY}-client-secret") == (members["client_id"], members["client_secret"])
 
 
-@pytest.mark.parametrize("build", [exchange, renewal])
+@pytest.mark.parametrize("build", [exchange, refresh_state])
 def test_headers_of_the_providers_own_are_added_and_ours_stay_ours(build: Any):
     request = build(
         token_headers={"Notion-Version": "1", "X-Client": "id {client_id}", "Accept": "application/vnd.a+json",
@@ -84,7 +84,7 @@ def test_extra_parameters_go_where_they_were_meant_and_never_over_ours():
         "token_params": {"a": "1", "code": "evil"},
         "refresh_params": {"b": "2", "refresh_token": "evil", "scope": "evil"},
     }
-    first, again = sent(exchange(**habits)), sent(renewal(**habits))
+    first, again = sent(exchange(**habits)), sent(refresh_state(**habits))
     assert ("1", "the-code", False) == (first["a"], first["code"], "b" in first)
     assert ("2", REFRESH.reveal(), False, False) == (again["b"], again["refresh_token"], "a" in again, "scope" in again)
 
@@ -100,12 +100,12 @@ def test_extra_parameters_go_where_they_were_meant_and_never_over_ours():
     ],
 )
 def test_a_refresh_names_scopes_only_where_the_provider_wants_to_hear_them(habits: Any, scopes: Any, said: str | None):
-    assert said == sent(renewal(scopes, **habits)).get("scope")
+    assert said == sent(refresh_state(scopes, **habits)).get("scope")
 
 
 def test_a_refresh_goes_to_its_own_endpoint_where_there_is_one():
     ends = dataclasses.replace(APP.endpoints, refresh_url="https://id.example/refresh")
-    assert APP.endpoints.token_url == renewal().url
+    assert APP.endpoints.token_url == refresh_state().url
     assert "https://id.example/refresh" == refresh_request(APP, ends, REFRESH, clock=TestClock()).url
 
 
@@ -252,7 +252,7 @@ def test_a_providers_words_are_read_as_the_rfcs(body: Any, code: Code, status: i
 
 def test_a_dead_refresh_token_is_told_in_the_providers_own_word():
     app = with_habits(error_words={"stale": "invalid_grant"})
-    with pytest.raises(RenewalRefused) as caught:
+    with pytest.raises(RefreshRefused) as caught:
         refresh_response(app, answer({"error": "stale"}))
     assert Code.REAUTH_REQUIRED == caught.value.code
     assert_clean(caught.value)
@@ -270,7 +270,7 @@ def test_the_answer_to_a_refresh_may_have_another_shape():
 # --- who am I
 
 
-def asked(**habits: Any) -> Request:
+def asked(**habits: Any) -> ProviderRequest:
     app: OAuthApp = with_habits(**habits)
     return userinfo_request(app, app.endpoints, Secret(f"{CANARY}-at"))
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.apps import Client, OAuthApp, Revocation
-from oauthbroker.errors import Code
-from oauthbroker.protocol.messages import Request, encode_form, encode_json, reveal
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Client, OAuthApp, Revocation
+from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
 from oauthbroker.protocol.revoke import revoke_request, revoke_response, takes
-from oauthbroker.secret import Secret
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, answer, code_of, refusal, with_endpoints
 
@@ -24,11 +24,11 @@ def own(url: str = "https://id.example/gone", client: Client | None = None, **wa
     return dataclasses.replace(app, revocation=revocation, client=client or Client("client 1", Secret("s3cret")))
 
 
-def asked(app: OAuthApp) -> Request:
+def asked(app: OAuthApp) -> ProviderRequest:
     return revoke_request(app, app.endpoints, TOKEN, "access_token", clock=TestClock())
 
 
-def headers(request: Request) -> dict[str, str]:
+def headers(request: ProviderRequest) -> dict[str, str]:
     return {name: reveal(value) for name, value in request.headers.items()}
 
 

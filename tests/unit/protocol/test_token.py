@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import Answer, encode_form
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.protocol.messages import ProviderResponse, encode_form
 from oauthbroker.protocol.token import RefusedTokens, TokenResponse, code_request, token_response
-from oauthbroker.secret import Secret
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, answer, code_of, refusal, with_client, with_habits
 
@@ -420,7 +420,7 @@ APPS = st.sampled_from([
 )
 def test_whatever_comes_the_answer_is_a_token_or_a_broker_error(app, body, status, label):
     try:
-        tokens = token_response(app, Answer(status, label, None, body))
+        tokens = token_response(app, ProviderResponse(status, label, None, body))
     except BrokerError as error:
         assert error.code in {  # noqa: PT017 - both outcomes are fine
             Code.TOKEN_RESPONSE_INVALID, Code.EXCHANGE_FAILED, Code.APP_MISCONFIGURED, Code.PROVIDER_UNREACHABLE, Code.PROVIDER_RATE_LIMITED,

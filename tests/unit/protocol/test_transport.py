@@ -10,10 +10,10 @@ import time
 import httpx2
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.protocol.messages import Answer, Request, Value
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
 from oauthbroker.protocol.transport import Transport, TransportFailed, check_url
-from oauthbroker.secret import Secret
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, raw_answer, read_request, says
 
 
@@ -24,8 +24,8 @@ async def transport():
     await transport.close()
 
 
-async def get(transport: Transport, url: str, *, seconds: float = 5.0, max_bytes: int = 1000) -> Answer:
-    return await transport.send(Request("GET", url), seconds=seconds, max_bytes=max_bytes)
+async def get(transport: Transport, url: str, *, seconds: float = 5.0, max_bytes: int = 1000) -> ProviderResponse:
+    return await transport.send(ProviderRequest("GET", url), seconds=seconds, max_bytes=max_bytes)
 
 
 async def failure(transport: Transport, url: str, *, seconds: float = 5.0, max_bytes: int = 1000) -> TransportFailed:
@@ -46,7 +46,9 @@ async def failure(transport: Transport, url: str, *, seconds: float = 5.0, max_b
 async def test_a_form_goes_out_encoded_with_secrets_revealed_only_on_the_wire(transport):
     async with RawServer(says(200)) as server:
         form: dict[str, Value] = {"a": "1 2", "secret": Secret("s&=ü"), "resource": ("https://a", "https://b")}
-        request = Request("POST", f"{server.url}/token?x=1", headers={"Authorization": Secret("Basic abc")}, form=form)
+        request = ProviderRequest(
+            "POST", f"{server.url}/token?x=1", headers={"Authorization": Secret("Basic abc")}, form=form
+        )
         await transport.send(request, seconds=5, max_bytes=1000)
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert b"a=1+2&secret=s%26%3D%C3%BC&resource=https%3A%2F%2Fa&resource=https%3A%2F%2Fb" == body
@@ -63,7 +65,7 @@ async def test_a_form_goes_out_encoded_with_secrets_revealed_only_on_the_wire(tr
 async def test_a_body_may_be_json_and_a_method_delete(transport):
     async with RawServer(says(204)) as server:
         form: dict[str, Value] = {"access_token": Secret('t"ü'), "resource": ("https://a", "https://b")}
-        request = Request("DELETE", f"{server.url}/applications/c/token", form=form, encoding="json")
+        request = ProviderRequest("DELETE", f"{server.url}/applications/c/token", form=form, encoding="json")
         await transport.send(request, seconds=5, max_bytes=1000)
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert {"access_token": 't"ü', "resource": ["https://a", "https://b"]} == json.loads(body)
@@ -75,7 +77,7 @@ async def test_a_body_may_be_json_and_a_method_delete(transport):
 async def test_the_answer_is_complete_whatever_its_status(transport):
     async with RawServer(says(404, b"hello", content_type="text/plain; x=1", retry_after="7")) as server:
         answer = await get(transport, server.url)
-    assert Answer(404, "text/plain; x=1", 7, b"hello") == answer
+    assert ProviderResponse(404, "text/plain; x=1", 7, b"hello") == answer
     assert "text/plain" == answer.media_type
 
 
@@ -176,7 +178,7 @@ async def test_a_redirect_is_an_answer_and_is_never_followed(transport, status):
     async with RawServer(says(200)) as other:
         for target in (f"{other.url}/steal", f"//127.0.0.1:{other.port}/steal", "http://169.254.169.254/latest/"):
             async with RawServer(says(status, b"", location=target)) as server:
-                request = Request("POST", server.url, form={"client_secret": Secret(CANARY)})
+                request = ProviderRequest("POST", server.url, form={"client_secret": Secret(CANARY)})
                 answer = await transport.send(request, seconds=5, max_bytes=1000)
             assert (status, 1) == (answer.status, len(server.requests))
     assert 0 == other.connections
@@ -380,7 +382,7 @@ async def test_the_http_libraries_log_nothing_of_our_requests_and_everything_of_
     for name in ("httpx2", "httpcore2.connection", "httpcore2.http11"):
         caplog.set_level(1, logger=name)
     async with RawServer(says(200, f'"{CANARY}"'.encode(), set_cookie=CANARY)) as server:
-        request = Request(
+        request = ProviderRequest(
             "POST", f"{server.url}/{CANARY}?code={CANARY}", headers={"Authorization": Secret(f"Bearer {CANARY}")}, form={"a": Secret(CANARY)}
         )  # fmt: skip
         await transport.send(request, seconds=5, max_bytes=1000)

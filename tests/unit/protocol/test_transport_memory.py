@@ -15,7 +15,7 @@ GROWTH_LIMIT_KB = 20 * 1024
 
 CLIENT = """
 import asyncio, re, sys
-from oauthbroker.protocol.messages import Request
+from oauthbroker.protocol.messages import ProviderRequest
 from oauthbroker.protocol.transport import Transport, TransportFailed
 
 def peak_kb():  # of this process alone: ru_maxrss survives an exec and would show the parent's
@@ -25,7 +25,7 @@ async def main(base):
     transport = Transport(plain_http_loopback=True)
     async def get(path):
         try:
-            answer = await transport.send(Request("GET", base + path), seconds=10, max_bytes=256 * 1024)
+            answer = await transport.send(ProviderRequest("GET", base + path), seconds=10, max_bytes=256 * 1024)
         except TransportFailed as error:
             return error.note
         return str(len(answer.body))

@@ -11,16 +11,16 @@ from typing import get_args
 
 import pytest
 
-from oauthbroker.protocol.messages import Request
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.settings import Settings
+from oauthbroker.protocol.messages import ProviderRequest
 from oauthbroker.protocol.transport import Transport, TransportFailed, _tls
-from oauthbroker.reach import Reach
-from oauthbroker.secret import Secret
-from oauthbroker.settings import Settings
 from oauthbroker.testing import Authority
 from oauthbroker.testing.authority import Fault
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, says
 
-HERE = Reach(("127.0.0.0/8",))
+HERE = ProviderNetworks(("127.0.0.0/8",))
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def ask(context: ssl.SSLContext, ca: str) -> tuple[int | TransportFailed, 
     transport = Transport(reach=HERE)
     answer: int | TransportFailed
     async with RawServer(says(200), tls=context) as server:
-        request = Request("POST", f"{server.url}/token", form={"code": Secret(CANARY)}, ca=ca)
+        request = ProviderRequest("POST", f"{server.url}/token", form={"code": Secret(CANARY)}, ca=ca)
         try:
             answer = (await transport.send(request, seconds=5, max_bytes=1000)).status
         except TransportFailed as error:
@@ -107,9 +107,9 @@ async def test_a_server_that_speaks_no_tls_and_one_that_is_not_there_are_told_ap
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(TransportFailed, match="TLS: no safe connection"):
-            await transport.send(Request("GET", f"https://127.0.0.1:{port}/"), seconds=5, max_bytes=1000)
+            await transport.send(ProviderRequest("GET", f"https://127.0.0.1:{port}/"), seconds=5, max_bytes=1000)
     with pytest.raises(TransportFailed, match="broke off"):
-        await transport.send(Request("GET", "https://127.0.0.1:1/"), seconds=5, max_bytes=1000)
+        await transport.send(ProviderRequest("GET", "https://127.0.0.1:1/"), seconds=5, max_bytes=1000)
     await transport.close()
 
 
@@ -131,7 +131,7 @@ async def test_an_authority_is_trusted_for_the_requests_that_name_it_and_for_no_
     other, transport = Authority(tmp_path, "other"), Transport(reach=HERE)
     async with RawServer(says(200), tls=trusted.issue().context) as server:
         for ca in (trusted.file.read_text(), "", other.file.read_text(), trusted.file.read_text()):
-            asked = transport.send(Request("GET", server.url, ca=ca), seconds=5, max_bytes=1000)
+            asked = transport.send(ProviderRequest("GET", server.url, ca=ca), seconds=5, max_bytes=1000)
             if ca == trusted.file.read_text():
                 assert 200 == (await asked).status
             else:

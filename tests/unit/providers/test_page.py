@@ -17,28 +17,28 @@ INTRO = """\
 
 Written by `make providers` from the files in `oauthbroker/providers/`; a test refuses a page that differs.
 
-A preset fills in what an OAuthApp leaves out: where a provider's endpoints are, what it does its own way, and how an
-account is spelt. `oauthbroker providers show NAME` prints one with an OAuthApp to start from; what an app writes itself
-wins. Nothing of any provider is code.
+A preset supplies the fields that an OAuthApp leaves out: a provider's endpoints, its deviations from the standards, and the
+spelling of its accounts. `oauthbroker providers show NAME` prints one with an OAuthApp to start from. An app's own fields
+override the preset. Presets are data, not code.
 
-**How sure is that?** Every fact says where it was learnt: *documentation* is a page that somebody here read; the date is
-the day it was read, in a stored copy that may be older, unless it says otherwise. *package* is a maintained library of that
+**Sources.** Every fact names its source. *documentation* is a page that we read; the date is
+the day of reading, in a stored copy that may be older, unless it says otherwise. *package* is a maintained library of that
 very version that holds the same fact.
-**Unverified** is everything else: nobody here has seen it written down, and none of these providers was asked. Try it
+**Unverified** is everything else: we have no written source, and did not test it against the provider. Try it
 before you rely on it. `oauthbroker check` says how many unverified facts an app relies on, and `--json` which.
 
 `offline_access` asks for a refresh token and is no right: it belongs under `quirks.alwaysScopes`, not among an app's
-`scopes`. The presets that are known to need it ask for it themselves ("always asked for").
+`scopes`. The presets that are known to need it request it themselves ("always asked for").
 
-PKCE is always sent, with S256. "A person is" and "a team is" are the templates of `owner.identity`; where there is none,
-the app has to write one, because the provider's answers do not tell by themselves.
+PKCE is always sent, with S256. "A person is" and "a team is" are the templates of `owner.identity`. Without one,
+the app must write its own, because the provider's answers do not identify the account by themselves.
 
 """
 OUTRO = """\
 ## A provider that is not here
 
-Write its endpoints, how an account is read, and its [quirks](configuration.md#quirks). All that a preset can say, an app can
-say too. An OpenID provider needs no more than its issuer: `provider: oidc`.
+Write its endpoints, the source of its accounts, and its [quirks](configuration.md#quirks). An app can set everything that a preset can.
+An OpenID provider needs only its issuer: `provider: oidc`.
 
 ```yaml
 apiVersion: agents.example.io/v1alpha1
@@ -62,7 +62,7 @@ spec:
     errorWords: {expired_refresh_token: invalid_grant}
 ```
 
-The account must be something that never changes and is never given to somebody else: a number or an id, not an e-mail
+The account must be an identifier that never changes and is never given to another account: a number or an id, not an e-mail
 address and not a name.
 
 ## Looked at, and left out
@@ -89,7 +89,7 @@ address and not a name.
 
 def page() -> str:
     known = list(presets().values())
-    parts = [INTRO, *_table(_overview(known)), "", OUTRO, "## What is known", ""]
+    parts = [INTRO, *_table(_overview(known)), "", OUTRO, "## Presets", ""]
     for preset in known:
         parts += [*_section(preset), ""]
     return "\n".join(parts)

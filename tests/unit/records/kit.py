@@ -8,7 +8,10 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import Reason
+from oauthbroker.model.turn import ResumeTarget, TurnAuth
 from oauthbroker.records import (
     AgentEvent,
     Attempt,
@@ -22,9 +25,6 @@ from oauthbroker.records import (
     Retired,
     Token,
 )
-from oauthbroker.results import Reason
-from oauthbroker.secret import Secret
-from oauthbroker.turn import ResumeTarget, TurnAuth
 
 CREATED, UPDATED = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC), datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 SESSION_ENDS, TOKEN_ENDS = datetime(2026, 1, 31, 9, 20, 1, tzinfo=UTC), datetime(2026, 2, 1, 10, tzinfo=UTC)

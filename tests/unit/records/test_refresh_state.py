@@ -9,25 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.errors import Code
-from oauthbroker.records import Grant, Renewal
-from oauthbroker.records.renewal import UNCLEAR_SECONDS
-from oauthbroker.secret import Secret
-from tests.nouns import NOW, grant_with, token_with
+from oauthbroker.core.errors import Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.records import Grant, RefreshState
+from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
+from tests.kit.samples import NOW, grant_with, token_with
 
 SPARE, OLD = Secret("a-spare-refresh-token"), Secret("the-old-refresh-token")
 moments = st.datetimes(min_value=NOW.replace(tzinfo=None)).map(lambda at: at.replace(tzinfo=NOW.tzinfo))
-FIRST = Renewal().begun("attempt-1", NOW)
+FIRST = RefreshState().begun("attempt-1", NOW)
 AFTER_A_LOSS = FIRST.begun("attempt-2", NOW)
 LATER = NOW + timedelta(seconds=10)
 
 
-def after(renewal: Renewal, code: Code, *, spent: bool = False, came: bool = False, spare: Any = None) -> Renewal:
-    return renewal.after(code, spent=spent, came=came, spare=spare, at=LATER)
+def after(
+    refresh_state: RefreshState, code: Code, *, spent: bool = False, came: bool = False, spare: Any = None
+) -> RefreshState:
+    return refresh_state.after(code, spent=spent, came=came, spare=spare, at=LATER)
 
 
 @pytest.mark.parametrize(
-    "renewal, code, ended",
+    "refresh_state, code, ended",
     [
         (FIRST, Code.REAUTH_REQUIRED, "dead"),
         (AFTER_A_LOSS, Code.REAUTH_REQUIRED, "uncertain"),
@@ -41,8 +43,8 @@ def after(renewal: Renewal, code: Code, *, spent: bool = False, came: bool = Fal
         (FIRST, Code.SCOPE_EXCEEDED, ""),
     ],
 )
-def test_what_ends_a_grants_renewals(renewal: Renewal, code: Code, ended: str) -> None:
-    assert ended == after(renewal, code).ended
+def test_what_ends_a_grants_refreshes(refresh_state: RefreshState, code: Code, ended: str) -> None:
+    assert ended == after(refresh_state, code).ended
 
 
 def test_a_refusal_in_unclear_words_counts_once_it_has_come_again_after_minutes() -> None:
@@ -59,7 +61,7 @@ def test_a_refusal_in_unclear_words_counts_once_it_has_come_again_after_minutes(
 
 
 def test_what_was_surely_not_spent_leaves_no_trace() -> None:
-    assert Renewal() == after(FIRST, Code.PROVIDER_RATE_LIMITED)
+    assert RefreshState() == after(FIRST, Code.PROVIDER_RATE_LIMITED)
 
 
 def test_what_an_earlier_attempt_lost_stays_lost() -> None:
@@ -72,53 +74,58 @@ def test_what_an_earlier_attempt_lost_stays_lost() -> None:
 @given(st.lists(st.sampled_from(["lost", "busy", "crash"]), max_size=12))
 def test_a_refusal_is_uncertain_if_and_only_if_an_answer_was_lost_before(story: list[str]) -> None:
     """A crash after the intent counts as a loss: nobody knows."""
-    renewal, lost = Renewal(), False
+    refresh_state, lost = RefreshState(), False
     for number, turn in enumerate(story):
-        renewal = renewal.begun(f"attempt-{number}", NOW)
+        refresh_state = refresh_state.begun(f"attempt-{number}", NOW)
         if turn == "lost":
-            renewal, lost = after(renewal, Code.PROVIDER_UNREACHABLE, spent=True), True
+            refresh_state, lost = after(refresh_state, Code.PROVIDER_UNREACHABLE, spent=True), True
         elif turn == "crash":
             lost = True
         else:
-            renewal = after(renewal, Code.PROVIDER_RATE_LIMITED)
-    ended = after(renewal.begun("last", NOW), Code.REAUTH_REQUIRED).ended
+            refresh_state = after(refresh_state, Code.PROVIDER_RATE_LIMITED)
+    ended = after(refresh_state.begun("last", NOW), Code.REAUTH_REQUIRED).ended
     assert ("uncertain" if lost else "dead") == ended
 
 
 def test_a_lost_answer_pauses_from_when_it_was_noticed_and_longer_each_time() -> None:
-    renewal, pauses = Renewal(), []
+    refresh_state, pauses = RefreshState(), []
     for number in range(12):
-        renewal = after(renewal.begun(f"attempt-{number}", NOW), Code.PROVIDER_UNREACHABLE, spent=True)
-        assert renewal.intent is not None
-        pauses.append((renewal.intent.retry_at - LATER).total_seconds())
+        refresh_state = after(refresh_state.begun(f"attempt-{number}", NOW), Code.PROVIDER_UNREACHABLE, spent=True)
+        assert refresh_state.intent is not None
+        pauses.append((refresh_state.intent.retry_at - LATER).total_seconds())
     assert [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300] == pauses
 
 
 def test_a_death_of_ours_pauses_for_seconds_only() -> None:
-    renewal = Renewal()
+    refresh_state = RefreshState()
     for number in range(12):
-        renewal = renewal.begun(f"attempt-{number}", NOW)
-    assert renewal.intent is not None
-    assert 8 == (renewal.intent.retry_at - NOW).total_seconds()
+        refresh_state = refresh_state.begun(f"attempt-{number}", NOW)
+    assert refresh_state.intent is not None
+    assert 8 == (refresh_state.intent.retry_at - NOW).total_seconds()
 
 
 def test_a_refresh_token_that_came_with_a_refused_answer_is_tried_first() -> None:
-    renewal = after(FIRST, Code.TOKEN_RESPONSE_INVALID, spent=True, came=True, spare=SPARE)
-    assert None is renewal.intent
-    grant = grant_with(token=token_with(refresh_token=OLD), renewal=renewal)
+    refresh_state = after(FIRST, Code.TOKEN_RESPONSE_INVALID, spent=True, came=True, spare=SPARE)
+    assert None is refresh_state.intent
+    grant = grant_with(token=token_with(refresh_token=OLD), refresh_state=refresh_state)
     assert (SPARE, OLD) == grant.refresh_tokens
-    assert OLD == after(renewal.begun("b", NOW), Code.SCOPE_EXCEEDED, spent=True, came=True, spare=OLD).spare
+    assert OLD == after(refresh_state.begun("b", NOW), Code.SCOPE_EXCEEDED, spent=True, came=True, spare=OLD).spare
 
 
 def test_an_answer_without_a_refresh_token_is_no_loss_and_keeps_the_spare() -> None:
-    renewal = after(FIRST, Code.TOKEN_RESPONSE_INVALID, spent=True, came=True, spare=SPARE)
-    again = after(renewal.begun("b", NOW), Code.TOKEN_RESPONSE_INVALID, spent=True, came=True)
+    refresh_state = after(FIRST, Code.TOKEN_RESPONSE_INVALID, spent=True, came=True, spare=SPARE)
+    again = after(refresh_state.begun("b", NOW), Code.TOKEN_RESPONSE_INVALID, spent=True, came=True)
     assert (None, SPARE) == (again.intent, again.spare)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"revoked": True}, {"renewal": Renewal(ended="dead")}, {"renewal": Renewal(ended="uncertain")}, {"token": None}],
+    [
+        {"revoked": True},
+        {"refresh_state": RefreshState(ended="dead")},
+        {"refresh_state": RefreshState(ended="uncertain")},
+        {"token": None},
+    ],
 )
 def test_a_grant_that_is_over_has_nothing_to_send(changes: dict[str, Any]) -> None:
     grant = grant_with(**{"token": token_with(refresh_token=OLD), **changes})
@@ -127,40 +134,40 @@ def test_a_grant_that_is_over_has_nothing_to_send(changes: dict[str, Any]) -> No
 
 def test_a_new_token_settles_everything_but_the_hours_count() -> None:
     grant = grant_with(
-        token=token_with(refresh_token=OLD), renewal=AFTER_A_LOSS.forced_at(NOW), scopes=("read", "write")
+        token=token_with(refresh_token=OLD), refresh_state=AFTER_A_LOSS.forced_at(NOW), scopes=("read", "write")
     )
-    renewed = grant.renewed(token_with(60), ("read",), LATER)
-    assert Renewal(forced=(NOW,), worked=True) == renewed.renewal
-    assert renewed == Grant.from_plaintext(renewed.to_plaintext())
-    assert (("read",), LATER) == (renewed.scopes, renewed.updated_at)
+    refreshed = grant.refreshed(token_with(60), ("read",), LATER)
+    assert RefreshState(forced=(NOW,), worked=True) == refreshed.refresh_state
+    assert refreshed == Grant.from_plaintext(refreshed.to_plaintext())
+    assert (("read",), LATER) == (refreshed.scopes, refreshed.updated_at)
 
 
 def fences(begun: Grant) -> list[tuple[str, Grant]]:
     return [
         ("revoked", begun.tombstoned(LATER)),
-        ("another attempt", grant_with(renewal=begun.renewal.begun("attempt-9", LATER))),
+        ("another attempt", grant_with(refresh_state=begun.refresh_state.begun("attempt-9", LATER))),
         ("a new login", grant_with()),
-        ("renewed", begun.renewed(token_with(), ("read",), LATER)),
+        ("renewed", begun.refreshed(token_with(), ("read",), LATER)),
     ]
 
 
 def test_only_the_attempt_that_the_grant_names_may_commit() -> None:
-    begun = grant_with(renewal=FIRST)
+    begun = grant_with(refresh_state=FIRST)
     assert begun.is_attempted_as(begun)
     for why, there in fences(begun):
         assert not there.is_attempted_as(begun), why
 
 
-def test_forced_renewals_are_counted_by_the_hour() -> None:
-    renewal = Renewal()
+def test_forced_refreshes_are_counted_by_the_hour() -> None:
+    refresh_state = RefreshState()
     for minute in range(0, 90, 10):
-        renewal = renewal.forced_at(NOW + timedelta(minutes=minute))
-    assert 6 == len(renewal.forced)
+        refresh_state = refresh_state.forced_at(NOW + timedelta(minutes=minute))
+    assert 6 == len(refresh_state.forced)
 
 
 @given(
     st.builds(
-        Renewal,
+        RefreshState,
         intent=st.none() | st.just(AFTER_A_LOSS.intent),
         spare=st.none() | st.text(min_size=1).map(Secret),
         ended=st.sampled_from(["", "dead", "uncertain", "quarantined"]),
@@ -169,15 +176,15 @@ def test_forced_renewals_are_counted_by_the_hour() -> None:
         forced=st.lists(moments, max_size=3).map(tuple),
     )
 )
-def test_what_is_written_is_what_is_read(renewal: Renewal) -> None:
-    assert renewal == Renewal.from_json(renewal.to_json())
-    grant = grant_with(renewal=renewal, token_binding="jkt")
+def test_what_is_written_is_what_is_read(refresh_state: RefreshState) -> None:
+    assert refresh_state == RefreshState.from_json(refresh_state.to_json())
+    grant = grant_with(refresh_state=refresh_state, token_binding="jkt")
     assert grant == Grant.from_plaintext(grant.to_plaintext())
-    assert "a-spare" not in repr(renewal)
+    assert "a-spare" not in repr(refresh_state)
 
 
-def test_a_grant_of_before_reads_as_one_that_was_never_renewed() -> None:
+def test_a_grant_of_before_reads_as_one_that_was_never_refreshed() -> None:
     """Records that this version did not write have no such field."""
     body = grant_with().to_plaintext()
     assert b"renewal" not in body
-    assert Renewal() == Grant.from_plaintext(body).renewal
+    assert RefreshState() == Grant.from_plaintext(body).refresh_state

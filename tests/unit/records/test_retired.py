@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.records import Grant, Renewal, Retired
+from oauthbroker.core.secret import Secret
+from oauthbroker.records import Grant, RefreshState, Retired
 from oauthbroker.records.retired import MOST
-from oauthbroker.secret import Secret
-from tests.unit import records_kit as kit
+from tests.unit.records import kit
 
 LATER = kit.UPDATED + timedelta(seconds=30)
 texts = st.lists(st.sampled_from("abcdef"), max_size=5).map(tuple)
@@ -34,7 +34,7 @@ def test_of_a_living_grant_nothing_is_to_be_told():
 
 
 def test_of_a_tombstone_its_own_tokens_are_told_the_newest_refresh_token_first():
-    grant = kit.grant(renewal=Renewal(spare=Secret("newer")))
+    grant = kit.grant(refresh_state=RefreshState(spare=Secret("newer")))
     assert (["newer", "printed-refresh"], ["printed-access"]) == revealed(grant.tombstoned(LATER).ended)
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from oauthbroker.circuit import Circuits
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.testing import TestClock
 
 DOWN = BrokerError(Code.PROVIDER_UNREACHABLE)
@@ -228,3 +228,46 @@ def test_one_accounts_limit_does_not_make_anothers_own_trouble_everybodys(
     assert refusal(circuits) is None
     circuits.failed("mail", trouble, "carol's", own=True)
     assert refusal(circuits) is not None
+
+
+@pytest.mark.parametrize("leaves", ["by itself", "cancelled", "with an error of ours"])
+async def test_one_turn_at_a_time_tries_and_gives_its_place_back(
+    circuits: Circuits, clock: TestClock, leaves: str
+) -> None:
+    """Calls that are refused meanwhile, calls that were under way before it opened, and trials that last long."""
+    leave = {name: asyncio.Event() for name in ("before", "trial")}
+    inside = list[str]()
+
+    async def call(name: str) -> None:
+        async with circuits.turn("mail", wait=1):
+            inside.append(name)
+            await leave[name].wait()
+            if leaves == "with an error of ours" and name == "trial":
+                raise RuntimeError
+
+    async def refused() -> bool:
+        try:
+            async with circuits.turn("mail", wait=1):
+                return False
+        except BrokerError:
+            return True
+
+    before = asyncio.create_task(call("before"))
+    await asyncio.sleep(0)
+    circuits.failed("mail", OURS)
+    clock.advance(30)
+    trial = asyncio.create_task(call("trial"))
+    await asyncio.sleep(0)
+    assert [True, True] == [await refused() for _ in range(2)]
+    leave["before"].set()
+    await before
+    assert await refused(), "who leaves and did not try gives no place back"
+    clock.advance(300)
+    assert await refused(), "the trial is still under way"
+    assert circuits.pause("mail") > 0
+    if leaves == "cancelled":
+        trial.cancel()
+    leave["trial"].set()
+    await asyncio.gather(trial, return_exceptions=True)
+    assert not await refused()
+    assert ["before", "trial"] == inside

@@ -12,23 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.api_keys import ApiKeys
-from oauthbroker.apps import Bundle
+from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.access.turns import Turns
 from oauthbroker.audit import AuditList
-from oauthbroker.desk.visits import VISIT_SECONDS, Visits
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.settings import Settings
+from oauthbroker.operations.browser_sessions import VISIT_SECONDS, BrowserSessions
 from oauthbroker.records.api_key import ApiKey
+from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.records.turn_record import TurnRecord
-from oauthbroker.records.visit import Visit
-from oauthbroker.repository import KINDS, Repository
-from oauthbroker.settings import Settings
-from oauthbroker.store.file import FileStore
+from oauthbroker.repository.repository import KINDS, Repository
+from oauthbroker.repository.tombstones import SWEEP_SECONDS
+from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.tombstones import SWEEP_SECONDS
-from oauthbroker.turns import Turns
-from tests.nouns import turn_with
+from tests.kit.samples import turn_with
 
 ALICE = turn_with(user="acme:user:alice")
 
@@ -41,7 +42,7 @@ class Worker:
     repository: Repository
     turns: Turns
     keys: ApiKeys
-    visits: Visits
+    visits: BrowserSessions
 
     @classmethod
     def on(cls, folder: Path, clock: TestClock, kinds: tuple[str, ...] = KINDS) -> Worker:
@@ -50,9 +51,9 @@ class Worker:
         return cls(
             store,
             repository,
-            Turns(repository.shelf("turns", TurnRecord.from_plaintext), lambda: bundle, clock, audit),
+            Turns(repository.shelf("turns", TurnRecord.from_plaintext), CurrentConfig(bundle), clock, audit),
             ApiKeys(repository.shelf("apikeys", ApiKey.from_plaintext), clock, audit),
-            Visits(repository.shelf("visits", Visit.from_plaintext), clock),
+            BrowserSessions(repository.shelf("visits", BrowserSession.from_plaintext), clock),
         )
 
     async def sweep(self, clock: TestClock) -> int:
@@ -108,7 +109,7 @@ async def a_visit(worker: Worker, _: TestClock) -> Right:
     return Right("visits", lambda w: _is(w.visits.admit(cookie, "admin")), lambda w: w.visits.end(arrival.visit))
 
 
-async def _is(found: Awaitable[Visit | None]) -> bool:
+async def _is(found: Awaitable[BrowserSession | None]) -> bool:
     return await found is not None
 
 
@@ -214,6 +215,107 @@ async def test_a_tombstone_goes_when_its_record_would_have_ended_by_itself(tmp_p
     assert 0 == await worker.sweep(clock), f"nobody looks twice within {SWEEP_SECONDS} seconds"
 
 
+DAY = timedelta(days=1)
+STEPS = {"back": [-DAY], "forward": [DAY], "forward and back": [DAY, -DAY], "back and forward": [-DAY, DAY]}
+
+
+@pytest.mark.case("59", "68")
+@RIGHTS
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+async def test_no_step_of_the_clock_brings_back_what_was_ended(
+    tmp_path: Path, clock: TestClock, right: Making, steps: list[timedelta]
+) -> None:
+    """Its tombstone neither waits for the time of day at which it was made, nor goes before that time has passed."""
+    ours = Worker.on(tmp_path, clock)
+    given = await right(ours, clock)
+    copied(tmp_path, given.kind)
+    await ours.sweep(clock)
+    await given.end(ours)
+    for step in steps:
+        clock.set(clock.now() + step)
+        clock.advance(SWEEP_SECONDS)
+        await ours.sweep(clock)
+    put_back(tmp_path, given.kind)
+    assert [False, False] == [await given.is_good(ours), await given.is_good(Worker.on(tmp_path, clock))]
+
+
+@pytest.mark.case("59", "68")
+async def test_a_key_that_was_rotated_without_an_overlap_stays_over_when_the_clock_goes_back_a_little(
+    tmp_path: Path, clock: TestClock
+) -> None:
+    worker = Worker.on(tmp_path, clock)
+    _, text = await worker.keys.create("runtime", ["runtime"])
+    clock.advance(600)
+    await worker.keys.rotate("runtime", overlap_seconds=0)
+    clock.set(clock.now() - timedelta(minutes=4))
+    for each in (worker, Worker.on(tmp_path, clock)):
+        with pytest.raises(BrokerError):
+            await each.keys.check(text.reveal())
+
+
+@pytest.mark.case("59", "68")
+async def test_an_overlap_that_began_before_the_clock_was_set_back_is_over(tmp_path: Path, clock: TestClock) -> None:
+    worker = Worker.on(tmp_path, clock)
+    _, text = await worker.keys.create("runtime", ["runtime"])
+    clock.advance(DAY.total_seconds() * 2)
+    copied(tmp_path, "apikeys")
+    await worker.keys.rotate("runtime", overlap_seconds=600)
+    await worker.keys.check(text.reveal())
+    clock.set(clock.now() - DAY)
+    for put in (False, True):
+        if put:
+            put_back(tmp_path, "apikeys")
+        for each in (worker, Worker.on(tmp_path, clock)):
+            with pytest.raises(BrokerError):
+                await each.keys.check(text.reveal())
+
+
+@pytest.mark.case("59", "68")
+@pytest.mark.parametrize("steps", [[-DAY, DAY], [timedelta(hours=1), -timedelta(hours=1)]], ids=["back", "forward"])
+async def test_an_overlap_that_is_over_never_begins_again(
+    tmp_path: Path, clock: TestClock, steps: list[timedelta]
+) -> None:
+    """Neither when a clock that was set back has caught up, nor when one goes back to before its end."""
+    worker = Worker.on(tmp_path, clock)
+    key, text = await worker.keys.create("runtime", ["runtime"])
+    clock.advance(60)
+    copied(tmp_path, "apikeys")
+    new, _ = await worker.keys.rotate("runtime", overlap_seconds=600)
+    assert 0 == await worker.keys.sweep()
+    ends = {each.id: each.expires_at for each in await worker.keys.list()}
+    for step in steps:
+        clock.set(clock.now() + step)
+        other = Worker.on(tmp_path, clock)
+        await other.keys.sweep()
+        assert 0 == await other.keys.sweep()
+    for put in (False, True):
+        if put:
+            put_back(tmp_path, "apikeys")
+        for each in (worker, Worker.on(tmp_path, clock)):
+            with pytest.raises(BrokerError):
+                await each.keys.check(text.reveal())
+        if not put:
+            assert ends == {each.id: each.expires_at for each in await worker.keys.list()}, "as it is shown"
+    assert {key.id, new.id} == ends.keys()
+
+
+@pytest.mark.case("59")
+async def test_tombstones_do_not_pile_up_where_the_clock_is_set_back_again_and_again(
+    tmp_path: Path, clock: TestClock
+) -> None:
+    worker, began, most = Worker.on(tmp_path, clock), clock.now(), 0
+    for _ in range(12):
+        begun = await worker.turns.begin(ALICE, ttl_seconds=900)
+        assert await worker.turns.end(begun.turn_id)
+        await worker.turns.begin(ALICE, ttl_seconds=900)
+        clock.advance(1500)
+        await worker.turns.sweep()
+        await worker.sweep(clock)
+        most = max(most, await worker.store.count("tombstones"), await worker.store.count("turns"))
+        clock.set(began)
+    assert most <= 2
+
+
 @pytest.mark.case("66", "67")
 @RIGHTS
 async def test_a_tombstone_that_cannot_be_read_ends_its_record_all_the_same(
@@ -266,7 +368,7 @@ async def test_keys_of_a_store_that_has_no_folder_for_tombstones_can_be_listed(
 
 
 TIMES = st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)).map(lambda at: at.replace(microsecond=0, tzinfo=UTC))  # noqa: DTZ001
-STONES = st.builds(Tombstone, st.just("turns"), TIMES, st.none() | TIMES)
+STONES = st.builds(Tombstone, st.just("turns"), TIMES, st.none() | TIMES, st.none() | TIMES)
 
 
 @given(one=STONES, other=STONES, at=TIMES)

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.kin import REST, Kin
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Grant
-from oauthbroker.repository import KINDS, LEASES, Held, Repository
+from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
+from oauthbroker.revocation.shared_grants import REST, SharedGrants
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.house import ALICE, TEAM, global_app
-from tests.unit import records_kit as kit
+from tests.kit.running_broker import ALICE, TEAM, global_app
+from tests.unit.records import kit
 
 SCAN_SECONDS = 5.0
 
@@ -31,7 +31,7 @@ class Slow(Repository):
         self.half_way = asyncio.Event()
         self.fails = False
 
-    async def grants(self) -> AsyncIterator[Held[Grant]]:
+    async def grants(self) -> AsyncIterator[Versioned[Grant]]:
         self.scans += 1
         async for held in super().grants():
             yield held
@@ -54,8 +54,8 @@ def repository(clock: TestClock) -> Slow:
 
 
 @pytest.fixture
-def kin(repository: Slow, clock: TestClock) -> Kin:
-    return Kin(repository, clock)
+def kin(repository: Slow, clock: TestClock) -> SharedGrants:
+    return SharedGrants(repository, clock)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def ended(grant: Grant) -> Grant:
     return grant.tombstoned(kit.UPDATED)
 
 
-async def login(kin: Kin, repository: Repository, grant: Grant) -> None:
+async def login(kin: SharedGrants, repository: Repository, grant: Grant) -> None:
     """What the end of a flow does."""
     kin.learn(grant)
     await repository.save_grant(grant, expect=0)
@@ -124,7 +124,7 @@ async def test_a_login_of_another_broker_is_found_by_the_next_scan(kin, reposito
 
 
 async def test_a_login_of_another_broker_for_the_same_subject_is_found_at_once(repository, clock, app):
-    kin = Kin(repository, clock, {"team": app, "bot": replace(app, name="bot")})
+    kin = SharedGrants(repository, clock, {"team": app, "bot": replace(app, name="bot")})
     one = replace(ended(of(TEAM)), registration=app.registration)
     assert not await kin.living(app, one)
     await repository.save_grant(replace(of(TEAM, by=None, app="bot"), registration=app.registration), expect=0)

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from oauthbroker.cli.process import make_room
+from oauthbroker.serving.process import make_room
 
 BOUNDLESS = resource.RLIM_INFINITY
 

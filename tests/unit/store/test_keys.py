@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.kek import EnvKek, FileKek
 from oauthbroker.store.keys import Keyring, SeedState
 from oauthbroker.testing.clock import TestClock

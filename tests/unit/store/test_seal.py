@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.box import open_box, seal_box
-from oauthbroker.store.seal import HEADER, TAG, Place, seal, unseal
+from oauthbroker.store.seal import HEADER, TAG, SealPlace, seal, unseal
 
 KID, SEED = os.urandom(16), os.urandom(32)
 SEEDS = {KID: SEED}
-HERE = Place("store", "grants", "0a" * 32)
+HERE = SealPlace("store", "grants", "0a" * 32)
 KINDS = ("grants", "sessions", "events")
 
 
-def refusal(record: bytes, place: Place = HERE, seeds: dict[bytes, bytes] = SEEDS) -> Code:
+def refusal(record: bytes, place: SealPlace = HERE, seeds: dict[bytes, bytes] = SEEDS) -> Code:
     with pytest.raises(BrokerError) as caught:
         unseal(seeds, place, record, kinds=KINDS)
     assert caught.value.__cause__ is caught.value.__context__ is None
@@ -70,10 +70,10 @@ def test_no_flipped_bit_is_accepted():
 
 
 MOVED = {
-    "another name": (Place("store", "grants", "0b" * 32), Code.RECORD_MISPLACED),
-    "another kind, same name": (Place("store", "sessions", HERE.name), Code.RECORD_MISPLACED),
-    "another kind, another name": (Place("store", "events", "0b" * 32), Code.RECORD_MISPLACED),
-    "another store with the same seeds": (Place("other", "grants", HERE.name), Code.RECORD_CORRUPT),
+    "another name": (SealPlace("store", "grants", "0b" * 32), Code.RECORD_MISPLACED),
+    "another kind, same name": (SealPlace("store", "sessions", HERE.name), Code.RECORD_MISPLACED),
+    "another kind, another name": (SealPlace("store", "events", "0b" * 32), Code.RECORD_MISPLACED),
+    "another store with the same seeds": (SealPlace("other", "grants", HERE.name), Code.RECORD_CORRUPT),
 }
 
 
@@ -90,7 +90,7 @@ def test_a_record_of_another_store_has_a_key_that_is_unknown_here():
 
 def test_damage_to_a_moved_record_is_damage():
     """Only an intact record is said to be misplaced: the claim inside must be proven."""
-    record, elsewhere = seal(KID, SEED, HERE, 1, b"body"), Place("store", "grants", "0b" * 32)
+    record, elsewhere = seal(KID, SEED, HERE, 1, b"body"), SealPlace("store", "grants", "0b" * 32)
     assert Code.RECORD_CORRUPT == refusal(flip(record, 8 * (len(record) - 1)), elsewhere)
 
 

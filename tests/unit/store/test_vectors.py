@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.errors import BrokerError
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.store.kek import EnvKek
 from oauthbroker.store.keys import Keyring, SeedState
-from oauthbroker.store.seal import Place, unseal
+from oauthbroker.store.seal import SealPlace, unseal
 from tests.unit.store import second_reader as second
 from tests.vectors.make_vectors import documents
 
@@ -19,7 +19,7 @@ VECTORS = Path(__file__).parents[2] / "vectors"
 RECORDS = json.loads((VECTORS / "record-v1.json").read_text())
 RINGS = json.loads((VECTORS / "keyring-v1.json").read_text())
 SEEDS = {bytes.fromhex(kid): second.decode(seed) for kid, seed in RECORDS["seeds"].items()}
-PLACE = Place(RECORDS["storeId"], RECORDS["kind"], RECORDS["name"])
+PLACE = SealPlace(RECORDS["storeId"], RECORDS["kind"], RECORDS["name"])
 
 
 def by_why(vectors: list[dict[str, Any]]) -> Any:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Canaries, CanarySweep, Find, SecretLeakedError
 from oauthbroker.testing.canary import MARK
 from oauthbroker.testing.disguises import disguises

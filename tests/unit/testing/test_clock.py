@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from oauthbroker.clock import Clock
+from oauthbroker.core.clock import Clock
 from oauthbroker.testing import TestClock
 
 START = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)

@@ -29,8 +29,8 @@ from oauthbroker.testing.cookies import CookieJar
 from oauthbroker.testing.provider import __main__ as command
 from oauthbroker.testing.provider.history import DeviceStory, Family, Refusal, Revocation, Told
 from oauthbroker.testing.provider.script import AuthorizeScript, EndpointScript, Scripts, TokenScript
-from tests.cli_kit import environment
-from tests.unit.testing.test_pytest_plugin import named, run
+from tests.kit.cli import environment
+from tests.unit.testing.child_pytest import names_with_outcome, run_pytest
 
 PAGE = (Path(__file__).parents[3] / "docs" / "testing.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -107,11 +107,12 @@ def test_every_path_of_the_provider_is_documented():
     assert set() == {path for path in ROUTES if f"`{path}`" not in PAGE}
 
 
+@pytest.mark.slow
 def test_the_examples_run(tmp_path: Path):
     runnable = [block for block in BLOCKS if "def test_" in block and "open_broker" not in block]
     suite = "\n".join(runnable)
-    report = run(tmp_path, suite, "-o", "asyncio_mode=auto")
-    assert set(re.findall(r"def (test_\w+)", suite)) == named("PASSED", report)
+    report = run_pytest(tmp_path, suite, "-o", "asyncio_mode=auto")
+    assert set(re.findall(r"def (test_\w+)", suite)) == names_with_outcome("PASSED", report)
 
 
 @pytest.mark.slow

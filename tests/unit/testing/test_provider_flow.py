@@ -10,7 +10,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
-from oauthbroker.secret import Secret
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Account, Browser, Client, IdentityProvider, TestClock
 from tests.unit.testing.conftest import REDIRECT, RelyingParty, answered
 

@@ -37,14 +37,14 @@ async def test_a_revocation_reaches_so_far_and_no_further(party: RelyingParty, r
     party.idp.change("bot", revoke_reach=reach)
     logins = [await party.connect("alice"), await party.connect("alice"), await party.connect("bob")]
     assert 200 == (await party.post("/revoke", token=logins[0][given])).status_code
-    living, renewable = REACH[reach, given]
-    ended = living.count(False) + renewable.count(False)
+    living, refresh_works = REACH[reach, given]
+    ended = living.count(False) + refresh_works.count(False)
     (revocation,) = party.idp.revocations
     assert ("bot", "alice", given.removesuffix("_token"), ended) == (
         revocation.client_id, revocation.login, revocation.kind, revocation.ended,
     )  # fmt: skip
     assert living == await alive(party, *logins)
-    assert renewable == await refreshable(party, *logins)
+    assert refresh_works == await refreshable(party, *logins)
 
 
 async def test_a_strange_token_ends_nothing(party: RelyingParty):

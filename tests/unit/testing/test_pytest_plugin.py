@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.unit.testing.child_pytest import names_with_outcome, run_pytest
 
+pytestmark = pytest.mark.slow
 SUITE = """
 import logging, sys
 import pytest
@@ -77,35 +76,18 @@ def test_clock_is_shared(identity_provider, test_clock):
 """
 
 
-def run(folder: Path, suite: str, *options: str) -> str:
-    (folder / "test_suite.py").write_text(suite)
-    (folder / "conftest.py").write_text('pytest_plugins = ["oauthbroker.testing.pytest_plugin"]\n')
-    (folder / "pytest.ini").write_text(
-        "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"
-    )
-    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", *options, str(folder)]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=folder, check=False)
-    assert done.returncode in {0, 1}, done.stderr  # tests passed or failed, and nothing else went wrong
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return run(tmp_path_factory.mktemp("suite"), SUITE)
-
-
-def named(word: str, text: str) -> set[str]:
-    return set(re.findall(rf"^{word} .*::(test_\w+)", text, re.MULTILINE))
+    return run_pytest(tmp_path_factory.mktemp("suite"), SUITE)
 
 
 @pytest.mark.case("89")
 def test_every_leak_fails_its_test_and_nothing_else_does(outcome: str):
     leaking = set(re.findall(r"def (test_leaks_\w+)", SUITE))
     clean = set(re.findall(r"def (test_\w+)", SUITE)) - leaking
-    assert leaking == named("ERROR", outcome)
-    assert not clean & (named("ERROR", outcome) | named("FAILED", outcome))
-    assert clean <= named("PASSED", outcome)
+    assert leaking == names_with_outcome("ERROR", outcome)
+    assert not clean & (names_with_outcome("ERROR", outcome) | names_with_outcome("FAILED", outcome))
+    assert clean <= names_with_outcome("PASSED", outcome)
 
 
 def test_a_failure_says_where_and_not_what(outcome: str):
@@ -116,10 +98,12 @@ def test_a_failure_says_where_and_not_what(outcome: str):
 
 
 def test_a_test_that_fails_by_itself_still_reports_its_leak(outcome: str):
-    assert "test_leaks_and_fails" in named("FAILED", outcome) & named("ERROR", outcome)
+    assert "test_leaks_and_fails" in names_with_outcome("FAILED", outcome) & names_with_outcome("ERROR", outcome)
 
 
 def test_the_sweep_can_be_switched_off(tmp_path: Path):
-    off = run(tmp_path, SUITE, "-o", "secret_sweep=false", "-k", "leaks and not fails")
-    assert not named("ERROR", off)
-    assert named("PASSED", off) == set(re.findall(r"def (test_leaks_\w+)", SUITE)) - {"test_leaks_and_fails"}
+    off = run_pytest(tmp_path, SUITE, "-o", "secret_sweep=false", "-k", "leaks and not fails")
+    assert not names_with_outcome("ERROR", off)
+    assert names_with_outcome("PASSED", off) == set(re.findall(r"def (test_leaks_\w+)", SUITE)) - {
+        "test_leaks_and_fails"
+    }

@@ -14,25 +14,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.apps import ToolAuth
-from oauthbroker.decision import Ask, Decision, Need, Refuse, Renew, Use, decide, settle
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.records import Grant, Renewal
-from oauthbroker.records.renewal import Ended
-from oauthbroker.renewing import Renewed
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.secret import Secret
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.records import Grant, RefreshState
+from oauthbroker.records.refresh_state import Ended
+from oauthbroker.refresh.writeback import Refreshed
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Key
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.token_call import MAX_MIN_TTL
-from tests.house import ALICE, House, global_app, running, turn, user_app
-from tests.nouns import NOW, grant_with, token_with
+from oauthbroker.tokens.decision import AskPerson, Decision, Need, RefreshToken, Refuse, UseToken, decide, settle
+from oauthbroker.tokens.token_call import MAX_MIN_TTL
+from tests.kit.running_broker import ALICE, House, global_app, running, turn, user_app
+from tests.kit.samples import NOW, grant_with, token_with
 
 DEFAULT = 300
 LIVE = grant_with(scopes=("read", "write"))
-SPARE = Renewal(spare=Secret("a-spare-refresh-token"))
+SPARE = RefreshState(spare=Secret("a-spare-refresh-token"))
 INSUFFICIENT, TOO_LONG = Code.SCOPE_INSUFFICIENT, Code.MIN_TTL_UNSATISFIABLE
 REAUTH = BrokerError(Code.REAUTH_REQUIRED)
 
@@ -47,36 +47,36 @@ def need(*scopes: str, ttl: int | None = None) -> Need:
 
 TABLE: list[tuple[str, Grant | None, Need, Decision]] = [
     # 5: ready
-    ("5 it has the scope and an hour", LIVE, need("read"), Use()),
-    ("5 it has both", LIVE, need("read", "write"), Use()),
-    ("5 nothing in particular is asked", LIVE, need(), Use()),
-    ("5 a second more than the default", lives(DEFAULT + 1), need("read"), Use()),
-    ("5 a token without an end outlives everything", lives(None, None), need("read", ttl=MAX_MIN_TTL), Use()),
-    ("5 asked for less than there is", lives(61), need("read", ttl=60), Use()),
-    ("5 asked for no time at all", lives(1), need("read", ttl=0), Use()),
+    ("5 it has the scope and an hour", LIVE, need("read"), UseToken()),
+    ("5 it has both", LIVE, need("read", "write"), UseToken()),
+    ("5 nothing in particular is asked", LIVE, need(), UseToken()),
+    ("5 a second more than the default", lives(DEFAULT + 1), need("read"), UseToken()),
+    ("5 a token without an end outlives everything", lives(None, None), need("read", ttl=MAX_MIN_TTL), UseToken()),
+    ("5 asked for less than there is", lives(61), need("read", ttl=60), UseToken()),
+    ("5 asked for no time at all", lives(1), need("read", ttl=0), UseToken()),
     # 6: no token of this provider lives that long
     ("6 longer than it was issued for", lives(3000), need("read", ttl=3601), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
     ("6 as long as it was issued for", lives(3600), need("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
     ("6 though it has ended", lives(-5), need("read", ttl=9999), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
     # 8: alive, and nobody asked for more
-    ("8 the default and not a second more", lives(DEFAULT), need("read"), Use(degraded=True)),
-    ("8 its last second", lives(1), need("read"), Use(degraded=True)),
+    ("8 the default and not a second more", lives(DEFAULT), need("read"), UseToken(degraded=True)),
+    ("8 its last second", lives(1), need("read"), UseToken(degraded=True)),
     # 11: a person has to agree
-    ("11 nothing there", None, need("read"), Ask("noGrant")),
-    ("11 nothing there, nothing asked", None, need(), Ask("noGrant")),
-    ("11 revoked", grant_with(revoked=True), need("read"), Ask("revoked")),
-    ("11 revoked and erased", grant_with(revoked=True, token=None), need("read"), Ask("revoked")),
-    ("11 erased", grant_with(token=None), need("read"), Ask("revoked")),
-    ("11 one scope is missing", LIVE, need("read", "admin"), Ask("scopes")),
-    ("11 all are missing", grant_with(scopes=()), need("read"), Ask("scopes")),
-    ("11 over", lives(0), need("read"), Ask("expired")),
-    ("11 long over", lives(-3600), need("read"), Ask("expired")),
-    ("11 shorter than asked, though longer ones exist", lives(100), need("read", ttl=200), Ask("expired")),
-    ("11 over, no time asked", lives(0), need("read", ttl=0), Ask("expired")),
+    ("11 nothing there", None, need("read"), AskPerson("noGrant")),
+    ("11 nothing there, nothing asked", None, need(), AskPerson("noGrant")),
+    ("11 revoked", grant_with(revoked=True), need("read"), AskPerson("revoked")),
+    ("11 revoked and erased", grant_with(revoked=True, token=None), need("read"), AskPerson("revoked")),
+    ("11 erased", grant_with(token=None), need("read"), AskPerson("revoked")),
+    ("11 one scope is missing", LIVE, need("read", "admin"), AskPerson("scopes")),
+    ("11 all are missing", grant_with(scopes=()), need("read"), AskPerson("scopes")),
+    ("11 over", lives(0), need("read"), AskPerson("expired")),
+    ("11 long over", lives(-3600), need("read"), AskPerson("expired")),
+    ("11 shorter than asked, though longer ones exist", lives(100), need("read", ttl=200), AskPerson("expired")),
+    ("11 over, no time asked", lives(0), need("read", ttl=0), AskPerson("expired")),
     # what comes first
-    ("revoked is said before scopes", grant_with(revoked=True, scopes=()), need("read"), Ask("revoked")),
-    ("scopes before the time", grant_with(token=token_with(-1)), need("write"), Ask("scopes")),
-    ("scopes before an impossible time", LIVE, need("admin", ttl=99_999), Ask("scopes")),
+    ("revoked is said before scopes", grant_with(revoked=True, scopes=()), need("read"), AskPerson("revoked")),
+    ("scopes before the time", grant_with(token=token_with(-1)), need("write"), AskPerson("scopes")),
+    ("scopes before an impossible time", LIVE, need("admin", ttl=99_999), AskPerson("scopes")),
 ]
 
 
@@ -86,34 +86,39 @@ def test_the_table_of_the_token_call(grant: Grant | None, wanted: Need, answer: 
     assert answer == decide(grant, wanted, NOW)
 
 
-def renewable(seconds: float | None, lifetime: int | None = 3600, **renewal: Any) -> Grant:
+def refreshable(seconds: float | None, lifetime: int | None = 3600, **refresh_state: Any) -> Grant:
     token = token_with(seconds, lifetime, refresh_token=Secret("a-refresh-token"))
-    return grant_with(scopes=("read", "write"), token=token, renewal=Renewal(**renewal))
+    return grant_with(scopes=("read", "write"), token=token, refresh_state=RefreshState(**refresh_state))
 
 
-RENEWABLE: list[tuple[str, Grant | None, Need, Decision]] = [
-    ("5 what lives long enough is not renewed", renewable(DEFAULT + 1), need("read"), Use()),
-    ("5 half a short life is enough", renewable(31, 60), need("read"), Use()),
-    ("6 first: renewing would not help", renewable(10), need("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
-    ("7 about to end", renewable(DEFAULT), need("read"), Renew()),
-    ("7 less than half a short life", renewable(30, 60), need("read"), Renew()),
-    ("7 ended", renewable(-1), need("read"), Renew()),
-    ("7 shorter than asked", renewable(599), need("read", ttl=600), Renew()),
-    ("7 it seems to outlive what it was issued for", renewable(90_000), need("read"), Renew()),
-    ("7 refused once in unclear words", renewable(-1, refused_at=NOW), need("read"), Renew()),
-    ("7 with nothing but a spare", grant_with(token=token_with(-1), renewal=SPARE), need("read"), Renew()),
-    ("11 dead though a little is left", renewable(DEFAULT, ended="dead"), need("read"), Ask("expired")),
-    ("11 dead", renewable(-1, ended="dead"), need("read"), Ask("expired")),
-    ("11 its last answer was lost", renewable(-1, ended="uncertain"), need("read"), Ask("refreshUncertain")),
-    ("11 somebody else's account came back", renewable(3600, ended="quarantined"), need("read"), Ask("revoked")),
-    ("11 scopes are not renewed", renewable(-1), need("admin"), Ask("scopes")),
-    ("5 dead, and lives long enough all the same", renewable(3600, ended="dead"), need("read"), Use()),
+REFRESHABLE: list[tuple[str, Grant | None, Need, Decision]] = [
+    ("5 what lives long enough is not renewed", refreshable(DEFAULT + 1), need("read"), UseToken()),
+    ("5 half a short life is enough", refreshable(31, 60), need("read"), UseToken()),
+    ("6 first: renewing would not help", refreshable(10), need("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
+    ("7 about to end", refreshable(DEFAULT), need("read"), RefreshToken()),
+    ("7 less than half a short life", refreshable(30, 60), need("read"), RefreshToken()),
+    ("7 ended", refreshable(-1), need("read"), RefreshToken()),
+    ("7 shorter than asked", refreshable(599), need("read", ttl=600), RefreshToken()),
+    ("7 it seems to outlive what it was issued for", refreshable(90_000), need("read"), RefreshToken()),
+    ("7 refused once in unclear words", refreshable(-1, refused_at=NOW), need("read"), RefreshToken()),
+    ("7 with nothing but a spare", grant_with(token=token_with(-1), refresh_state=SPARE), need("read"), RefreshToken()),
+    ("11 dead though a little is left", refreshable(DEFAULT, ended="dead"), need("read"), AskPerson("expired")),
+    ("11 dead", refreshable(-1, ended="dead"), need("read"), AskPerson("expired")),
+    ("11 its last answer was lost", refreshable(-1, ended="uncertain"), need("read"), AskPerson("refreshUncertain")),
+    (
+        "11 somebody else's account came back",
+        refreshable(3600, ended="quarantined"),
+        need("read"),
+        AskPerson("revoked"),
+    ),
+    ("11 scopes are not renewed", refreshable(-1), need("admin"), AskPerson("scopes")),
+    ("5 dead, and lives long enough all the same", refreshable(3600, ended="dead"), need("read"), UseToken()),
 ]
 
 
 @pytest.mark.rule("12.5.1-6")
-@pytest.mark.parametrize("grant, wanted, answer", [row[1:] for row in RENEWABLE], ids=[row[0] for row in RENEWABLE])
-def test_the_table_for_grants_that_can_be_renewed(grant: Grant, wanted: Need, answer: Decision) -> None:
+@pytest.mark.parametrize("grant, wanted, answer", [row[1:] for row in REFRESHABLE], ids=[row[0] for row in REFRESHABLE])
+def test_the_table_for_grants_that_can_be_refreshed(grant: Grant, wanted: Need, answer: Decision) -> None:
     assert answer == decide(grant, wanted, NOW)
 
 
@@ -121,16 +126,16 @@ def alone(*scopes: str, ttl: int | None = None) -> Need:
     return Need(frozenset(scopes), ttl, DEFAULT, alone=True)
 
 
-ASKED = Renewal(asked=("read", "write", "admin"))
+ASKED = RefreshState(asked=("read", "write", "admin"))
 ALONE: list[tuple[str, Grant | None, Need, Decision]] = [
-    ("nothing there", None, alone("read"), Renew()),
-    ("revoked", grant_with(revoked=True), alone("read"), Renew()),
-    ("erased", grant_with(revoked=True, token=None), alone("read"), Renew()),
-    ("of another registration", grant_with(registration="old"), alone("read"), Renew()),
-    ("lives", LIVE, alone("read"), Use()),
-    ("ends", lives(DEFAULT), alone("read"), Renew()),
-    ("scopes that were never asked for", LIVE, alone("admin"), Renew()),
-    ("scopes that were asked for and not given", grant_with(renewal=ASKED), alone("admin"), Refuse(INSUFFICIENT)),
+    ("nothing there", None, alone("read"), RefreshToken()),
+    ("revoked", grant_with(revoked=True), alone("read"), RefreshToken()),
+    ("erased", grant_with(revoked=True, token=None), alone("read"), RefreshToken()),
+    ("of another registration", grant_with(registration="old"), alone("read"), RefreshToken()),
+    ("lives", LIVE, alone("read"), UseToken()),
+    ("ends", lives(DEFAULT), alone("read"), RefreshToken()),
+    ("scopes that were never asked for", LIVE, alone("admin"), RefreshToken()),
+    ("scopes that were asked for and not given", grant_with(refresh_state=ASKED), alone("admin"), Refuse(INSUFFICIENT)),
     ("longer than it is issued for", LIVE, alone("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
 ]
 
@@ -146,30 +151,40 @@ DOWN = BrokerError(Code.PROVIDER_UNREACHABLE, retry_after_seconds=7)
 BUSY = BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=60)
 OURS = BrokerError(Code.APP_MISCONFIGURED)
 OTHER = BrokerError(Code.SUBJECT_MISMATCH)
-SETTLED: list[tuple[str, Renewed, Need, Decision]] = [
-    ("renewed", Renewed(renewable(3600)), need("read"), Use()),
-    ("8 down, a little is left", Renewed(renewable(10), DOWN), need("read"), Use(degraded=True)),
-    ("8 misconfigured, a little is left", Renewed(renewable(10), OURS), need("read"), Use(degraded=True)),
-    ("9 down, but more was asked for", Renewed(renewable(10), DOWN), need("read", ttl=60), Refuse(DOWN.code, 7)),
-    ("9 down, nothing is left", Renewed(renewable(-1), DOWN), need("read"), Refuse(DOWN.code, 7)),
-    ("9 busy", Renewed(renewable(-1), BUSY), need("read"), Refuse(BUSY.code, 60)),
-    ("10 misconfigured", Renewed(renewable(-1), OURS), need("read"), Refuse(OURS.code)),
-    ("11 dead", Renewed(renewable(-1, ended="dead"), REAUTH), need("read"), Ask("expired")),
-    ("11 uncertain", Renewed(renewable(-1, ended="uncertain"), REAUTH), need("read"), Ask("refreshUncertain")),
-    ("11 revoked meanwhile", Renewed(grant_with(revoked=True)), need("read"), Ask("revoked")),
-    ("11 gone meanwhile", Renewed(None), need("read"), Ask("noGrant")),
-    ("somebody else's account", Renewed(renewable(60, ended="quarantined"), OTHER), need("read"), Refuse(OTHER.code)),
-    ("renewed, and the answer took its whole life", Renewed(renewable(0)), need("read"), Refuse(DOWN.code, 1)),
-    ("renewed, and has ended already", Renewed(renewable(0, 0)), need("read"), Refuse(Code.TOKEN_RESPONSE_INVALID)),
-    ("nobody knows how the grant is", Renewed(None, DOWN), need("read"), Refuse(DOWN.code, 7)),
-    ("renewed for less than was asked", Renewed(renewable(60, 60)), need("read", ttl=60), Refuse(TOO_LONG)),
-    ("alone, and the scope did not come", Renewed(LIVE, DOWN), alone("admin"), Refuse(DOWN.code, 7)),
+SETTLED: list[tuple[str, Refreshed, Need, Decision]] = [
+    ("renewed", Refreshed(refreshable(3600)), need("read"), UseToken()),
+    ("8 down, a little is left", Refreshed(refreshable(10), DOWN), need("read"), UseToken(degraded=True)),
+    ("8 misconfigured, a little is left", Refreshed(refreshable(10), OURS), need("read"), UseToken(degraded=True)),
+    ("9 down, but more was asked for", Refreshed(refreshable(10), DOWN), need("read", ttl=60), Refuse(DOWN.code, 7)),
+    ("9 down, nothing is left", Refreshed(refreshable(-1), DOWN), need("read"), Refuse(DOWN.code, 7)),
+    ("9 busy", Refreshed(refreshable(-1), BUSY), need("read"), Refuse(BUSY.code, 60)),
+    ("10 misconfigured", Refreshed(refreshable(-1), OURS), need("read"), Refuse(OURS.code)),
+    ("11 dead", Refreshed(refreshable(-1, ended="dead"), REAUTH), need("read"), AskPerson("expired")),
+    (
+        "11 uncertain",
+        Refreshed(refreshable(-1, ended="uncertain"), REAUTH),
+        need("read"),
+        AskPerson("refreshUncertain"),
+    ),
+    ("11 revoked meanwhile", Refreshed(grant_with(revoked=True)), need("read"), AskPerson("revoked")),
+    ("11 gone meanwhile", Refreshed(None), need("read"), AskPerson("noGrant")),
+    (
+        "somebody else's account",
+        Refreshed(refreshable(60, ended="quarantined"), OTHER),
+        need("read"),
+        Refuse(OTHER.code),
+    ),
+    ("renewed, and the answer took its whole life", Refreshed(refreshable(0)), need("read"), Refuse(DOWN.code, 1)),
+    ("renewed, and has ended already", Refreshed(refreshable(0, 0)), need("read"), Refuse(Code.TOKEN_RESPONSE_INVALID)),
+    ("nobody knows how the grant is", Refreshed(None, DOWN), need("read"), Refuse(DOWN.code, 7)),
+    ("renewed for less than was asked", Refreshed(refreshable(60, 60)), need("read", ttl=60), Refuse(TOO_LONG)),
+    ("alone, and the scope did not come", Refreshed(LIVE, DOWN), alone("admin"), Refuse(DOWN.code, 7)),
 ]
 
 
-@pytest.mark.parametrize("renewed, wanted, answer", [row[1:] for row in SETTLED], ids=[row[0] for row in SETTLED])
-def test_what_a_renewal_came_to(renewed: Renewed, wanted: Need, answer: Decision) -> None:
-    assert answer == settle(renewed, wanted, NOW)
+@pytest.mark.parametrize("refreshed, wanted, answer", [row[1:] for row in SETTLED], ids=[row[0] for row in SETTLED])
+def test_what_a_refresh_came_to(refreshed: Refreshed, wanted: Need, answer: Decision) -> None:
+    assert answer == settle(refreshed, wanted, NOW)
 
 
 # The same lines once more, in other words: each with its own condition, the first that fits wins.
@@ -188,23 +203,26 @@ def is_absurd(grant: Grant, left: float) -> bool:
 
 
 LINES: list[Line] = [
-    (lambda grant, want, left: grant.revoked or grant.token is None, Ask("revoked")),
-    (lambda grant, want, left: grant.renewal.ended == "quarantined", Ask("revoked")),
-    (lambda grant, want, left: bool(want.scopes - set(grant.scopes)), Ask("scopes")),
+    (lambda grant, want, left: grant.revoked or grant.token is None, AskPerson("revoked")),
+    (lambda grant, want, left: grant.refresh_state.ended == "quarantined", AskPerson("revoked")),
+    (lambda grant, want, left: bool(want.scopes - set(grant.scopes)), AskPerson("scopes")),
     (
         lambda grant, want, left: (
             left > floor(grant, want) and not (is_absurd(grant, left) and bool(grant.refresh_tokens))
         ),
-        Use(),
+        UseToken(),
     ),
     (
         lambda grant, want, left: want.ttl is not None and want.ttl >= (grant.token.lifetime_seconds or INFINITE),  # type: ignore[union-attr]
         Refuse(Code.MIN_TTL_UNSATISFIABLE),
     ),
-    (lambda grant, want, left: bool(grant.refresh_tokens), Renew()),
-    (lambda grant, want, left: want.ttl is None and left > 0 and not grant.renewal.ended, Use(degraded=True)),
-    (lambda grant, want, left: grant.renewal.ended == "uncertain", Ask("refreshUncertain")),
-    (lambda grant, want, left: True, Ask("expired")),
+    (lambda grant, want, left: bool(grant.refresh_tokens), RefreshToken()),
+    (
+        lambda grant, want, left: want.ttl is None and left > 0 and not grant.refresh_state.ended,
+        UseToken(degraded=True),
+    ),
+    (lambda grant, want, left: grant.refresh_state.ended == "uncertain", AskPerson("refreshUncertain")),
+    (lambda grant, want, left: True, AskPerson("expired")),
 ]
 
 
@@ -232,7 +250,7 @@ def test_the_first_line_that_fits_wins(
 ) -> None:
     refresh = Secret("a-refresh-token") if refreshable else None
     token = None if erased else token_with(left, lifetime, refresh_token=refresh)
-    grant = grant_with(revoked=revoked, scopes=tuple(granted), token=token, renewal=Renewal(ended=ended))
+    grant = grant_with(revoked=revoked, scopes=tuple(granted), token=token, refresh_state=RefreshState(ended=ended))
     want = need(*wanted, ttl=ttl)
     expected = next(answer for fits, answer in LINES if fits(grant, want, INFINITE if left is None else left))
     assert expected == decide(grant, want, NOW)
@@ -240,7 +258,7 @@ def test_the_first_line_that_fits_wins(
 
 def test_a_token_never_becomes_ready_again_by_waiting() -> None:
     """As time passes, one grant is ready, then degraded, then expired, and never goes back."""
-    grant, order = lives(1000, 1000), [Use(), Use(degraded=True), Ask("expired")]
+    grant, order = lives(1000, 1000), [UseToken(), UseToken(degraded=True), AskPerson("expired")]
     seen = [decide(grant, need("read"), NOW + timedelta(seconds=second)) for second in range(0, 1200, 10)]
     assert order == [answer for answer, _ in itertools.groupby(seen)]
 

@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect, ToolAuth
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.token_call import MOST_REMEMBERED, Caller, Calls, TokenCall
-from tests.house import ALICE, BOB, TEAM, turn
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect, ToolAuth
+from oauthbroker.tokens.token_call import MOST_REMEMBERED, Caller, Calls, TokenCall
+from tests.kit.running_broker import ALICE, BOB, TEAM, turn
 
 MAIL = OAuthApp(
     name="mail",

@@ -16,17 +16,36 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message
 
-from oauthbroker.clock import Clock
-from oauthbroker.metrics import Metrics
+from oauthbroker.core.clock import Clock
+from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
-from oauthbroker.web.access_log import AccessLog, json_log
+from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.headers import Guard, allowed_hosts
 from oauthbroker.web.pages import ConnectView
 from oauthbroker.web.problems import handlers
+from oauthbroker.web.rendering import Page
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 VOID = {"meta", "input", "br", "hr", "img", "link", "path", "circle", "wbr"}
 PUBLIC = "http://broker.example"
+HOSTILE_TEXTS = [
+    "<script>alert(1)</script>",
+    "</title><script>alert(1)</script>",
+    "</style><img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' autofocus onfocus=alert(1) x='",
+    "javascript:alert(1)",
+    "{{ 7 * 7 }}{% include 'base.html' %}",
+    "{text.__class__} {0} {app!r}",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "<!-- <body onload=alert(1)> -->",
+    "\u202e<a href=//evil.example>\u2066",
+    "<meta http-equiv=refresh content='0;url=//evil.example'>",
+    "a\x00b\x1b[31m\r\nSet-Cookie: x=y",
+    "\ud800 lone surrogate",
+    "<bdi></bdi></dd></dl>" * 500,
+]  # fmt: skip
 
 
 def a_view(**changes: Any) -> ConnectView:
@@ -184,3 +203,7 @@ def a_site(
         exception_handlers=handlers(locale),
     )
     return Site(app, stream)
+
+
+def tags_and_attributes(page: Page) -> list[tuple[str, tuple[str, ...]]]:
+    return [(e.tag, tuple(e.attributes)) for e in Document(page.html).elements]

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.metrics import Metrics
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
 from oauthbroker.web.access_log import AccessLog, request_id, uvicorn_options
 from tests.unit.web.kit import NOW, a_site, ask

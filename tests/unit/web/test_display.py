@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.display import counted, host_of, isolated, phrase, plain_phrase, shown
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"

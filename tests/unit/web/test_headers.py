@@ -12,9 +12,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.web.deadline import may_take_long
-from oauthbroker.web.headers import BODY_LIMIT, PEER, TARGET_LIMIT, Guard, allowed_hosts, own_hosts
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.web.headers import BODY_LIMIT, PEER, TARGET_LIMIT, Guard, allowed_hosts, may_take_long, own_hosts
 from oauthbroker.web.policy import security_headers
 from oauthbroker.web.problems import handlers
 from tests.unit.web.kit import Document, a_site, ask
@@ -272,7 +271,7 @@ async def test_the_place_of_a_fault_is_the_innermost_line_of_ours():
 
     site = a_site([Route("/", deep)])
     assert (await ask(site.app, "/")).status == 500
-    assert site.lines[0]["place"].startswith("oauthbroker.errors.BrokerError.")
+    assert site.lines[0]["place"].startswith("oauthbroker.core.errors.BrokerError.")
 
 
 async def test_a_refusal_raised_anywhere_is_answered_with_its_code():

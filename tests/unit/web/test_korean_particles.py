@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.web.display import isolated, phrase, plain_phrase
 from oauthbroker.web.particles import particle
-from oauthbroker.web.texts import KO
-from oauthbroker.web.texts_admin import ADMIN
-from oauthbroker.web.texts_desk import DESK
+from oauthbroker.web.words import SECTIONS
 
 PAIRS = ("은/는", "이/가", "을/를", "으로/로")
 
@@ -77,7 +75,7 @@ def test_a_sentence_says_the_name_and_its_particle_and_nothing_of_how_it_was_cho
     assert "\u2068노트\u2069를" == plain_phrase("{app:을/를}", app="노트")
 
 
-@pytest.mark.parametrize("texts", [KO, DESK["ko"], ADMIN["ko"]], ids=["pages", "desk", "admin"])
-def test_no_sentence_leaves_the_choice_of_a_particle_to_its_reader(texts):
-    said = [getattr(texts, name) for name in texts.__dataclass_fields__]
+@pytest.mark.parametrize("section", SECTIONS["ko"])
+def test_no_sentence_leaves_the_choice_of_a_particle_to_its_reader(section):
+    said = SECTIONS["ko"][section].values()
     assert [] == [line for line in said if any(both in line for both in ("(으)로", "을(를)", "은(는)", "이(가)"))]

@@ -7,31 +7,14 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from oauthbroker.errors import MEANINGS, BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.pages import Outcome, render_connect, render_interstitial, render_outcome
 from oauthbroker.web.policy import stylesheet
 from oauthbroker.web.rendering import Page
-from tests.unit.web.kit import NOW, Document, a_view
+from tests.unit.web.kit import HOSTILE_TEXTS, NOW, Document, a_view, tags_and_attributes
 
 URL = "https://slack.com/oauth/v2/authorize?client_id=1&scope=a%20b&state=xyz"
 OUTCOMES: list[Outcome] = ["connected", "denied", "failed", "expired", "missing"]
-PAYLOADS = [
-    "<script>alert(1)</script>",
-    "</title><script>alert(1)</script>",
-    "</style><img src=x onerror=alert(1)>",
-    '"><svg onload=alert(1)>',
-    "' autofocus onfocus=alert(1) x='",
-    "javascript:alert(1)",
-    "{{ 7 * 7 }}{% include 'base.html' %}",
-    "{text.__class__} {0} {app!r}",
-    "&lt;script&gt;alert(1)&lt;/script&gt;",
-    "<!-- <body onload=alert(1)> -->",
-    "\u202e<a href=//evil.example>\u2066",
-    "<meta http-equiv=refresh content='0;url=//evil.example'>",
-    "a\x00b\x1b[31m\r\nSet-Cookie: x=y",
-    "\ud800 lone surrogate",
-    "<bdi></bdi></dd></dl>" * 500,
-]  # fmt: skip
 
 
 def every_page() -> list[Page]:
@@ -60,8 +43,8 @@ def test_the_connect_page_says_who_asks_for_what_for_whom_and_where_it_leads():
 def test_a_title_is_shown_as_the_runtimes_word_beside_the_name_that_it_stands_for():
     page = Document(render_connect(a_view(agent_title="Travel planner", subject_title="Kim"), "en").html)
     rows = dict(zip([e.text for e in page.all("dt")], [e.text for e in page.all("dd")], strict=True))
-    assert "Travel planner planner, called so by its runtime" == rows["Who asks"]
-    assert rows["For"].startswith("Kim slack:user:T111:U1, called so by its runtime Personal")
+    assert "Travel planner planner (named by the runtime)" == rows["Who asks"]
+    assert rows["For"].startswith("Kim slack:user:T111:U1 (named by the runtime) Personal")
     assert "Travel planner is asking for access" in page.text
 
 
@@ -75,7 +58,7 @@ def test_the_connect_page_offers_one_form_with_two_answers_and_the_token():
 
 def test_a_shared_connection_is_called_shared():
     page = Document(render_connect(a_view(subject_mode="global"), "en").html)
-    assert "Shared: for everybody" in page.text
+    assert "Shared: used for everyone" in page.text
     assert "Personal" not in page.text
 
 
@@ -102,7 +85,7 @@ def test_the_expiry_is_told_in_utc_whatever_zone_it_came_in():
 
 
 @pytest.mark.case("88")
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", HOSTILE_TEXTS)
 @pytest.mark.parametrize("locale", ["en", "ko"])
 def test_hostile_names_stay_text(payload, locale):
     """Same elements as with harmless names, none of them new, on every page a name can reach."""
@@ -116,13 +99,9 @@ def test_hostile_names_stay_text(payload, locale):
         (render_outcome("failed", None, None, locale, reference=payload), render_outcome("failed", None, None, locale, reference="x")),
     ]  # fmt: skip
     for hostile, harmless in pairs:
-        assert shape(hostile) == shape(harmless)
+        assert tags_and_attributes(hostile) == tags_and_attributes(harmless)
         assert not {"\u202e", "\u2066", "\x00", "\x1b"} & set(hostile.html)
         hostile.response()  # encodes
-
-
-def shape(page: Page) -> list[tuple[str, tuple[str, ...]]]:
-    return [(e.tag, tuple(e.attributes)) for e in Document(page.html).elements]
 
 
 @pytest.mark.case("88")
@@ -216,7 +195,7 @@ def test_an_ending_has_the_status_of_its_code(outcome, code, status):
 @pytest.mark.parametrize("code", list(Code))
 def test_a_failure_is_told_in_the_readers_language(code):
     said = Document(render_outcome("failed", code, None, "ko").html)
-    assert MEANINGS[code].ko.format(mode="?") in said.text
+    assert code.sentence("ko").format(mode="?") in said.text
     assert said.one("html").attributes["lang"] == "ko"
 
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from oauthbroker.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.problems import error_page, problem, wants_page
 from tests.unit.web.kit import Document, a_site, ask
 

@@ -1,37 +1,123 @@
-"""Two languages, complete, and the right one for the reader."""
+"""The words of our pages: every name that a page uses is a word, every word is used, and the reader's language wins."""
 
 from __future__ import annotations
 
-import dataclasses
-import string
-from typing import Any
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import Environment, nodes
 
+from oauthbroker.web.policy import TEMPLATES
 from oauthbroker.web.scopes import provider_title, scope_line
-from oauthbroker.web.texts import TEXTS, locale_of
-from oauthbroker.web.texts_admin import ADMIN
-from oauthbroker.web.texts_desk import DESK
+from oauthbroker.web.words import SECTIONS, Words, locale_of
 
-CATALOGUES: dict[str, Any] = {"pages": TEXTS, "desk": DESK, "admin": ADMIN}
-SAME = {("admin", "brand")}  # our own name
+WEB = TEMPLATES.parent
+ENGLISH = SECTIONS["en"]
+PREFIX = re.compile(r"(light|state|done)_\w+")  # words that `admin_views` finds by a state's name
+
+
+def section_of(file: Path) -> str:
+    """The section whose words a module or a template calls `text`."""
+    if file.stem.startswith(("admin_", "office")):
+        return "admin"
+    return "connections" if file.stem.startswith(("connections", "people", "times")) else "pages"
+
+
+def names_in(file: Path) -> Iterator[tuple[str, str]]:
+    """Every (section, name) that a file reads from something called `text`, or from a table of words itself."""
+    if file.suffix == ".html":
+        for read in Environment(autoescape=True).parse(file.read_text("utf-8")).find_all(nodes.Getattr):
+            if isinstance(read.node, nodes.Name) and read.node.name == "text":
+                yield section_of(file), read.attr
+        return
+    of = {"desk": "connections"} if section_of(file) == "admin" else {}
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        match node:
+            case ast.Attribute(value=ast.Name(id="text") | ast.Attribute(attr="text"), attr=name):
+                yield section_of(file), name
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in of and name != "text":
+                yield of[owner], name
+            case ast.Attribute(
+                value=ast.Subscript(value=ast.Name(id="PAGES" | "CONNECTIONS" | "ADMIN" as table)), attr=name
+            ):
+                yield table.lower(), name
+
+
+def names_used(web: Path) -> dict[tuple[str, str], str]:
+    """Where each (section, name) is used."""
+    files = [*web.glob("*.py"), *web.glob("templates/*.html")]
+    return {used: file.name for file in files for used in names_in(file)}
+
+
+def test_a_page_uses_only_words_that_exist():
+    used = names_used(WEB)
+    assert len(used) > 150
+    assert {} == {use: file for use, file in used.items() if use[1] not in ENGLISH[use[0]]}
+
+
+def test_every_word_is_used():
+    used = names_used(WEB)
+    words = [(section, name) for section in ("pages", "connections", "admin") for name in ENGLISH[section]]
+    assert [] == [word for word in words if word not in used and not (word[0] == "admin" and PREFIX.fullmatch(word[1]))]
 
 
 @pytest.mark.parametrize(
-    ("where", "name"),
-    [(where, field.name) for where, texts in CATALOGUES.items() for field in dataclasses.fields(texts["en"])],
+    ("file", "before", "after"),
+    [
+        ("pages.py", "text.connect_title", "text.conect_title"),
+        ("next_step.py", "PAGES[locale].code_title", "PAGES[locale].login_key"),
+        ("templates/admin_login.html", "text.login_key", "text.footer"),
+    ],
 )
-def test_both_languages_say_the_same_thing_with_the_same_names(where, name):
-    english, korean = getattr(CATALOGUES[where]["en"], name), getattr(CATALOGUES[where]["ko"], name)
-    assert english.strip()
-    assert (where, name) in SAME or any("\uac00" <= character <= "\ud7a3" for character in korean)
-    assert placeholders(english) == placeholders(korean)
+def test_the_test_sees_a_name_that_is_no_word_of_its_pages(file: str, before: str, after: str, tmp_path: Path):
+    shutil.copytree(WEB, tmp_path, dirs_exist_ok=True)
+    source = (tmp_path / file).read_text("utf-8")
+    assert before in source
+    (tmp_path / file).write_text(source.replace(before, after), "utf-8")
+    strange = [use for use in names_used(tmp_path) if use[1] not in ENGLISH[use[0]]]
+    assert [after.rpartition(".")[2]] == [name for _, name in strange]
 
 
-def placeholders(text: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+def test_a_word_that_is_none_is_an_error():
+    with pytest.raises(AttributeError, match="no such word: b"):
+        _ = Words({"a": "one"}).b
+
+
+PROGRAM = """
+from oauthbroker.config.broker_spec import BrokerSpec
+from oauthbroker.core.errors import LOCALES, BrokerError, Code
+from oauthbroker.model.turn import Turn, whole_turn
+from oauthbroker.web.api.models import TurnBody
+from oauthbroker.web.pages import render_outcome
+from oauthbroker.web.words import locale_of
+
+chosen = locale_of("eo-XX, ko;q=0.5", "en")
+body = TurnBody.model_validate({"agentName": "planner", "instanceKey": "1", "locale": chosen})
+turn = whole_turn(Turn("planner", "1", locale=body.locale))
+page = render_outcome("expired", locale=turn.locale_or("en"))
+print(LOCALES, chosen, BrokerSpec(locale=chosen).locale, '<html lang="eo"' in page.html)
+print("Ligilo mortis" in page.html, "It may have expired" in page.html)
+print(BrokerError(Code.NOT_FOUND).message(chosen), BrokerError(Code.RATE_LIMITED).message(chosen)[:14])
+"""
+
+
+@pytest.mark.slow
+def test_a_third_language_is_two_files_and_no_python(tmp_path: Path):
+    shutil.copytree(WEB.parent, tmp_path / "oauthbroker", ignore=shutil.ignore_patterns("__pycache__"))
+    files = {"core": {"errors": {"notFound": "Nenio."}}, "web": {"pages": {"expired_title": "Ligilo mortis"}}}
+    for room, words in files.items():
+        (tmp_path / "oauthbroker" / room / "words" / "eo.json").write_text(json.dumps(words), "utf-8")
+    said = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ["('en', 'eo', 'ko') eo eo True", "True True", "Nenio. Too many calls"] == said.stdout.splitlines()
 
 
 @pytest.mark.parametrize(

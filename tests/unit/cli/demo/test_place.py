@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.cli.demo.place import MARKER, fresh
-from oauthbroker.cli.refusals import Refused
+from oauthbroker.core.refused import Refused
 
 
 @pytest.fixture

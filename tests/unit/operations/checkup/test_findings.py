@@ -7,16 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from oauthbroker.checkup import findings
-from oauthbroker.checkup.findings import Finding, Light, Sessions
-from oauthbroker.checkup.forecast import AppFacts, Forecast, GrantState, Outlook
-from oauthbroker.queues import Depth
+from oauthbroker.events.queue import Depth
+from oauthbroker.operations.checkup import findings
+from oauthbroker.operations.checkup.findings import Finding, Light, Sessions
+from oauthbroker.operations.checkup.forecast import AppFacts, Forecast, Outlook
 from oauthbroker.records.api_key import ApiKey
-from tests.unit.records_kit import grant
+from oauthbroker.records.grant_view import GrantView
+from tests.unit.records.kit import grant
 
 NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
-GRANT = GrantState.of(grant(scopes=("a",)))
+GRANT = GrantView.of(grant(scopes=("a",)), None, NOW)
 APPS = {"slack-bot": AppFacts(("a",))}
 
 
@@ -96,7 +97,7 @@ def test_what_is_wrong_with_grants_is_one_finding_a_kind(changes, says: str):
 
 
 def test_many_of_a_kind_are_counted_and_few_are_named():
-    grants = [replace(GRANT, ended="dead", grant_id=f"sha256:{number:064}") for number in range(9)]
+    grants = [replace(GRANT, ended="dead", id=f"sha256:{number:064}") for number in range(9)]
     found = findings.of_grants(grants, APPS)[0]
     assert found.text.startswith("9 grants that the provider refuses to renew (9 of slack-bot): ")
     assert found.text.endswith(" and 6 more.")

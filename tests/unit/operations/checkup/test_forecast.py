@@ -7,29 +7,30 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from oauthbroker.api_keys import ApiKeys
-from oauthbroker.checkup.forecast import REASONS, AppFacts, GrantState, Why, forecast
-from oauthbroker.checkup.inspection import Inspection
+from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.model.settings import Limits
+from oauthbroker.operations.checkup.forecast import REASONS, AppFacts, Why, forecast
+from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.providers import TokenLimit, presets
-from oauthbroker.records import Renewal
-from oauthbroker.records.renewal import Intent
-from oauthbroker.records.use import Use
-from oauthbroker.repository import KINDS, LEASES, Repository
-from oauthbroker.settings import Limits
+from oauthbroker.records import RefreshState
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.refresh_state import Intent
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
-from tests.nouns import app_with
-from tests.unit.records_kit import grant
+from tests.kit.samples import app_with
+from tests.unit.records.kit import grant
 
 NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
-GRANT = GrantState.of(
-    grant(registration="r1", scopes=("a", "b"), created_at=NOW - 100 * DAY, updated_at=NOW - 10 * DAY)
+GRANT = GrantView.of(
+    grant(registration="r1", scopes=("a", "b"), created_at=NOW - 100 * DAY, updated_at=NOW - 10 * DAY), None, NOW
 )
 APP = AppFacts(("a", "b"), "r1")
 
 
-def only(state: GrantState, app: AppFacts) -> tuple[Why, datetime | None, bool] | None:
+def only(state: GrantView, app: AppFacts) -> tuple[Why, datetime | None, bool] | None:
     told = forecast([state], {"slack-bot": app}, NOW)
     assert len(told.outlooks) <= 1
     return (told.outlooks[0].why, told.outlooks[0].when, told.outlooks[0].certain) if told.outlooks else None
@@ -86,7 +87,7 @@ LIMITED = replace(APP, limit=TokenLimit(count=2, per="client"))
         ({}, replace(APP, limit=TokenLimit(count=1, per="client")), ["1", "2"]),
         ({}, replace(APP, limit=TokenLimit(count=3, per="client")), []),
         ({}, APP, []),
-        ({"person": "another"}, LIMITED, []),
+        ({"authorized_by": "another"}, LIMITED, []),
         ({"registration": "r0"}, replace(LIMITED, registration=""), []),
         ({"scopes": ("a",)}, LIMITED, ["1"]),
         ({"scopes": ("b", "a")}, replace(APP, limit=TokenLimit(count=2, per="clientAndScopes")), ["1"]),
@@ -97,7 +98,7 @@ LIMITED = replace(APP, limit=TokenLimit(count=2, per="client"))
 def test_the_oldest_grants_of_an_account_beyond_what_its_provider_keeps_are_told(changes, app: AppFacts, crowded):
     """Of three grants of one person, made one after the other; the last one differs in what the row says."""
     grants = [
-        replace(GRANT, subject=f"of-{age}", grant_id=str(age), created_at=NOW - (9 - age) * DAY, person="p")
+        replace(GRANT, subject=f"of-{age}", id=str(age), created_at=NOW - (9 - age) * DAY, authorized_by="p")
         for age in (1, 2, 3)
     ]
     told = forecast([*grants[:2], replace(grants[2], **changes)], {"slack-bot": app}, NOW)
@@ -128,8 +129,8 @@ def test_what_nobody_knows_is_counted_by_app():
 
 
 def test_a_grants_state_has_what_is_looked_at_and_no_token():
-    held = grant(renewal=Renewal(intent=Intent("x", NOW, lost=2), refused_at=NOW))
-    state = GrantState.of(held)
+    held = grant(refresh_state=RefreshState(intent=Intent("x", NOW, lost=2), refused_at=NOW))
+    state = GrantView.of(held, None, NOW)
     assert (2, NOW, True) == (state.lost, state.refused_at, state.refreshable)
     assert "printed" not in repr(state)
 
@@ -172,7 +173,7 @@ async def test_a_checkup_knows_when_each_grant_was_used_last() -> None:
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
     repository = Repository(store)
     held = await repository.save_grant(grant(), expect=0)
-    await repository.shelf("uses", Use.from_plaintext).add(Use.first(held.record.id, "planner", None, NOW))
+    await repository.shelf("uses", GrantUse.from_plaintext).add(GrantUse.first(held.record.id, "planner", None, NOW))
     inspection = Inspection(repository, ApiKeys, KINDS, TestClock(), Limits())  # type: ignore[arg-type]
     assert [NOW] == [state.used_at for state in await inspection.grants()]
     assert [None] == [state.used_at for state in await replace(inspection, kinds=()).grants()]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from oauthbroker.clock import SystemClock
-from oauthbroker.serving.connection import Connection, DoorConfig
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.observability.logging import json_log
+from oauthbroker.serving.http1.connection import DoorConfig, HttpConnection
+from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, judge
 from oauthbroker.serving.terms import Terms
-from oauthbroker.serving.wire import HEAD_LIMIT, judge
-from oauthbroker.web.access_log import json_log
 
 Read = tuple[bytes, bytes, str, list[tuple[bytes, bytes]], bytes | None]
 PLAIN = b"POST /v1/tokens?a=b HTTP/1.1\r\nHost: broker.example\r\nContent-Length: 4\r\nX-One:\t a b \r\n\r\nbody"
@@ -98,7 +98,7 @@ async def taken_in(*parts: bytes) -> tuple[list[Read], Wire]:
 
     config = DoorConfig(app, Terms(json_log(io.StringIO(), SystemClock())), 1)
     config.load()
-    wire, connection = Wire(), Connection(config, ServerState(), {})
+    wire, connection = Wire(), HttpConnection(config, ServerState(), {})
     connection.connection_made(wire)
     for part in parts:
         connection.data_received(part)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.clock import SystemClock
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.repository import KINDS, LEASES
-from oauthbroker.store.file import FileStore
-from oauthbroker.store.fs import Fs
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.port import Conflict, Key, Store
 from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
@@ -204,7 +204,7 @@ async def test_a_writer_waits_for_the_lock_without_holding_a_thread(tmp_path):
 
 
 async def test_a_writer_that_waited_too_long_gives_up_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("oauthbroker.store.file._PATIENCE", 0.05)
+    monkeypatch.setattr("oauthbroker.store.file.file_store._PATIENCE", 0.05)
     store, other = open_file_store(tmp_path), open_file_store(tmp_path)
     key = store.key("grants", "a")
     async with other._locks.hold(f"write-{int(key.name[:4], 16) % 64:02d}", 1):

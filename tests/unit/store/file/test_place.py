@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.errors import BrokerError, Code
-from oauthbroker.store import fs, place
-from oauthbroker.store.place import Flaw, file_system, flaws, locks_exclude, room_at
-from oauthbroker.store.read_only import ReadOnlyFs, look_at
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file import fs, place
+from oauthbroker.store.file.place import StoreFlaw, file_system, flaws, locks_exclude, room_at
+from oauthbroker.store.file.read_only import ReadOnlyFs, look_at
 from oauthbroker.testing import TestClock
-from tests.house import file_store, tree
+from tests.kit.running_broker import file_store, tree
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
@@ -73,27 +73,28 @@ async def test_every_flaw_is_named_at_once(tmp_path: Path):
     (data / "queues").chmod(0o750)
     root.chmod(0o777)
     assert {
-        Flaw(".", "everybody may change this folder"),
-        Flaw("data/grants/open", "open to others"),
-        Flaw("data/grants/link", "a link"),
-        Flaw("data/grants/twice", "has a second name"),
-        Flaw("data/sessions/twice", "has a second name"),
-        Flaw("data/events/pipe", "not what it should be"),
-        Flaw("data/queues", "open to others"),
+        StoreFlaw(".", "all users may write to this folder"),
+        StoreFlaw("data/grants/open", "open to others"),
+        StoreFlaw("data/grants/link", "a link"),
+        StoreFlaw("data/grants/twice", "has a second name"),
+        StoreFlaw("data/sessions/twice", "has a second name"),
+        StoreFlaw("data/events/pipe", "of the wrong type"),
+        StoreFlaw("data/queues", "open to others"),
     } == set(flaws(root))
 
 
 def test_files_of_somebody_else_are_flaws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "data").mkdir(0o700)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert [Flaw("data", "owned by somebody else")] == list(flaws(tmp_path))
+    assert [StoreFlaw("data", "owned by another user")] == list(flaws(tmp_path))
 
 
 def test_a_store_that_is_not_there_is_one_flaw(tmp_path: Path):
-    assert [Flaw("data", "missing")] == list(flaws(tmp_path))
+    assert [StoreFlaw("data", "missing")] == list(flaws(tmp_path))
 
 
-async def test_a_store_that_is_looked_at_reads_and_changes_nothing(tmp_path: Path):
+async def test_a_store_that_is_looked_at_reads_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("oauthbroker.store.file.file_store._PATIENCE", 0.2)  # a reader never gets a lock
     store = file_store(tmp_path)
     key = store.key("grants", "mail", "alice")
     await store.put(key, b"held", expect=0)

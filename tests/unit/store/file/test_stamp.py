@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oauthbroker.store.file.entries import EntryFiles
+from oauthbroker.store.file.stamp import Stamp
 from oauthbroker.store.seal import HEADER
-from oauthbroker.store.stamp import Stamp
 
 EPOCH = 1_795_000_000_123_456_789  # nanoseconds; no multiple of any step
 STEPS = {"1 ns": 1, "4 ms": 4_000_001, "10 ms": 10**7, "100 ms": 10**8, "1 s": 10**9, "2 s": 2 * 10**9}
@@ -86,3 +87,57 @@ def test_a_version_that_stays_costs_a_stat_in_the_end(step):
     before = file.opened
     assert stamp.holds(file, 0, "a")
     assert before == file.opened
+
+
+class OneFolder(OneFile):
+    """A folder in which `write` renames a file; `durable` is how many of the renames the last sync covered."""
+
+    def __init__(self, step: int) -> None:
+        self.durable = self.syncs = 0
+        super().__init__(step)
+
+    def fsync(self, fd: int) -> None:
+        self.syncs += 1
+        self.durable = self.version
+
+    def files(self) -> EntryFiles:
+        folders: Any = SimpleNamespace(by_kind={"grants": 3})
+        fs: Any = self
+        ring: Any = None
+        return EntryFiles(fs, folders, ring, ("grants",))
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+@given(moves=st.lists(st.tuples(st.sampled_from(["sync", "sync", "rename"]), st.integers(0, 3 * 10**9)), max_size=12))
+def test_a_sync_that_is_spared_leaves_no_rename_uncovered(step, moves):
+    folder = OneFolder(step)
+    files = folder.files()
+    for move, later in moves:
+        folder.passed += later
+        if move == "rename":
+            folder.write()
+        else:
+            files.sync("grants")
+            assert folder.version == folder.durable
+
+
+def test_a_folder_in_which_nothing_is_renamed_is_synced_twice_at_most():
+    folder = OneFolder(1)
+    files = folder.files()
+    for _ in range(10):
+        folder.passed += 10**9
+        files.sync("grants")
+    assert 2 == folder.syncs
+
+
+def test_a_sync_that_failed_is_not_spared_the_next_time():
+    folder: Any = OneFolder(1)
+    files = folder.files()
+    for _ in range(2):
+        folder.passed += 10**9
+        folder.fsync = lambda fd: (_ for _ in ()).throw(OSError(5, "failed"))
+        with pytest.raises(OSError, match="failed"):
+            files.sync("grants")
+        del folder.fsync
+        files.sync("grants")
+    assert folder.version == folder.durable

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker.errors import Code
+from oauthbroker.core.errors import Code
+from oauthbroker.model.turn import Turn
 from oauthbroker.testing import Canaries
-from oauthbroker.turn import Turn
 from oauthbroker.web.api import answers, answers_operators, models
 from oauthbroker.web.api.examples import ANSWERS, BODIES
 from oauthbroker.web.api.fields import Model
@@ -78,7 +78,7 @@ def test_a_refusal_holds_nothing_of_what_was_sent(kind: type[Model], body: dict[
 def test_a_result_shows_no_token_where_it_is_printed() -> None:
     ready = answers.ReadyResult.model_validate(ANSWERS["getAccessToken"][200]["ready"])
     assert ready.accessToken not in repr(ready)
-    begun = answers.TurnBegun.model_validate(ANSWERS["beginTurn"][201]["begun"])
+    begun = answers.TurnTokens.model_validate(ANSWERS["beginTurn"][201]["begun"])
     assert "oabt." not in repr(begun)
     rejected = judged(models.RejectedToken, BODIES["reportRejected"]["turn"])
     assert "what-the-provider-refused" not in repr(rejected)

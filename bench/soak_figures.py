@@ -1,0 +1,136 @@
+"""What a soak looks at, and its rule: processes by `/proc`, the store by its files."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oauthbroker.repository.repository import KINDS
+from tests.kit.served_api import children_of
+
+MIB = 1024 * 1024
+LASTING = ("grants", "uses", "queues", "apikeys", "secrets")  # as many as there are pairs, agents, keys and secrets
+PASSING = tuple(kind for kind in KINDS if kind not in LASTING)
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process at one moment. `memory` is resident, in MiB."""
+
+    memory: float
+    descriptors: int
+    threads: int
+
+    @classmethod
+    def look(cls, pid: int) -> Process:
+        """Raises OSError for a process that has ended."""
+        place = Path(f"/proc/{pid}")
+        lines = dict(line.split(":", 1) for line in (place / "status").read_text().splitlines() if ":" in line)
+        descriptors = len([*(place / "fd").iterdir()])
+        return cls(int(lines["VmRSS"].split()[0]) * 1024 / MIB, descriptors, int(lines["Threads"]))
+
+
+@dataclass(frozen=True)
+class Store:
+    """How many files and bytes each kind has, and what else lies in the folder."""
+
+    files: Mapping[str, int]
+    size: Mapping[str, int]
+    temporary: int
+    locks: int
+    audit: int
+
+    @classmethod
+    def look(cls, data: Path) -> Store:
+        found = {kind: _files(data / kind) for kind in KINDS}
+        return cls(
+            {kind: sum(not name.endswith(".tmp") for name in files) for kind, files in found.items()},
+            {kind: sum(files.values()) for kind, files in found.items()},
+            sum(name.endswith(".tmp") for files in found.values() for name in files),
+            sum(not name.startswith("write-") for name in _files(data / "locks")),  # of those there are always 64
+            sum(size for name, size in _files(data).items() if name.startswith("audit")),
+        )
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Everything at once. `at` is in seconds since the load was as it stays."""
+
+    at: float
+    processes: Mapping[str, Process]
+    store: Store
+    calls: int
+
+    @classmethod
+    def look(cls, at: float, parent: int, data: Path, calls: int) -> Moment:
+        workers = sorted(children_of(parent))
+        names = {"parent": parent, **{f"worker {worker}": worker for worker in workers}}
+        return cls(at, {name: Process.look(pid) for name, pid in names.items()}, Store.look(data), calls)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is still level. Memory moves for many reasons: a slope in MiB a minute over the last two thirds."""
+
+    slope: float
+    descriptors: int = 0
+    threads: int = 0
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Of y per minute, by least squares; x is in seconds."""
+    if len(points) < 2:
+        return 0.0
+    return statistics.linear_regression(*zip(*points, strict=True)).slope * 60
+
+
+def late(moments: Sequence[Moment]) -> Sequence[Moment]:
+    """The last two thirds."""
+    return moments[len(moments) // 3 :]
+
+
+def slope_of(name: str, moments: Sequence[Moment]) -> float:
+    return slope([(each.at, each.processes[name].memory) for each in late(moments)])
+
+
+def grown_processes(before: Moment, loaded: Sequence[Moment], after: Moment, bounds: Bounds) -> list[str]:
+    """`before` and `after` are without load."""
+    names = before.processes.keys()
+    if any(each.processes.keys() != names for each in (*loaded, after)):
+        return ["a worker has ended and was replaced"]
+    problems = []
+    for name, was in before.processes.items():
+        now, rate = after.processes[name], slope_of(name, loaded)
+        if rate > bounds.slope:
+            problems.append(f"{name}: memory grows by {rate:.2f} MiB a minute")
+        if now.descriptors > was.descriptors + bounds.descriptors:
+            problems.append(f"{name}: {was.descriptors} -> {now.descriptors} descriptors")
+        if now.threads > was.threads + bounds.threads:
+            problems.append(f"{name}: {was.threads} -> {now.threads} threads")
+    return problems
+
+
+def grown_store(before: Store, rest: Store) -> list[str]:
+    """`rest` is hours after the last call: what passes has passed, and the rest is no more than it was."""
+    problems = [f"{kind}: {rest.files[kind]} never went" for kind in PASSING if rest.files[kind]]
+    most = {**before.files, "uses": rest.files["grants"]}  # a grant's use is written once it has been used
+    problems += [f"{kind}: {most[kind]} -> {rest.files[kind]}" for kind in LASTING if rest.files[kind] > most[kind]]
+    if rest.temporary:
+        problems.append(f"{rest.temporary} temporary files")
+    needed = 1 + 2 * rest.files["grants"] + rest.files["queues"]  # the probe; two leases a pair, one an agent
+    if rest.locks > needed:
+        problems.append(f"{rest.locks} locks, and {needed} are needed")
+    return problems
+
+
+def _files(folder: Path) -> dict[str, int]:
+    """Name -> bytes. A file that goes meanwhile is not there."""
+    found = {}
+    for path in folder.iterdir():
+        try:
+            found[path.name] = path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return found

@@ -1,0 +1,1 @@
+"""Authenticate calls from other processes: turn tokens and API keys."""

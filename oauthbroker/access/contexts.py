@@ -1,0 +1,40 @@
+"""Make `ctx.oauth` for the turns of a runtime and for the holders of turn tokens."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, get_running_loop
+from dataclasses import dataclass, field
+
+from oauthbroker.access.turns import Guest
+from oauthbroker.core.errors import Locale
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.turn import TurnLike, given_turn, locale_of
+from oauthbroker.tokens.context import OAuthContext
+from oauthbroker.tokens.manager import OAuthManager
+from oauthbroker.tokens.token_call import Caller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthContexts:
+    """The contexts of one broker. They belong to the event loop that made this object."""
+
+    manager: OAuthManager
+    config: CurrentConfig
+    loop: AbstractEventLoop = field(default_factory=get_running_loop)
+
+    def of_turn(self, turn: TurnLike, tool: str | None, *, private_links: bool) -> OAuthContext:
+        """Return the context of a turn, limited to the apps and scopes that the configuration declares for `tool`."""
+        declared = None
+        if tool is not None:
+            declared = self.config.bundle.tools.get(tool, ()) if isinstance(tool, str) else ()
+        turn = given_turn(turn)
+        caller = Caller(turn, tool, declared, private_links=private_links)
+        return OAuthContext(self.manager, caller, locale_of(turn, self._locale), self.loop)
+
+    def of_guest(self, guest: Guest) -> OAuthContext:
+        """Return the context of a turn token's holder, as `Turns.admit` returned it."""
+        return OAuthContext(self.manager, guest.caller, guest.turn.locale_or(self._locale), self.loop)
+
+    @property
+    def _locale(self) -> Locale:
+        return self.config.bundle.settings.locale

@@ -1,0 +1,100 @@
+"""Sweep sessions: end expired ones, recover abandoned claims, delete finished records (specification 12.5.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.clock import SET_BACK, Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Patience
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.settings import Limits
+from oauthbroker.records import AuthSession, EventType
+from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.session_limits import OpenSessions
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One pass over the sessions. `expired_events` turns on `auth.expired`. It is off by default, because the event
+    would wake agents to open the next link again and again. `watch` is called with every open session of the device
+    code flow, because the process that polled for it may be gone."""
+
+    repository: Repository
+    finish: Finish
+    open_sessions: OpenSessions
+    clock: Clock
+    limits: Limits
+    expired_events: bool = False
+    watch: Callable[[AuthSession], None] | None = None
+
+    async def once(self) -> int:
+        """End and delete sessions; return how many. A session that another process is changing waits for the next pass.
+        A store error delays no other session and is raised at the end."""
+        return await self._each(self._tend)
+
+    async def end_outdated(self, apps: Mapping[str, OAuthApp]) -> int:
+        """End sessions whose app was removed or changed; return how many. Claimed sessions are left to be finished.
+        Sessions that cannot be changed are handled as in `once`."""
+
+        async def end(held: Versioned[AuthSession], wait: float) -> bool:
+            session, app = held.record, apps.get(held.record.app)
+            outdated = app is None or app.digest() != session.config_digest
+            if not session.open or session.claim is not None or not outdated:
+                return False
+            self.open_sessions.ended(session.locator)
+            return await self.finish.lapse(held, event=self._expired, wait=wait)
+
+        return await self._each(end)
+
+    async def _each(self, work: Callable[[Versioned[AuthSession], float], Awaitable[bool]]) -> int:
+        """Apply `work` to each session and return for how many it was true. It gets the session and the seconds to wait
+        for its pair."""
+        touched, failed, patience = 0, None, Patience()
+        async for held in self.repository.sessions():
+            try:
+                touched += await work(held, patience.seconds)
+            except Conflict:
+                continue
+            except BrokerError as error:
+                patience.note(error)
+                failed = error
+        if failed is not None:
+            raise failed
+        return touched
+
+    @property
+    def _expired(self) -> EventType | None:
+        return "auth.expired" if self.expired_events else None
+
+    async def _tend(self, held: Versioned[AuthSession], wait: float) -> bool:
+        session, now = held.record, self.clock.now()
+        if session.open and session.claim is not None:
+            return await self.finish.recover(held, wait=wait)
+        if session.open and self._is_past(session, now):
+            self.open_sessions.ended(session.locator)
+            if session.parked is not None:  # the user consented, but the browser was not confirmed
+                return await self.finish.fail(held, Code.OWNER_BINDING_FAILED, wait=wait)
+            return await self.finish.lapse(held, event=self._expired, wait=wait)
+        if session.open and session.device is not None and self.watch is not None:
+            self.watch(session)
+        if session.open or session.outbox is not None:
+            return False
+        return await self._tend_finished(held, session.finished_at or now, now)
+
+    async def _tend_finished(self, held: Versioned[AuthSession], finished_at: datetime, now: datetime) -> bool:
+        if finished_at > now + SET_BACK:  # the clock was set back since: keep it for the usual time, from now
+            await self.repository.save_session(replace(held.record, finished_at=now), expect=held.generation)
+            return True
+        if finished_at + timedelta(seconds=self.limits.keep_finished_seconds) > now:
+            return False
+        await self.repository.drop_session(held)
+        return True
+
+    def _is_past(self, session: AuthSession, now: datetime) -> bool:
+        """Return whether a session has expired, with time for the tokens of a last poll to arrive."""
+        late = timedelta(seconds=self.limits.provider_seconds) if session.device is not None else timedelta()
+        return session.is_past(now - late)

@@ -1,0 +1,73 @@
+"""The one cache: entries in memory, never more of them than a bound, the oldest evicted first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Bounded(Generic[K, V]):
+    """The entries that were kept or touched last: at most `most`, and with `size_of` at most `most_bytes` together.
+
+    An entry that alone exceeds `most_bytes` is not kept, and evicts no other. `get` is the dictionary's own, because it
+    is on the warm path of a token call.
+    """
+
+    __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "_size_of", "get")
+
+    def __init__(self, most: int, *, most_bytes: int = 0, size_of: Callable[[V], int] | None = None) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._size_of = size_of
+        self._kept: OrderedDict[K, V] = OrderedDict()
+        self._bytes = 0
+        self.get = self._kept.get
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._kept)
+
+    @property
+    def bytes(self) -> int:
+        """Return the total size of the entries; 0 without `size_of`."""
+        return self._bytes
+
+    def keep(self, key: K, value: V) -> list[tuple[K, V]]:
+        """Add or replace an entry as the newest, and return the entries that were evicted for it."""
+        self.pop(key)
+        size = self._size_of(value) if self._size_of is not None else 0
+        if size > self._most_bytes:
+            return [(key, value)]
+        self._kept[key] = value
+        self._bytes += size
+        evicted: list[tuple[K, V]] = []
+        while len(self._kept) > self._most or self._bytes > self._most_bytes:
+            oldest = next(iter(self._kept))
+            evicted.append((oldest, self._kept[oldest]))
+            self.pop(oldest)
+        return evicted
+
+    def touch(self, key: K) -> None:
+        """Make an entry the newest. Raises KeyError."""
+        self._kept.move_to_end(key)
+
+    def pop(self, key: K) -> V | None:
+        """Remove an entry and return its value; None if there is none."""
+        value = self._kept.pop(key, None)
+        if value is not None and self._size_of is not None:
+            self._bytes -= self._size_of(value)
+        return value
+
+    def items(self) -> list[tuple[K, V]]:
+        """Return the entries, the oldest first."""
+        return list(self._kept.items())
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self._bytes = 0

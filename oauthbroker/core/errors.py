@@ -1,0 +1,145 @@
+"""The errors of the broker: a closed set of codes, and the one exception that carries them.
+
+The sentences are in `words`. A sentence says what to do next and never holds an account, a subject, an id, a secret or
+a provider's words; its few placeholders are words of our own configuration.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+from oauthbroker.core.words import LOCALES, SENTENCES, Locale, known_locale
+
+__all__ = ["LOCALES", "BrokerError", "Code", "Locale", "known_code", "known_locale", "place_of"]
+
+_RETRY = True
+
+
+class Code(StrEnum):
+    """One code per meaning: the word that callers see, its HTTP status, and whether the same call may succeed later."""
+
+    _value_: str
+    status: int
+    retryable: bool
+
+    def __new__(cls, word: str, status: int = 0, retryable: bool = False) -> Self:  # noqa: FBT001, FBT002 (a row)
+        code = str.__new__(cls, word)
+        code._value_, code.status, code.retryable = word, status, retryable
+        return code
+
+    def sentence(self, locale: Locale = "en") -> str:
+        """Return what the code says in that language, with its placeholders; in English for an unknown language."""
+        return SENTENCES.get(locale, SENTENCES["en"])["errors"][self.value]
+
+    OAUTH_APP_NOT_FOUND = "oauthAppNotFound", 404
+    SUBJECT_UNAVAILABLE = "subjectUnavailable", 409
+    SCOPE_NOT_ALLOWED = "scopeNotAllowed", 403
+    APP_FORBIDDEN = "appForbidden", 403
+    NOT_ALLOWED = "notAllowed", 403
+    REQUEST_INVALID = "requestInvalid", 400
+    MIN_TTL_UNSATISFIABLE = "minTtlUnsatisfiable", 409
+    DEVICE_CODE_UNSUPPORTED = "deviceCodeUnsupported", 400
+    CONFIG_INVALID = "configInvalid", 500
+    CALLBACK_MALFORMED = "callbackMalformed", 400
+    STATE_UNKNOWN = "stateUnknown", 400
+    STATE_EXPIRED = "stateExpired", 400
+    STATE_USED = "stateUsed", 409
+    APP_MISMATCH = "appMismatch", 400
+    ISSUER_MISMATCH = "issuerMismatch", 400
+    OWNER_BINDING_FAILED = "ownerBindingFailed", 403
+    PROVIDER_DENIED = "providerDenied", 403
+    EXCHANGE_FAILED = "exchangeFailed", 502
+    EXCHANGE_UNCERTAIN = "exchangeUncertain", 504
+    TOKEN_RESPONSE_INVALID = "tokenResponseInvalid", 502
+    ID_TOKEN_INVALID = "idTokenInvalid", 502
+    SUBJECT_MISMATCH = "subjectMismatch", 403
+    SUBJECT_UNVERIFIABLE = "subjectUnverifiable", 502
+    SUBJECT_FORBIDDEN = "subjectForbidden", 403
+    SCOPE_INSUFFICIENT = "scopeInsufficient", 403
+    SCOPE_EXCEEDED = "scopeExceeded", 502
+    REAUTH_REQUIRED = "reauthRequired", 409
+    REFRESH_IN_PROGRESS = "refreshInProgress", 503, _RETRY
+    REFRESH_REFUSED = "refreshRefused", 503, _RETRY
+    REFRESH_UNCERTAIN = "refreshUncertain", 409
+    APP_MISCONFIGURED = "appMisconfigured", 500
+    PROVIDER_UNREACHABLE = "providerUnreachable", 503, _RETRY
+    PROVIDER_RATE_LIMITED = "providerRateLimited", 429, _RETRY
+    STORE_LOCKED = "storeLocked", 503, _RETRY
+    STORE_UNAVAILABLE = "storeUnavailable", 503, _RETRY
+    AUDIT_UNAVAILABLE = "auditUnavailable", 503, _RETRY
+    STORE_PERMISSIONS = "storePermissions", 500
+    STORE_ROLLED_BACK = "storeRolledBack", 500
+    RECORD_CORRUPT = "recordCorrupt", 500
+    RECORD_MISPLACED = "recordMisplaced", 500
+    KEY_UNKNOWN = "keyUnknown", 500
+    KEY_MISMATCH = "keyMismatch", 500
+    KEY_EXISTS = "keyExists", 409
+    UNAUTHENTICATED = "unauthenticated", 401
+    TURN_ENDED = "turnEnded", 401
+    LEASE_LOST = "leaseLost", 409
+    GRANT_NOT_FOUND = "grantNotFound", 404
+    NOT_FOUND = "notFound", 404
+    METHOD_NOT_ALLOWED = "methodNotAllowed", 405
+    UNSUPPORTED_MEDIA_TYPE = "unsupportedMediaType", 415
+    REQUEST_TOO_LARGE = "requestTooLarge", 413
+    REQUEST_TIMEOUT = "requestTimeout", 408, _RETRY
+    SERVER_BUSY = "serverBusy", 503, _RETRY
+    RATE_LIMITED = "rateLimited", 429, _RETRY
+    HOST_NOT_ALLOWED = "hostNotAllowed", 421
+    BROKER_UNREACHABLE = "brokerUnreachable", 503, _RETRY
+    BROKER_ANSWER_INVALID = "brokerAnswerInvalid", 502
+
+
+def known_code(word: str) -> Code | None:
+    """Return the code of that word, or None: a newer broker may know more."""
+    return _CODES.get(word)
+
+
+_CODES = {code.value: code for code in Code}
+
+
+class BrokerError(Exception):
+    """The only exception the broker raises on purpose.
+
+    `words` fill the placeholders of the message and are words of our configuration (a mode, an app's name),
+    never data of a person or a provider. `note` is for the operator's log: a short fixed phrase, same rule.
+    """
+
+    def __init__(self, code: Code, *, note: str = "", retry_after_seconds: int | None = None, **words: str) -> None:
+        code = Code(code)  # a copy or an unpickled one arrives as its args, which hold the plain word
+        super().__init__(code.value)
+        self.code = code
+        self.note = note
+        self.retry_after_seconds = retry_after_seconds
+        self.words = words
+
+    @property
+    def retryable(self) -> bool:
+        return self.code.retryable
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that fits the code."""
+        return self.code.status
+
+    def message(self, locale: Locale = "en") -> str:
+        """Return the sentence for a person or a model."""
+        return self.code.sentence(locale).format(**{"mode": "?", **self.words})
+
+    def __str__(self) -> str:
+        return f"{self.code.value}: {self.message()}" + (f" ({self.note})" if self.note else "")
+
+
+def place_of(fault: BaseException, *, below: str = "") -> str:
+    """`module.function:line` of the innermost frame of ours, else of the innermost one at all: what a log may say of an
+    exception whose text may hold anything. `below` is the module of a fence, which is no place of a fault."""
+    place, ours, traceback = "?", False, fault.__traceback__
+    while traceback is not None:
+        module = traceback.tb_frame.f_globals.get("__name__", "?")
+        own = module.startswith("oauthbroker.") and module != below
+        if own or not ours:
+            place = f"{module}.{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}"
+        ours = ours or own
+        traceback = traceback.tb_next
+    return place

@@ -1,0 +1,196 @@
+"""Relay events from the outboxes of records to the queues.
+
+An event is stored in one write with the state change that caused it. The relay may queue it twice; the queue drops the
+second by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from oauthbroker.core.bell import Bell
+from oauthbroker.core.clock import LONG_AGO
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Patience
+from oauthbroker.events.queue import QueueFull, Queues
+from oauthbroker.events.queue_index import address_of
+from oauthbroker.observability.tracing import Span, span
+from oauthbroker.records import AgentEvent, AuthSession, Grant
+from oauthbroker.repository.repository import Conflict, Due, Repository, Versioned
+from oauthbroker.repository.versioned import readable
+from oauthbroker.revocation.bulk import BulkRevocation
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A due record, and which of its events were queued."""
+
+    due: Due
+    grant: Versioned[Grant] | None
+    session: Versioned[AuthSession] | None
+    queued: set[str] = field(default_factory=set)
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        held = self.grant or self.session
+        return (held.record.app, held.record.subject) if held is not None else (self.due.app, self.due.subject)
+
+    @property
+    def events(self) -> tuple[AgentEvent, ...]:
+        if self.grant is not None:
+            return self.grant.record.outbox
+        outbox = self.session.record.outbox if self.session is not None else None
+        return (outbox,) if outbox is not None else ()
+
+
+def _in_order(found: Iterable[_Work]) -> list[tuple[AgentEvent, _Work]]:
+    """Return every event with its record, the oldest first. The events of one record keep their order, also if the
+    clock was set back meanwhile."""
+    placed = list[tuple[datetime, AgentEvent, _Work]]()
+    for work in found:
+        at = LONG_AGO
+        for event in work.events:
+            at = max(at, event.created_at)
+            placed.append((at, event, work))
+    return [(event, work) for _, event, work in sorted(placed, key=lambda each: each[0])]
+
+
+class Relay:
+    """Moves events from outboxes to queues. Reads only the records marked as due."""
+
+    def __init__(self, repository: Repository, queues: Queues, revocations: BulkRevocation, bell: Bell) -> None:
+        self._repository = repository
+        self._queues = queues
+        self._revocations = revocations
+        self._bell = bell
+        self._one_at_a_time = asyncio.Lock()
+
+    async def once(self) -> int:
+        """Queue every due event; return how many records were settled. Never waits for a provider.
+
+        Events are queued in the order in which they happened, across all records. A record that cannot be read or is
+        being changed delays no other one; the store code is raised at the end. An event that cannot be queued delays
+        only the later ones of its conversation, or of its agent if the queue is locked or full.
+        """
+        async with self._one_at_a_time:
+            patience = Patience()
+            found, unread = await self._found()
+            unqueued = await self._queue(found, patience)
+            self._bell.ring()
+            settled, unsettled = await self._settle(found, patience)
+        failed = unsettled or unqueued or unread
+        if failed is not None:
+            raise failed
+        return settled
+
+    async def tidy(self) -> None:
+        """Delete the bodies of acknowledged events that a crash has left."""
+        await self._queues.tidy()
+
+    async def revocations(self) -> None:
+        """Send pending revocations to the providers."""
+        await self._revocations.round()
+
+    async def _found(self) -> tuple[list[_Work], BrokerError | None]:
+        """Return the due records, except grants that only wait for their provider; and the last store error."""
+        found, failed = list[_Work](), None
+        for due in await self._repository.due(lambda _, pending: not pending.has_events):
+            try:
+                grant = await self._repository.due_grant(due)
+                session = await self._repository.due_session(due) if grant is None else None
+            except BrokerError as error:
+                failed = error
+                continue
+            if grant is None or grant.record.outbox or not grant.record.unfinished:
+                found.append(_Work(due, grant, session))
+        return found, failed
+
+    async def _queue(self, found: Iterable[_Work], patience: Patience) -> BrokerError | None:
+        """Queue every event before any record is settled, so that no locked pair delays one. Return the last store
+        error."""
+        stuck, failed = set[str](), None
+        for event, work in _in_order(found):
+            agent, address = event.target.agent_name, address_of(event)
+            if not stuck.isdisjoint({agent, address}):
+                continue
+            try:
+                with span(Span.RELAY, app=work.due.app):
+                    await self._queues.enqueue(event, wait=patience.seconds)
+            except BrokerError as error:
+                patience.note(error)
+                whole = error.code is Code.STORE_LOCKED or isinstance(error, QueueFull)
+                stuck.add(agent if whole else address)
+                failed = error
+            else:
+                work.queued.add(event.id)
+        return failed
+
+    async def _settle(self, found: Iterable[_Work], patience: Patience) -> tuple[int, BrokerError | None]:
+        """Settle the records whose events were all queued. Return how many, and the last store error."""
+        settled, failed = 0, None
+        for work in found:
+            if len(work.queued) < len(work.events):
+                continue
+            try:
+                settled += await self._settle_one(work, patience.seconds)
+            except Conflict:
+                continue
+            except BrokerError as error:
+                patience.note(error)
+                failed = error
+        return settled, failed
+
+    async def _settle_one(self, work: _Work, wait: float) -> bool:
+        async with self._repository.pair(*work.pair, wait=wait):
+            if work.grant is not None:
+                return await self._settle_grant(work.due, work.grant.record, work.queued)
+            if work.session is not None:
+                return await self._settle_session(work.due, work.session.record)
+            return await self._settle_nothing(work.due)
+
+    async def _settle_nothing(self, due: Due) -> bool:
+        """Delete the marker of a missing record. A marker is written before its record, so this is certain only under
+        the pair's lease."""
+        if await self._repository.due_grant(due) is None and await self._repository.due_session(due) is None:
+            await self._repository.settle(due)
+            return True
+        return False
+
+    async def _settle_grant(self, due: Due, grant: Grant, queued: set[str]) -> bool:
+        now_there = await self._repository.grant(grant.app, grant.subject)
+        if now_there is None:
+            await self._repository.settle(due)
+            return True
+        return await self._clear_outbox(due, now_there, queued)
+
+    async def _clear_outbox(self, due: Due, held: Versioned[Grant], queued: set[str]) -> bool:
+        """Remove queued events from the outbox once their session has ended. Until then the event proves that the
+        session succeeded."""
+        grant = held.record
+        for event in grant.outbox:
+            if event.id in queued and await self._is_over(event.payload.get("authSessionId", "")):
+                grant = grant.sent(event.id)
+        if grant is not held.record:
+            held = await self._repository.save_grant(grant, expect=held.generation)
+        if held.record.unfinished:
+            return False
+        await self._repository.settle(due)
+        return True
+
+    async def _is_over(self, session_id: str) -> bool:
+        """Return whether the session has ended. An unreadable one counts as ended."""
+        held = await readable(self._repository.session(session_id.removeprefix("as-")))
+        return held is None or not held.record.open
+
+    async def _settle_session(self, due: Due, session: AuthSession) -> bool:
+        now_there = await self._repository.session(session.locator)
+        left = now_there.record.outbox if now_there is not None else None
+        if now_there is not None and left is not None:
+            if left != session.outbox:  # a newer event: the next round queues it
+                return False
+            await self._repository.save_session(now_there.record.sent(), expect=now_there.generation)
+        await self._repository.settle(due)
+        return True

@@ -1,0 +1,141 @@
+"""Deliver events and session outcomes to agents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+
+from oauthbroker.core.bell import Bell
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Life
+from oauthbroker.events.queue import EventLease, Queues
+from oauthbroker.model.results import SessionOutcome
+from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.turn import Turn
+from oauthbroker.repository.repository import Conflict, Repository
+
+POLL_SECONDS = 0.2
+
+
+class Events:
+    """`broker.events`: the queues as agents use them."""
+
+    def __init__(self, queues: Queues, clock: Clock, bell: Bell, life: Life) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._bell = bell
+        self._life = life
+
+    async def lease(self, agent: str, *, wait: float = 0, gone: asyncio.Event | None = None) -> EventLease | None:
+        """Lease the agent's next event, waiting at most `wait` seconds. None if there is none, if the broker is
+        shutting down, or if `gone` is set because the caller has disconnected.
+
+        Settle it with `.ack()` or `.nack()`.
+        """
+        deadline = self._clock.monotonic() + wait
+        while gone is None or not gone.is_set():
+            rung = self._bell.listen()
+            delivery = await self._queues.lease(agent)
+            left = deadline - self._clock.monotonic()
+            if delivery is not None or left <= 0 or self._life.stopping:
+                return delivery
+            await self._bell.wait(min(left, POLL_SECONDS), rung)
+        return None
+
+    async def settle(self, agent: str, event_id: str, lease: str, *, done: bool) -> bool:
+        """Settle a delivery from another process by its ids: `ack` if `done`, else `nack`. False when the lease is not
+        valid."""
+        settled = await (self._queues.ack if done else self._queues.nack)(agent, event_id, lease)
+        self._bell.ring()  # the conversation's next event may be free now
+        return settled
+
+    async def unsettled(self, agent: str, leases: Collection[str]) -> set[str]:
+        """Return the leases that are still valid."""
+        return await self._queues.unsettled(agent, leases)
+
+    async def settled(self, agent: str, leases: Collection[str]) -> set[str]:
+        """Return the leases that were recently settled, by `ack` or `nack`."""
+        return await self._queues.settled(agent, leases)
+
+    async def dead(self, agent: str) -> list[dict[str, object]]:
+        """Return the agent's dead letters, oldest first, as JSON objects."""
+        return [event.to_json() for event in await self._queues.dead(agent)]
+
+    @asynccontextmanager
+    async def on_granted(self, agent: str, callback: Callable[[EventLease], Awaitable[None]]) -> AsyncIterator[None]:
+        """Call `callback` with every event of an agent while the block runs: ack when it returns, nack when it
+        raises."""
+        task = asyncio.create_task(self._consume(agent, callback))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _consume(self, agent: str, callback: Callable[[EventLease], Awaitable[None]]) -> None:
+        while not self._life.stopping:
+            try:
+                delivery = await self.lease(agent, wait=30)
+                if delivery is not None:
+                    await _hand_over(delivery, callback)
+            except (BrokerError, Conflict):  # the store failed: leased events are delivered again after their lease
+                await self._clock.sleep(1)
+
+
+async def _hand_over(delivery: EventLease, callback: Callable[[EventLease], Awaitable[None]]) -> None:
+    try:
+        await callback(delivery)
+    except Exception:  # noqa: BLE001  (after any exception of the callback the event is delivered again)
+        done = False
+    else:
+        done = True
+    await (delivery.ack() if done else delivery.nack())
+
+
+class Outcomes:
+    """`broker.wait`: the outcomes of sessions, for callers that do not use the queue."""
+
+    def __init__(self, repository: Repository, clock: Clock, bell: Bell, life: Life) -> None:
+        self._repository = repository
+        self._clock = clock
+        self._bell = bell
+        self._life = life
+
+    async def wait(self, auth_session_id: str, timeout: float) -> SessionOutcome:
+        """Wait for a session to end: `completed`, `failed` or `expired`. `pending` after `timeout` seconds, or when the
+        broker is shutting down.
+
+        An unknown or deleted session counts as expired. Raises `requestInvalid` for a malformed id.
+        """
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            rung = self._bell.listen()
+            outcome = await self.now(auth_session_id)
+            left = deadline - self._clock.monotonic()
+            if outcome.status != "pending" or left <= 0 or self._life.stopping:
+                return outcome
+            await self._bell.wait(min(left, POLL_SECONDS), rung)
+
+    async def concern(self, auth_session_id: str, turn: Turn, may_ask: Callable[[str], bool]) -> bool:
+        """Return whether the session belongs to the turn's conversation, to one of its subjects, and to an app for
+        which `may_ask` is true. Raises `requestInvalid` for a malformed id."""
+        held = await self._repository.session(locator_of(auth_session_id))
+        if held is None or not may_ask(held.record.app):
+            return False
+        session, subjects = held.record, turn.resume_target.auth.subjects
+        return session.resume.address == turn.resume_target.address and session.subject == subjects.get(
+            session.subject_mode
+        )
+
+    async def now(self, auth_session_id: str) -> SessionOutcome:
+        held = await self._repository.session(locator_of(auth_session_id))
+        if held is None:
+            return SessionOutcome("expired", auth_session_id=auth_session_id)
+        session = held.record
+        if session.open and session.claim is None and session.is_past(self._clock.now()):
+            if session.parked is not None:  # the sweeper will write this outcome
+                return SessionOutcome("failed", Code.OWNER_BINDING_FAILED, auth_session_id)
+            return SessionOutcome("expired", auth_session_id=auth_session_id)
+        return SessionOutcome(session.status, session.failure, auth_session_id)

@@ -1,0 +1,1 @@
+"""The nouns: apps and settings, turns, requests and results. Values only; no I/O."""

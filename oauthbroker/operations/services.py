@@ -1,0 +1,42 @@
+"""The services that a broker offers to its callers, in process and over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.access.contexts import OAuthContexts
+from oauthbroker.access.turns import Turns
+from oauthbroker.audit import AuditWriter
+from oauthbroker.authorization.confirmation import Confirmation
+from oauthbroker.authorization.pending import Pending
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.lifecycle import Life
+from oauthbroker.events.waits import Events, Outcomes
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.operations.connections import Connections
+from oauthbroker.operations.dead_letters import DeadLetters
+from oauthbroker.operations.erasure import Erasure
+from oauthbroker.operations.grants import Grants, SessionList
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What the handlers of the API use, and nothing else. A `Broker` offers the same."""
+
+    config: CurrentConfig
+    contexts: OAuthContexts
+    turns: Turns
+    api_keys: ApiKeys
+    pending: Pending
+    outcomes: Outcomes
+    confirmation: Confirmation
+    connections: Connections
+    sessions: SessionList
+    grants: Grants
+    erasure: Erasure
+    dead_letters: DeadLetters
+    events: Events
+    audit: AuditWriter
+    clock: Clock
+    life: Life

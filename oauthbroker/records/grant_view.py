@@ -1,0 +1,115 @@
+"""GrantView: the one projection of a grant, for lists, pages, the checkup and the API. It holds no token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.titles import agent_title
+from oauthbroker.records.grant import Grant
+from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.records.refresh_state import Ended
+
+GrantHealth = Literal["alive", "ending", "again", "ended"]
+"""`alive`, `ending` (soon, and nothing refreshes it), `again` (a person has to agree again) or `ended` (revoked)."""
+SOON_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class GrantView:
+    """One grant, judged at one moment.
+
+    `until` is the end of a token that nothing refreshes, None where it has no end or an unknown one. `account` is the
+    provider's name for the user, `agent` the agent that asked last. `alone` marks a client's own grant, without a user.
+    `lost` counts answers to refreshes that never came. `used_at` is only set by readers that look it up.
+    """
+
+    id: str
+    app: str
+    provider: str
+    registration: str
+    subject: str
+    account: str | None
+    authorized_by: str | None
+    scopes: tuple[str, ...]
+    unlisted: tuple[str, ...]
+    agent: str | None
+    agent_title: str | None
+    health: GrantHealth
+    until: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    refreshable: bool
+    alone: bool
+    imported: bool
+    revoked: bool
+    to_be_told: bool
+    unsent: int
+    ended: Ended
+    lost: int
+    refused_at: datetime | None
+    token_lives: bool
+    provider_data: Mapping[str, Any]
+    used_at: datetime | None = None
+
+    @classmethod
+    def of(cls, grant: Grant, app: OAuthApp | None, now: datetime, used_at: datetime | None = None) -> GrantView:
+        """Project a grant. `app` is None where it is not configured, or its client id is not at hand: then the grant
+        is judged for itself."""
+        token, refresh, resume = grant.token, grant.refresh_state, grant.resume
+        health, until = _health_of(grant, app, now)
+        return cls(
+            id=grant.id,
+            app=grant.app,
+            provider=grant.provider,
+            registration=grant.registration,
+            subject=grant.subject,
+            account=grant.authorized_by or (grant.account[1] if grant.account is not None else None),
+            authorized_by=grant.authorized_by,
+            scopes=grant.scopes,
+            unlisted=grant.unlisted,
+            agent=resume.agent_name if resume is not None else None,
+            agent_title=agent_title(resume) if resume is not None else None,
+            health=health,
+            until=until,
+            created_at=grant.created_at,
+            updated_at=grant.updated_at,
+            expires_at=token.expires_at if token is not None else None,
+            refreshable=bool(grant.refresh_tokens),
+            alone=grant.flow == "client_credentials",
+            imported=bool(grant.imported),
+            revoked=grant.revoked,
+            to_be_told=grant.to_be_told,
+            unsent=len(grant.outbox),
+            ended=refresh.ended,
+            lost=refresh.intent.lost if refresh.intent is not None else 0,
+            refused_at=refresh.refused_at,
+            token_lives=token is not None and token.lives(0, now),
+            provider_data=told_to_tools(app, grant),
+            used_at=used_at,
+        )
+
+    @property
+    def person(self) -> str:
+        """Who agreed, as far as it is known."""
+        return self.authorized_by or self.subject
+
+
+def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[GrantHealth, datetime | None]:
+    """Judge a grant as a token call would (docs/embedding.md), as if it asked for nothing in particular."""
+    token = grant.token
+    if grant.revoked:
+        return "ended", None
+    if token is None or grant.refresh_state.ended == "quarantined":
+        return "again", None
+    if app is not None and app.registration != grant.registration:
+        return "again", None
+    if grant.flow == "client_credentials" or grant.refresh_tokens or token.expires_at is None:
+        return "alive", None
+    if not token.lives(0, now):
+        return "again", None if token.end_is_unknown else token.expires_at
+    return "alive" if token.lives(SOON_SECONDS, now) else "ending", token.expires_at

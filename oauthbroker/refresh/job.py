@@ -1,0 +1,57 @@
+"""One request for a refresh: which grant, and what its caller saw of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.records import Grant, grant_id
+from oauthbroker.repository.repository import Versioned
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshJob:
+    """`seen` is the grant as its caller read it, None where there was none.
+
+    `rejected` is an access token that the provider's API refused. `early` asks for a new token long before the end of
+    the present one.
+    """
+
+    app: OAuthApp
+    subject: str
+    seen: Versioned[Grant] | None
+    rejected: Secret | None = None
+    early: bool = False
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """App and subject, which name one grant."""
+        return self.app.name, self.subject
+
+    @property
+    def grant(self) -> str:
+        """The id of the grant: a pseudonym that logs may hold."""
+        return grant_id(self.app.name, self.subject)
+
+    @property
+    def forced(self) -> bool:
+        """Whether the present token seems to live. Such refreshes are counted and limited."""
+        return self.rejected is not None or self.early
+
+    def settled_by(self, newest: Versioned[Grant] | None) -> bool:
+        """Return whether another caller has refreshed, ended or replaced the grant since it was `seen`."""
+        if newest is None or self.seen is None:
+            return newest is not self.seen
+        now, before = newest.record, self.seen.record
+        if self.rejected is not None:
+            return now.token is None or now.token.access_token != self.rejected
+        return (now.token, now.revoked, now.refresh_state.ended) != (
+            before.token,
+            before.revoked,
+            before.refresh_state.ended,
+        )
+
+    def can_send(self, newest: Grant) -> bool:
+        """Return whether there is a refresh token, issued to the client that the app has now."""
+        return bool(newest.refresh_tokens) and newest.registration == self.app.registration

@@ -1,0 +1,1 @@
+"""End grants: here at once, at the provider as soon as it answers."""

@@ -1,0 +1,1 @@
+"""The token call: `OAuthManager` and `ctx.oauth`."""

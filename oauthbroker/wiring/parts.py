@@ -1,0 +1,278 @@
+"""The services on the flows: token calls, events, turns, what operators and users see; and the `Broker` over them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import cached_property
+
+from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.access.contexts import OAuthContexts
+from oauthbroker.access.turns import Turns
+from oauthbroker.authorization.confirmation import Confirmation
+from oauthbroker.authorization.pages_service import PagesService
+from oauthbroker.authorization.pending import Pending
+from oauthbroker.authorization.retry import RetryService
+from oauthbroker.events.queue import Queues
+from oauthbroker.events.relay import Relay
+from oauthbroker.events.waits import Events, Outcomes
+from oauthbroker.observability.shared_metrics import Sharing
+from oauthbroker.operations.admin import Admin
+from oauthbroker.operations.browser_sessions import BrowserSessions
+from oauthbroker.operations.connections import Connections
+from oauthbroker.operations.dead_letters import DeadLetters
+from oauthbroker.operations.erasure import Erasure
+from oauthbroker.operations.gauges import Gauges
+from oauthbroker.operations.grant_use import Uses
+from oauthbroker.operations.grants import Grants, Secrets, SessionList
+from oauthbroker.operations.health import HealthCheck
+from oauthbroker.operations.importing import Importing
+from oauthbroker.operations.open_circuits import Left, Troubles
+from oauthbroker.operations.overview import Survey
+from oauthbroker.operations.services import Services
+from oauthbroker.records.browser_session import BrowserSession
+from oauthbroker.records.turn_record import TurnRecord
+from oauthbroker.records.use import GrantUse
+from oauthbroker.tokens.manager import OAuthManager
+from oauthbroker.tokens.token_call import Calls
+from oauthbroker.wiring.flows import Flows
+from oauthbroker.wiring.storage import api_keys
+
+
+class Parts(Flows):
+    """All parts of one broker."""
+
+    @cached_property
+    def manager(self) -> OAuthManager:
+        return OAuthManager(
+            calls=Calls(self.apps, self.limits.default_min_ttl_seconds),
+            repository=self.repository,
+            opening=self.opening,
+            connect=self.connect,
+            refresh=self.refresh,
+            background=self.background_refresh,
+            clock=self.clock,
+            audit=self.audit,
+            metrics=self.metrics,
+            settings=self.settings,
+            uses=self.uses,
+            scrubber=self.scrubber,
+            log=self.log,
+        )
+
+    @cached_property
+    def contexts(self) -> OAuthContexts:
+        return OAuthContexts(manager=self.manager, config=self.config)
+
+    @cached_property
+    def turns(self) -> Turns:
+        return Turns(
+            shelf=self.repository.shelf("turns", TurnRecord.from_plaintext),
+            config=self.config,
+            clock=self.clock,
+            audit=self.audit,
+        )
+
+    @cached_property
+    def api_keys(self) -> ApiKeys:
+        return api_keys(self.repository, self.clock, self.audit)
+
+    @cached_property
+    def queues(self) -> Queues:
+        return Queues(repository=self.repository, clock=self.clock, limits=self.limits, metrics=self.metrics)
+
+    @cached_property
+    def relay(self) -> Relay:
+        return Relay(repository=self.repository, queues=self.queues, revocations=self.bulk_revocation, bell=self.moved)
+
+    @cached_property
+    def events(self) -> Events:
+        return Events(queues=self.queues, clock=self.clock, bell=self.moved, life=self.life)
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        return Outcomes(repository=self.repository, clock=self.clock, bell=self.moved, life=self.life)
+
+    @cached_property
+    def pending(self) -> Pending:
+        return Pending(
+            apps=self.apps,
+            repository=self.repository,
+            connect=self.connect,
+            settings=self.settings,
+            clock=self.clock,
+            log=self.log,
+        )
+
+    @cached_property
+    def confirmation(self) -> Confirmation:
+        return Confirmation(self.apps, self.parked_codes)
+
+    @cached_property
+    def pages_service(self) -> PagesService:
+        return PagesService(
+            apps=self.apps,
+            connect=self.connect,
+            callback=self.callback,
+            logins=self.logins,
+            parking=self.parked_codes,
+            discovery=self.discovery,
+            clock=self.clock,
+            config=self.config,
+        )
+
+    @cached_property
+    def retry_service(self) -> RetryService:
+        return RetryService(apps=self.apps, connect=self.connect, opening=self.opening, clock=self.clock)
+
+    @cached_property
+    def grants(self) -> Grants:
+        return Grants(
+            apps=self.apps,
+            repository=self.repository,
+            clock=self.clock,
+            revoke=self.revoke,
+            revocations=self.bulk_revocation,
+            importing=self.importing,
+        )
+
+    @cached_property
+    def importing(self) -> Importing:
+        return Importing(
+            apps=self.apps,
+            repository=self.repository,
+            refresh=self.refresh,
+            clock=self.clock,
+            audit=self.audit,
+            shared_grants=self.shared_grants,
+        )
+
+    @cached_property
+    def sessions(self) -> SessionList:
+        return SessionList(self.repository)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        return Secrets(self.repository, self.clock, self.audit_log)
+
+    @cached_property
+    def uses(self) -> Uses:
+        return Uses(self.repository.shelf("uses", GrantUse.from_plaintext), self.clock)
+
+    @cached_property
+    def browser_sessions(self) -> BrowserSessions:
+        return BrowserSessions(self.repository.shelf("visits", BrowserSession.from_plaintext), self.clock)
+
+    @cached_property
+    def connections(self) -> Connections:
+        return Connections(
+            apps=self.apps,
+            repository=self.repository,
+            visits=self.browser_sessions,
+            uses=self.uses,
+            grants=self.grants,
+            opening=self.opening,
+            settings=self.settings,
+            clock=self.clock,
+            audit=self.audit,
+        )
+
+    @cached_property
+    def erasure(self) -> Erasure:
+        return Erasure(
+            repository=self.repository,
+            revocations=self.bulk_revocation,
+            connect=self.connect,
+            sweep=self.sweep,
+            queues=self.queues,
+            turns=self.turns,
+            visits=self.browser_sessions,
+            uses=self.uses,
+            clock=self.clock,
+            audit=self.audit,
+        )
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        return DeadLetters(repository=self.repository, queues=self.queues, clock=self.clock, audit=self.audit)
+
+    @cached_property
+    def troubles(self) -> Troubles:
+        return Troubles(own=self.circuits, clock=self.clock, elsewhere=self._circuits_of_other_workers)
+
+    @cached_property
+    def overview(self) -> Survey:
+        return Survey(
+            in_use=self.config,
+            repository=self.repository,
+            pages=self.grants.pages,
+            troubles=self.troubles,
+            uses=self.uses,
+            trail=self.audit_trail,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def admin(self) -> Admin:
+        return Admin(
+            survey=self.overview,
+            letters=self.dead_letters,
+            grants=self.grants,
+            connect=self.connect,
+            visits=self.browser_sessions,
+            api_keys=self.api_keys,
+            clock=self.clock,
+            audit=self.audit,
+        )
+
+    @cached_property
+    def health_check(self) -> HealthCheck:
+        return HealthCheck(config=self.config, retry_store=self.retry_store, audit=self.audit)
+
+    @cached_property
+    def gauges(self) -> Gauges:
+        return Gauges(
+            apps=self.apps,
+            circuits=self.circuits,
+            open_sessions=self.open_sessions,
+            health=self.health_check,
+            queues=self.queues,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def sharing(self) -> Sharing:
+        return Sharing(
+            place=self.metrics_folder,
+            metrics=self.metrics,
+            now=self.gauges.of_process,
+            circuits=self.troubles.left,
+        )
+
+    @cached_property
+    def services(self) -> Services:
+        return Services(
+            config=self.config,
+            contexts=self.contexts,
+            turns=self.turns,
+            api_keys=self.api_keys,
+            pending=self.pending,
+            outcomes=self.outcomes,
+            confirmation=self.confirmation,
+            connections=self.connections,
+            sessions=self.sessions,
+            grants=self.grants,
+            erasure=self.erasure,
+            dead_letters=self.dead_letters,
+            events=self.events,
+            audit=self.audit,
+            clock=self.clock,
+            life=self.life,
+        )
+
+    async def _circuits_of_other_workers(self) -> list[Left]:
+        """Return what the other workers have left. A folder that cannot be read has none."""
+        with suppress(OSError):
+            if self.metrics_folder is not None:
+                return await asyncio.to_thread(self.metrics_folder.circuits)
+        return []

@@ -1,0 +1,166 @@
+"""A running broker: its background tasks, and its orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from functools import partial
+
+from oauthbroker.audit.gap import keep_anchor, settle
+from oauthbroker.broker import Broker
+from oauthbroker.config.reload import Read, Reload, Source
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Bundle
+from oauthbroker.wiring.parts import Parts
+from oauthbroker.wiring.web_apps import web_of
+
+UPKEEP_SECONDS = 5.0
+START_SECONDS = 1.0  # that a start waits for its recovery
+
+
+async def as_given(given: Source) -> Bundle:
+    """Return a bundle that was built in code. Raise `requestInvalid` for a broker that was opened without a folder."""
+    if not isinstance(given, Bundle):
+        raise BrokerError(Code.REQUEST_INVALID, note="nothing to read the configuration from")
+    return given
+
+
+class Running:
+    """One broker with its background tasks."""
+
+    def __init__(self, parts: Parts, read: Read = as_given) -> None:
+        """`read` takes a configuration anew."""
+        self.parts = parts
+        self.tasks = list[asyncio.Task[None]]()
+        self._web = web_of(parts)
+        self.broker = Broker(
+            services=parts.services,
+            secrets=parts.secrets,
+            metrics=parts.metrics,
+            scrubber=parts.scrubber,
+            audit_trail=parts.audit_trail,
+            health_check=parts.health_check,
+            web=self._web,
+            reload=Reload(
+                in_use=parts.config, read=read, follow=self._follow, settle=self._end_outdated, log=parts.log
+            ),
+        )
+
+    async def start(self, *, background: bool) -> None:
+        """Recover the work of dead processes, then start the background tasks. A recovery that takes longer than a
+        moment goes on in the background. No answer depends on it, since another process may die at any time: leases
+        and claims guard the work that has to wait for it."""
+        if background:
+            recovered = asyncio.Event()
+            self.tasks = [asyncio.create_task(self._sweep_for_ever(recovered))]
+            await self._wait_for(recovered)
+            self.tasks.append(asyncio.create_task(self._relay_for_ever()))
+            self.tasks.append(asyncio.create_task(self._tell_providers_for_ever()))
+            self.tasks.append(asyncio.create_task(self.parts.polling.run()))
+            self.tasks.append(asyncio.create_task(self._keep_up_for_ever()))
+            self.tasks.append(asyncio.create_task(self.parts.sharing.run()))
+            self.tasks.append(asyncio.create_task(self._anchor_for_ever()))
+            self.tasks.append(asyncio.create_task(self._mend_for_ever()))
+
+    async def _wait_for(self, recovered: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await recovered.wait()
+        except TimeoutError:
+            self.parts.log.warning("recovery goes on in the background")
+
+    async def hand_over(self) -> None:
+        """Events that are due reach their queue, where running brokers see them at once."""
+        with suppress(BrokerError):
+            await self.parts.relay.once()
+
+    async def close(self) -> None:
+        """End long waits and leave new provider requests to the next broker. Let commits under way finish and their
+        events reach the queue. Then close the network."""
+        self.parts.life.stop()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.parts.exchange.close()
+        await self.parts.polling.close()
+        await self.parts.refresh.close()
+        await self._try("uses", partial(self.parts.uses.write, everything=True))
+        if self.tasks:
+            await self.hand_over()
+        await self.parts.transport.close()
+        settle(self.parts.audit)
+        await self.parts.sharing.close()
+
+    def _follow(self, changed: Collection[str]) -> None:
+        """Serve the callbacks of a new configuration, and ask its changed apps at once."""
+        self._web.follow()
+        for app in changed:
+            self.parts.forget_troubles(app)
+
+    async def _end_outdated(self) -> None:
+        await self.parts.sweep.end_outdated(self.parts.apps)
+
+    async def _tend(self) -> None:
+        for task, work in {
+            "sweep": self.parts.sweep.once,
+            "relay": self.parts.relay.once,
+            "turns": self.parts.turns.sweep,
+            "API keys": self.parts.api_keys.sweep,
+            "visits": self.parts.browser_sessions.sweep,
+            "uses": self.parts.uses.write,
+            "tombstones": self._sweep_tombstones,
+        }.items():
+            await self._try(task, work)
+
+    async def _sweep_tombstones(self) -> None:
+        if self.parts.repository.tombstones is not None:
+            await self.parts.repository.tombstones.sweep(self.parts.clock)
+
+    async def _try(self, task: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Run one round. Log its fault, so that the next round comes: a relay that died would leave agents asleep."""
+        try:
+            await work()
+        except BrokerError as error:
+            self.parts.log.error("tending failed", task=task, code=error.code.value, note=error.note)
+        except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is told)
+            self.parts.log.error("tending failed", task=task, error=type(error).__name__)
+
+    async def _relay_for_ever(self) -> None:
+        rung = self.parts.outbox.listen()
+        while True:
+            await self.parts.outbox.wait(self.parts.limits.sweep_seconds, rung)
+            rung = self.parts.outbox.listen()
+            await self._try("relay", self.parts.relay.once)
+
+    async def _sweep_for_ever(self, recovered: asyncio.Event) -> None:
+        await self._tend()
+        await self._try("tidying", self.parts.relay.tidy)
+        recovered.set()
+        while True:
+            await asyncio.sleep(self.parts.limits.sweep_seconds)
+            await self._tend()
+
+    async def _tell_providers_for_ever(self) -> None:
+        """A loop of its own, so that a slow provider delays no events and no session's end."""
+        while True:
+            await self._try("revocations", self.parts.relay.revocations)
+            await asyncio.sleep(self.parts.limits.sweep_seconds)
+
+    async def _keep_up_for_ever(self) -> None:
+        """Also first thing at start: a provider may forgive a refresh token that comes twice only for seconds."""
+        while True:
+            await self._try("renewals left open", self.parts.background_refresh.recover)
+            await self._try("renewals ahead", self.parts.background_refresh.ahead)
+            await asyncio.sleep(min(UPKEEP_SECONDS, self.parts.limits.sweep_seconds))
+
+    async def _mend_for_ever(self) -> None:
+        """Apart from the others, because it reads every record."""
+        while True:
+            await asyncio.sleep(self.parts.limits.sweep_seconds)
+            await self._try("markers", self.parts.background_refresh.mend)
+
+    async def _anchor_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(UPKEEP_SECONDS)
+            await self._try("anchor of the audit log", lambda: keep_anchor(self.parts.audit))

@@ -1,0 +1,70 @@
+"""The ASGI applications of a broker: pages for people and operators, the API, the probes, the metrics."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from starlette.routing import BaseRoute
+
+from oauthbroker.web.admin_pages import AdminPages
+from oauthbroker.web.api.caller import Callers
+from oauthbroker.web.api.routes import api_routes
+from oauthbroker.web.app import Web, build_web
+from oauthbroker.web.branding import logo_routes
+from oauthbroker.web.connections_pages import ConnectionsPages
+from oauthbroker.web.consent_pages import ConsentPages
+from oauthbroker.web.health import Readiness, health_routes
+from oauthbroker.web.limits import RequestLimits
+from oauthbroker.web.metrics_page import Scrape, metrics_routes, operators_only
+from oauthbroker.web.retry_pages import RetryPages
+from oauthbroker.web.routes import Routes
+from oauthbroker.wiring.parts import Parts
+
+
+def web_of(parts: Parts) -> Web:
+    probes = _probes(parts)
+    calls = api_routes(parts.services, parts.settings)
+
+    def api() -> list[BaseRoute]:
+        return calls
+
+    return build_web(
+        pages=[*_pages(parts), probes],
+        api=[probes, api],
+        settings=parts.settings,
+        clock=parts.clock,
+        log=parts.log,
+        metrics=parts.metrics,
+    )
+
+
+def _pages(parts: Parts) -> list[Routes]:
+    """For people, and for operators."""
+    settings, clock = parts.settings, parts.clock
+
+    def mac(message: bytes) -> bytes:
+        return parts.mac("csrf", message.hex())
+
+    retry = RetryPages(retrying=parts.retry_service, settings=settings, mac=mac, clock=clock)
+    return [
+        ConsentPages(consent=parts.pages_service, retry=retry, settings=settings, mac=mac, clock=clock).routes,
+        ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock).routes,
+        AdminPages(admin=parts.admin, settings=settings, mac=mac, clock=clock).routes,
+        partial(logo_routes, settings),
+    ]
+
+
+def _probes(parts: Parts) -> Routes:
+    settings = parts.settings
+    scrape = Scrape(metrics=parts.metrics, gauges=parts.gauges, apps=parts.apps, folder=parts.metrics_folder)
+    readiness = Readiness(parts.repository.probe, parts.life, parts.clock)
+    operators = operators_only(
+        Callers(turns=parts.turns, api_keys=parts.api_keys, settings=settings),
+        RequestLimits(parts.clock, settings.limits.requests_per_minute),
+        loopback=settings.admin_loopback,
+    )
+
+    def routes() -> list[BaseRoute]:
+        return health_routes(parts.health_check, readiness) + metrics_routes(scrape, operators)
+
+    return routes

@@ -1,0 +1,131 @@
+"""`python -m tests.faults.proof`: run the long forms one after another, and write one page of figures.
+
+`make test` runs the short form of each. `--scale 0.1` runs a tenth of the kills, cancels and minutes; `--minutes 30`
+stops after half an hour, and the parts that did not end by then count as failed. The page is build/proof.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "build" / "proof.md"
+MINUTES = 90.0
+Result = Literal["passed", "failed", "stopped"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One long form: a module, and the options that say how long it is."""
+
+    title: str
+    module: str
+    sizes: Mapping[str, float]
+    options: tuple[str, ...] = ()
+
+    def command(self, scale: float) -> list[str]:
+        sizes = [word for name, size in self.sizes.items() for word in (f"--{name}", _scaled(size, scale))]
+        return [sys.executable, "-m", self.module, *self.options, *sizes]
+
+
+PARTS = (
+    Part("Brokers killed at random", "tests.faults.kills", {"kills": 300}),
+    Part("A server killed under load", "tests.faults.server_kills", {"kills": 30}),
+    Part("A server of two workers killed under load", "tests.faults.server_kills", {"kills": 30}, ("--workers", "2")),
+    Part("Many processes want one expired grant", "tests.faults.storm", {"tasks": 640}, ("--only", "rush")),
+    Part("Brokers killed during refreshes", "tests.faults.storm", {"kills": 1000}, ("--only", "siege")),
+    Part("Calls cancelled at every await", "tests.faults.storm", {"cancels": 20_000}, ("--only", "cancels")),
+    Part("Mixed load for minutes", "bench.soak", {"minutes": 6.0}),
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of one part."""
+
+    part: Part
+    result: Result
+    seconds: float
+    figures: str = field(repr=False)
+
+
+def run(part: Part, scale: float, seconds: float) -> Done:
+    """Run one part for at most so many seconds; then its whole process group is killed."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        part.command(scale),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        figures, _ = process.communicate(timeout=max(seconds, 0.0))
+        result: Result = "failed" if process.returncode else "passed"
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        figures, _ = process.communicate()
+        result = "stopped"
+    return Done(part, result, time.monotonic() - began, figures.strip())
+
+
+def prove(parts: Iterable[Part], scale: float, minutes: float, tell: Callable[[Done], None]) -> list[Done]:
+    """Run the parts in their order; what is left when the time is over is not begun."""
+    end, done = time.monotonic() + minutes * 60, list[Done]()
+    for part in parts:
+        left = end - time.monotonic()
+        done.append(run(part, scale, left) if left > 0 else Done(part, "stopped", 0.0, "not begun"))
+        tell(done[-1])
+    return done
+
+
+def page(done: Iterable[Done], scale: float) -> str:
+    """Return the page of figures: one table, and what each part printed."""
+    done = list(done)
+    rows = [f"| {each.part.title} | {_sizes(each.part, scale)} | {each.result} | {each.seconds:.0f} |" for each in done]
+    parts = [f"## {each.part.title}\n\n```\n{each.figures}\n```\n" for each in done]
+    head = ["# Proof", "", _machine(), "", "| part | size | result | seconds |", "|---|---|---|---|"]
+    return "\n".join([*head, *rows, "", *parts])
+
+
+def _scaled(size: float, scale: float) -> str:
+    """Never less than one: memory that settles looks like memory that grows within the first minute."""
+    return f"{max(1.0, size * scale):g}" if isinstance(size, float) else str(max(1, round(size * scale)))
+
+
+def _sizes(part: Part, scale: float) -> str:
+    return ", ".join(f"{_scaled(size, scale)} {name}" for name, size in part.sizes.items())
+
+
+def _machine() -> str:
+    git = ("git", "describe", "--always", "--dirty")
+    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    python, system = platform.python_version(), platform.platform(terse=True)
+    return f"Commit {commit or 'unknown'}, Python {python}, {system}, {os.cpu_count()} cores."
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.proof")
+    parser.add_argument("--scale", type=float, default=1.0, help="how much of each part, such as 0.1")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="the longest that all parts may take")
+    given = parser.parse_args()
+    done = prove(PARTS, given.scale, given.minutes, lambda each: print(f"{each.part.title}: {each.result}", flush=True))
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(done, given.scale), "utf-8")
+    print(f"\n{PAGE.read_text('utf-8')}\nwrote {PAGE.relative_to(ROOT)}")
+    return 0 if all(each.result == "passed" for each in done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""A process is stopped while it holds a lock: what has nothing to do with that lock goes on, and no event loop blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oauthbroker
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.file_store import _STRIPES, FileStore
+from oauthbroker.store.keys import Keyring
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.stores import open_keyring
+from tests.kit.broker_process import Process, complete
+from tests.kit.running_broker import ALICE, BOB, turn, user_app
+
+pytestmark = [pytest.mark.slow, pytest.mark.case("74")]
+SOURCE = Path(oauthbroker.__file__).parent
+HOLDER = Path(__file__).with_name("lock_holder.py")
+APPS = ("mail", "notes", "files")
+AGENTS = {ALICE: "planner", BOB: "writer"}
+SOON = 8.0  # seconds; the shortest wait for a held lock that this keeps from being waited for is twice as long
+TICK = 1.0  # the longest that the loop may be blocked
+
+
+@dataclass
+class World:
+    """A broker on files. Alice's records are held by the other process; Bob's are what goes on."""
+
+    root: Path
+    ring: Keyring
+    idp: IdentityProvider
+    process: Process = field(init=False)
+    started: list[Process] = field(default_factory=list)
+    blocked: float = 0.0
+
+    def start(self) -> Process:
+        clock = TestClock(self.idp.clock.now())
+        store = FileStore.open(self.root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        audit = AuditFile(self.root / "data", AuditKeys(store.mac))
+        self.started.append(Process.on(store, [user_app(self.idp, name) for name in APPS], clock, audit))
+        return self.started[-1]
+
+    async def ask(self, app: str, who: str, process: Process | None = None) -> Any:
+        process = process or self.process
+        return await process.broker.oauth(turn(who, agent=AGENTS[who], instance=who)).get_access_token(app)
+
+    async def connect(self, app: str, who: str) -> Any:
+        asked = await self.ask(app, who)
+        if not isinstance(asked, AuthorizationRequired):
+            return asked
+        return 200 == await complete(self.process, self.idp, asked, "alice" if who == ALICE else "bob")
+
+    async def prepare(self) -> None:
+        """For both: a grant whose renewal was left open, one that its provider does not know to be revoked, events
+        that are not queued, and a session that has expired."""
+        for who in (ALICE, BOB):
+            for app in ("mail", "notes"):
+                assert await self.connect(app, who)
+            held = await self.repository.grant("mail", who)
+            assert held is not None
+            await self.process.parts.refresh.writeback.begin(held, forced=False)
+            await self.process.parts.revoke.bury("notes", who)
+            await self.ask("files", who)
+        clocks: list[Any] = [self.process.clock, self.idp.clock]
+        for clock in clocks:
+            clock.advance(660)
+
+    @property
+    def repository(self) -> Any:
+        return self.process.parts.relay._repository
+
+    def pairs(self, kind: str) -> list[str]:
+        key = self.process.store.key
+        return [f"locks/{kind}-{key(kind, app, ALICE).name}" for app in APPS]
+
+    async def tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            before = loop.time()
+            await asyncio.sleep(0.01)
+            self.blocked = max(self.blocked, loop.time() - before)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A lock: its files below `data/`, what is refused while it is held, whose ever it is, and what has to wait."""
+
+    files: Callable[[World], list[str]]
+    refused: frozenset[str] = frozenset()
+    waits: frozenset[str] = frozenset()
+
+
+ENTERED = frozenset({"token", "start", "connect"})  # what leaves an entry in the audit log first
+WRITTEN = frozenset({"relay", "sweep", "recover", "revocations", "connect"})  # what writes records
+ROWS = {
+    "pair": Row(lambda world: world.pairs("pair")),
+    "flight": Row(lambda world: world.pairs("flight")),
+    "queue": Row(lambda world: [f"locks/queue-{world.process.store.key('queue', AGENTS[ALICE]).name}"]),
+    "write": Row(lambda _: [f"locks/write-{number:02d}" for number in range(_STRIPES)], waits=WRITTEN),
+    "audit": Row(lambda _: ["audit.jsonl"], ENTERED),
+    "anchor": Row(lambda _: ["audit.anchor"]),
+}
+LOCKING = {
+    "store/file/locks.py": "the leases and write locks above",
+    "audit/file.py": "audit",
+    "audit/folder.py": "audit, anchor",
+    "audit/anchor.py": "anchor",
+    "observability/shared_metrics.py": "tests/unit/observability/test_shared_metrics.py",
+    "store/file/fs.py": "what the others call",
+    "store/file/files.py": "a temporary file of one's own, tried once",
+    "store/file/folders.py": "the probe at start and left over temporary files, tried once",
+    "store/file/place.py": "doctor's probe, tried once",
+    "store/keyfile.py": "init, tried once",
+    "store/kek.py": "init, tried once",
+    "store/file/read_only.py": "takes none",
+    "cli/demo/place.py": "the demo's own folder, tried once",
+}
+
+
+def test_every_lease_and_every_lock_of_the_source_is_in_the_tables() -> None:
+    assert {*LEASES} < ROWS.keys()
+    locks = re.compile(r"\b(flock|try_lock|lockf)\(")
+    sources = [path for path in SOURCE.rglob("*.py") if "testing" not in path.parts]
+    assert LOCKING.keys() == {str(path.relative_to(SOURCE)) for path in sources if locks.search(path.read_text())}
+
+
+@pytest.fixture
+async def world(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path / "store", open_keyring(tmp_path), identity_provider)
+    world.process = world.start()
+    await world.prepare()
+    yield world
+    for process in world.started:
+        await process.die()
+
+
+@contextmanager
+def stopped(paths: list[Path]) -> Iterator[None]:
+    """A process of ours that holds these files, and does not run meanwhile."""
+    pipe = subprocess.PIPE
+    holder = subprocess.Popen([sys.executable, str(HOLDER), *map(str, paths)], stdin=pipe, stdout=pipe, text=True)
+    try:
+        assert holder.stdout
+        assert "held\n" == holder.stdout.readline()
+        holder.send_signal(signal.SIGSTOP)
+        yield
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+@asynccontextmanager
+async def ticking(world: World) -> AsyncIterator[None]:
+    task = asyncio.create_task(world.tick())
+    try:
+        yield
+        await asyncio.sleep(0.05)
+    finally:
+        task.cancel()
+
+
+async def tried(work: Awaitable[object]) -> None:
+    """One round of background work: what it could not do is a store code, raised last."""
+    try:
+        await work
+    except BrokerError as error:
+        if error.code is not Code.STORE_LOCKED:
+            raise
+
+
+async def token(world: World) -> Any:
+    return await world.ask("mail", BOB)
+
+
+async def start(world: World) -> Any:
+    """Another process comes up beside it, with all that runs in the background, and answers."""
+    process = world.start()
+    await process.house.start(background=True)
+    return await world.ask("mail", BOB, process)
+
+
+async def relay(world: World) -> Any:
+    await tried(world.process.parts.relay.once())
+    delivery = await world.process.broker.events.lease(AGENTS[BOB])
+    return delivery is not None and await delivery.ack()
+
+
+async def sweep(world: World) -> Any:
+    await tried(world.process.parts.sweep.once())
+    return not await world.repository.waiting("files", BOB)
+
+
+async def recover(world: World) -> Any:
+    await tried(world.process.parts.background_refresh.recover())
+    held = await world.repository.grant("mail", BOB)
+    return held is not None and held.record.refresh_state.intent is None
+
+
+async def revocations(world: World) -> Any:
+    await tried(world.process.parts.relay.revocations())
+    held = await world.repository.grant("notes", BOB)
+    return held is not None and not held.record.to_be_told
+
+
+async def mend(world: World) -> Any:
+    await tried(world.process.parts.background_refresh.mend())
+    return True
+
+
+async def tidy(world: World) -> Any:
+    await tried(world.process.parts.relay.tidy())
+    return True
+
+
+async def health(world: World) -> Any:
+    return world.process.broker.health() is not None
+
+
+async def connect(world: World) -> Any:
+    return await world.connect("files", BOB)
+
+
+ACTIONS = (relay, token, health, sweep, recover, revocations, mend, tidy, start, connect)
+
+
+def went_on(result: object, *, refused: bool) -> bool:
+    return isinstance(result, Failed) if refused else result is True or isinstance(result, Ready)
+
+
+@pytest.mark.parametrize("name", ROWS)
+async def test_a_process_that_was_stopped_holds_up_nothing_of_others(world: World, name: str) -> None:
+    row, late = ROWS[name], list[str]()
+    loop = asyncio.get_running_loop()
+    with stopped([world.root / "data" / path for path in row.files(world)]):
+        async with ticking(world):
+            for action in (each for each in ACTIONS if each.__name__ not in row.waits):
+                began, refused = loop.time(), action.__name__ in row.refused
+                assert went_on(await action(world), refused=refused), action.__name__
+                if loop.time() - began > SOON:
+                    late.append(f"{action.__name__}: {loop.time() - began:.1f} s")
+    assert not late
+    assert world.blocked < TICK
+    async with asyncio.timeout(60):
+        while await world.process.store.count("due"):  # what was skipped is done in a later round
+            for chore in (
+                world.process.parts.relay.revocations,
+                world.process.parts.background_refresh.recover,
+                world.process.tend,
+            ):
+                await tried(chore())
+
+
+async def test_a_held_audit_log_blocks_no_loop_and_is_waited_for_once(world: World) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(await token(world), Ready)
+    with stopped([world.root / "data" / "audit.jsonl"]):
+        async with ticking(world):
+            began = loop.time()
+            answers = await asyncio.gather(*(token(world) for _ in range(20)))
+            assert {Code.STORE_UNAVAILABLE} == {each.code for each in answers if isinstance(each, Failed)}
+            assert 20 == len([each for each in answers if isinstance(each, Failed)])
+            assert loop.time() - began < SOON
+    assert world.blocked < TICK
+    assert isinstance(await token(world), Ready)

@@ -1,0 +1,65 @@
+"""`make proof` judged on small parts: it ends in time, says what failed, and asks for nothing that a part lacks."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.faults import proof
+from tests.faults.proof import PARTS, Done, Part, page, prove
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Shell(Part):
+    """A part that is a line of shell."""
+
+    def command(self, scale: float) -> list[str]:
+        return ["sh", "-c", self.module]
+
+
+def proven(*lines: str, minutes: float = 1.0) -> list[Done]:
+    return prove([Shell(line, line, {"kills": 10}) for line in lines], 0.5, minutes, lambda _: None)
+
+
+def test_the_page_shows_the_figures_and_the_result_of_each_part():
+    text = page(proven("echo refreshes: 7", "echo problems: lost; exit 1"), 0.5)
+    assert "| echo refreshes: 7 | 5 kills | passed |" in text
+    assert "| echo problems: lost; exit 1 | 5 kills | failed |" in text
+    assert "```\nrefreshes: 7\n```" in text
+
+
+def test_a_part_that_takes_too_long_is_stopped_with_its_children_and_the_next_is_not_begun():
+    began = time.monotonic()
+    first, second = proven("echo begun; sleep 60 & sleep 60", "echo never", minutes=0.01)
+    assert ("stopped", "begun") == (first.result, first.figures)
+    assert ("stopped", "not begun") == (second.result, second.figures)
+    assert time.monotonic() - began < 30
+
+
+def test_the_status_is_that_of_all_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(proof, "ROOT", tmp_path)
+    monkeypatch.setattr(proof, "PAGE", tmp_path / "build" / "proof.md")
+    monkeypatch.setattr("sys.argv", ["proof"])
+    for lines, status in ((["true"], 0), (["true", "false"], 1)):
+        monkeypatch.setattr(proof, "PARTS", [Shell(line, line, {"kills": 1}) for line in lines])
+        assert status == proof.main()
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.title)
+def test_a_part_is_a_program_that_has_these_options(part: Part):
+    source = (ROOT / part.module.replace(".", "/")).with_suffix(".py").read_text("utf-8")
+    known = set(re.findall(r'add_argument\("(--\w+)"', source))
+    assert {word for word in part.command(1) if word.startswith("--")} <= known
+    assert 'if __name__ == "__main__"' in source
+
+
+@pytest.mark.parametrize("scale, kills, minutes", [(1, "300", "6"), (0.1, "30", "1"), (0.001, "1", "1")])
+def test_a_smaller_scale_asks_for_less_and_never_for_nothing(scale: float, kills: str, minutes: str):
+    assert ["--kills", kills] == PARTS[0].command(scale)[-2:]
+    assert ["--minutes", minutes] == PARTS[-1].command(scale)[-2:]

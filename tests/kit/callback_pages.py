@@ -1,0 +1,25 @@
+"""Assert what a browser is shown after a callback."""
+
+from __future__ import annotations
+
+from oauthbroker.core.errors import Code
+from oauthbroker.testing.browser import Page
+from tests.kit.running_broker import BASE
+
+CALLBACK = f"{BASE}/oauth/callback/mail"
+HOST = "127.0.0.1:8420"
+UNKNOWN_STATE = "A" * 65
+
+
+def assert_error_page(page: Page, code: Code) -> None:
+    """The page of this code and of no other, with nothing of any provider in it."""
+    assert (code.status, True) == (page.status, code.sentence("en") in page.text), page.text
+
+
+def without_request_id(page: Page) -> tuple[int, list[tuple[str, str]], bytes]:
+    """All of an answer but the request id."""
+    return page.status, [pair for pair in page.headers if pair[0].lower() != "x-request-id"], page.body
+
+
+def assert_leads_to_connected(page: Page) -> None:
+    assert (303, f"{BASE}/connected/mail") == (page.status, page.location)

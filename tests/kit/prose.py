@@ -1,0 +1,120 @@
+"""Find the words that make prose hard to read, in pages, docstrings, comments, messages and templates.
+
+`make check` runs this file. It fails where a file has more hits than prose_left.json allows, and where a file has fewer,
+so that the table only shrinks. `make prose` writes the table anew, unless the total has grown. `ARGS=path` lists the
+hits of the files whose path starts with it. Text in `backticks` is code and is not read.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+LEFT = Path(__file__).with_name("prose_left.json")
+
+# What to say instead. The rules are in CONTRIBUTING.md, "Plain English"; the terms are in docs/glossary.md.
+INSTEAD = {
+    r"who(?:m|so)?ever\b|who else\b|\bhe who": "the person: the user, the operator, the caller, the provider",
+    r"(?:some|any|no|every)body(?:'s)?": "the person: the user, the operator, the caller",
+    r"someone|no one|everyone|(?<!authorizers: )anyone": "the person: the user, the operator, the caller",
+    r"whatever|whichever|whithersoever": "any, each, or the noun",
+    r"what(?: else)? (?:is|was|are|were|has|had|it|they)\b(?![^.\n]*\?)": "the noun: the stored values, the scopes",
+    r"(?:he|him|his|himself)": "they, them, their",
+    r"not (?:there )?any more|no more(?! than)": "no longer, ended, deleted",
+    r"it is for others to": "name who does it",
+    r"told (?:this )?once|telling it (?:once|twice)": "printed once; idempotent",
+    r"renew(?:s|ed|ing|al|als|able)?": "refresh",
+    r"agreements?": "grant",
+}
+WORDS = re.compile("|".join(rf"(?P<w{number}>\b(?:{word})\b)" for number, word in enumerate(INSTEAD)), re.IGNORECASE)
+
+
+class Hit(NamedTuple):
+    file: str
+    line: int
+    word: str
+    instead: str
+
+
+def files() -> Iterator[Path]:
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "store/README.md",
+        "bench/README.md",
+        "clients/*/README.md",
+        "clients/*/src/*.ts",
+    ):
+        yield from sorted(path for path in ROOT.glob(pattern) if path.name != "CHANGELOG.md")
+    for kind in ("py", "html", "yaml"):
+        yield from sorted(ROOT.glob(f"oauthbroker/**/*.{kind}"))
+
+
+def prose(name: str, source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) for each line of prose: of Python the docstrings, comments and messages, of other files all."""
+    if not name.endswith(".py"):
+        yield from enumerate(source.splitlines(), 1)
+        return
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            yield from enumerate(node.value.splitlines(), node.lineno)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def hits(name: str, source: str) -> list[Hit]:
+    """Return the forbidden words of one file, by line."""
+    sayings = [*INSTEAD.values()]
+    return sorted(
+        Hit(name, line, found[0], sayings[int(str(found.lastgroup)[1:])])
+        for line, text in prose(name, source)
+        for found in WORDS.finditer(re.sub(r"``?[^`]*``?", "` `", text))
+    )
+
+
+def found(paths: Iterable[Path]) -> list[Hit]:
+    return [hit for path in paths for hit in hits(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))]
+
+
+def faults(now: list[Hit], left: dict[str, int]) -> list[str]:
+    """Name every hit of a file that has more than the table allows, and every row of the table that is too high."""
+    counts = Counter(hit.file for hit in now)
+    grown = {file for file, count in counts.items() if count > left.get(file, 0)}
+    lines = [f"{hit.file}:{hit.line}: {hit.word!r}; say {hit.instead}" for hit in now if hit.file in grown]
+    fewer = sorted(file for file, count in left.items() if counts[file] < count)
+    return lines + [f"{file}: {counts[file]} instead of {left[file]} are left; run `make prose`" for file in fewer]
+
+
+def lowered(now: list[Hit], left: dict[str, int]) -> dict[str, int]:
+    """Return the new table. A file that moved takes its hits along; the total never grows."""
+    if len(now) > sum(left.values()):
+        raise SystemExit("\n".join([*faults(now, left), "There are more hits than before: reword the new ones."]))
+    return dict(sorted(Counter(hit.file for hit in now).items()))
+
+
+def main(words: list[str]) -> str | None:
+    left: dict[str, int] = json.loads(LEFT.read_text("utf-8"))
+    now = found(files())
+    if words == ["--lower"]:
+        LEFT.write_text(json.dumps(lowered(now, left), indent=0) + "\n", "utf-8")
+        return None
+    if words:
+        for hit in now:
+            if hit.file.startswith(tuple(words)):
+                print(f"{hit.file}:{hit.line}: {hit.word!r}; say {hit.instead}")
+        return None
+    return "\n".join(faults(now, left)) or None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

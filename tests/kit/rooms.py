@@ -1,0 +1,139 @@
+"""The rooms of the package from the lowest to the highest, the imports between them, and their drawing.
+
+The import contract (tests/unit/test_arrows.py) and the drawing in docs/README.md (`make rooms`) both read this file.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Container, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HOUSE = ROOT / "oauthbroker"
+PAGE = ROOT / "docs" / "README.md"
+BEGIN, END = "<!-- rooms: written by `make rooms` -->\n", "<!-- end of rooms -->\n"
+Imports = dict[str, set[str]]
+
+# A room is a folder, or a module of the package's root. A room imports itself (without cycles of files) and lower rooms.
+ROOMS = {
+    "core": "errors, secrets, clock, strict JSON, lifecycle",
+    "observability": "metrics, spans, logs, scrubber",
+    "model": "apps, settings, turn, subject, scope, request, results",
+    "providers": "provider presets as data, and their quirks",
+    "records": "the stored records: grant, auth session, event, API key, turn",
+    "audit": "the audit log: written, read, verified",
+    "protocol": "OAuth messages, one pair of functions each; `transport` is the only door to the network",
+    "store": "sealed bytes: port, seal, keys, files, memory; it knows no word of OAuth",
+    "repository": "typed records over the store",
+    "refresh": "the refresh transaction, its write-back, circuits, background refresh",
+    "revocation": "ending grants, one or many, and telling the provider",
+    "authorization": "from a missing token to a grant: auth sessions, callback, code exchange, device codes, sign-in",
+    "events": "durable queues, the relay, waiting for an outcome",
+    "tokens": "the token call: manager, decision, `ctx.oauth`",
+    "access": "turns, turn tokens and API keys: who may call from another process",
+    "operations": "the views and actions of operators and users: grants, connections, dead letters, checkup",
+    "config": "resources from YAML, and reloading them",
+    "client": "the client for other processes",
+    "web": "pages and the HTTP API",
+    "broker": "the `Broker` object that embedders hold",
+    "wiring": "builds all parts, starts and stops them",
+    "__init__": "the public names",
+    "serving": "listeners, HTTP/1.1 connections, worker processes",
+    "testing": "a scripted provider, browser, clock and pytest plugin, for your tests too",
+    "cli": "the commands",
+    "__main__": "`python -m oauthbroker`",
+}
+
+
+def module_name(path: Path, house: Path) -> str:
+    parts = [house.name, *path.relative_to(house).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def names_used(path: Path, module: str, spelled: Container[str] = ()) -> Iterator[str]:
+    """Yield every dotted name that a file imports, and every `a.b` of `spelled` that it writes out."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=source, names=names, level=level):
+                above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+                base = ".".join([*above, *([source] if source else [])])
+                yield from (f"{base}.{alias.name}" for alias in names)
+            case ast.Call(
+                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__"),
+                args=[ast.Constant(value=str(target)), *_],
+            ):
+                yield target
+            case ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(attr=owner), attr=attr) if (
+                f"{owner}.{attr}" in spelled
+            ):
+                yield f"{owner}.{attr}"
+
+
+def modules(house: Path) -> dict[str, Path]:
+    """Return every module below `house` with its file."""
+    return {module_name(path, house): path for path in sorted(house.rglob("*.py"))}
+
+
+def nearest(name: str, files: Container[str]) -> str | None:
+    """Return the module of ours that holds an imported name."""
+    while name and name not in files:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def room_imports(house: Path) -> Imports:
+    """Return the rooms that each room imports."""
+    files = modules(house)
+    found: Imports = {room_of(module): set() for module in files}
+    for module, path in files.items():
+        targets = {nearest(name, files) for name in names_used(path, module)} - {None}
+        found[room_of(module)] |= {room_of(str(target)) for target in targets} - {room_of(module)}
+    return found
+
+
+def drawn(imports: Imports) -> Imports:
+    """Leave out each arrow that a longer way implies."""
+    beyond: Imports = {}
+
+    def reached(room: str) -> set[str]:
+        if room not in beyond:
+            beyond[room] = set().union(*(imports[each] | reached(each) for each in imports[room]))
+        return beyond[room]
+
+    return {room: {each for each in below if not any(each in imports[way] | reached(way) for way in below)} for room, below in imports.items()}  # fmt: skip
+
+
+def shown(room: str) -> str:
+    return {"__init__": "oauthbroker", "__main__": "python -m oauthbroker"}.get(room, room)
+
+
+def section(imports: Imports) -> str:
+    """Return the drawing and the table of the rooms, the highest room first."""
+    order = [room for room in reversed(ROOMS) if room in imports]
+    arrows = drawn(imports)
+    lines = ["```mermaid", "flowchart TD"]
+    lines += [f'    {room}["{shown(room)}"]' for room in order]
+    lines += [f"    {room} --> {each}" for room in order for each in order if each in arrows[room]]
+    lines += ["```", "", "| room | purpose | imports |", "|---|---|---|"]
+    for room in order:
+        below = ", ".join(shown(each) for each in order if each in imports[room])
+        lines.append(f"| `{shown(room)}` | {ROOMS[room]} | {below or 'nothing'} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str, imports: Imports) -> str:
+    """Return the page with its section on rooms written anew."""
+    head, _, rest = text.partition(BEGIN)
+    return f"{head}{BEGIN}{section(imports)}{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text("utf-8"), room_imports(HOUSE)), "utf-8")

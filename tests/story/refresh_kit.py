@@ -1,0 +1,22 @@
+"""Grants whose token is about to expire or has expired."""
+
+from __future__ import annotations
+
+from oauthbroker.model.results import Ready
+from tests.kit.running_broker import House
+
+LIFETIME = 3600
+PAUSE = 400  # longer than any pause that a refusal leads to
+
+
+async def connected_and_resumed(house: House, app: str = "mail") -> Ready:
+    first = await house.connected(app)
+    await house.event()
+    return first
+
+
+async def with_expired_token(house: House, app: str = "mail") -> Ready:
+    """A grant whose token has just ended."""
+    first = await connected_and_resumed(house, app)
+    house.clock.advance(3600)
+    return first

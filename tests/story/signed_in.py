@@ -1,0 +1,48 @@
+"""Browsers of people who have signed in to `/admin` or opened `/connections`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from oauthbroker.testing import Browser
+from oauthbroker.testing.browser import Page
+from oauthbroker.testing.canary import Canaries
+from tests.kit.running_broker import BASE, House
+
+ADMIN = f"{BASE}/admin"
+ADMIN_LOGIN = f"{ADMIN}/login"
+PROXY_HEADERS = ("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "x-real-ip", "via")
+CONNECTIONS = f"{BASE}/connections"
+
+
+async def try_key(house: House, key: str, browser: Browser | None = None) -> Browser:
+    person = browser or house.browser()
+    await person.open(ADMIN_LOGIN)
+    await person.submit({"key": key})
+    return person
+
+
+async def operator_browser(house: House) -> Browser:
+    """Somebody with an operator's key, signed in."""
+    _, key = await house.broker.api_keys.create("ops", {"operator"})
+    person = await try_key(house, key.reveal())
+    assert (303, ADMIN) == (person.page.status, person.page.location), person.page.text
+    assert 200 == (await person.follow()).status
+    return person
+
+
+async def connections_browser(house: House, subjects: Mapping[str, str], browser: Browser | None = None) -> Browser:
+    """A person who has opened the link that the runtime made."""
+    person = browser or house.browser()
+    url, _ = await house.broker.connections.link(subjects)
+    Canaries.active().add(url.rpartition("/")[2], "ticket")
+    await person.open(url)
+    page = await person.submit()
+    assert (303, CONNECTIONS) == (page.status, page.location), page.text
+    assert 200 == (await person.follow()).status
+    return person
+
+
+async def submit_form(person: Browser, path: str) -> Page:
+    """The one form that goes there."""
+    return await person.submit(form=next(form for form in person.page.document.forms if form.action.endswith(path)))

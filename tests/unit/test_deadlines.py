@@ -1,0 +1,394 @@
+"""A step of the clock at every deadline: nothing waits longer than its own length, and every time in the code has a row.
+
+The rows name every member of a class that is a time. A new one is red here until it says what it is: a deadline with a
+law to keep, the start of one, a time that is only shown, or one that a named test looks at.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.datastructures import Headers
+
+from oauthbroker.access.turns import Turns
+from oauthbroker.authorization.polling import Polling
+from oauthbroker.core.clock import LONG_AGO, SET_BACK
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.events.queue_index import Item
+from oauthbroker.model.settings import Limits
+from oauthbroker.protocol.answers import LONGEST_WAIT
+from oauthbroker.records.api_key import ApiKey, roles_of
+from oauthbroker.records.browser_session import BrowserSession
+from oauthbroker.records.grant import Token
+from oauthbroker.records.parked import PARKED_SECONDS
+from oauthbroker.records.refresh_state import UNCLEAR_SECONDS, Intent, RefreshState
+from oauthbroker.records.session import Claim
+from oauthbroker.records.turn_record import TurnRecord
+from oauthbroker.repository.session_limits import OpenSessions
+from oauthbroker.repository.versioned import Due, DueWork
+from oauthbroker.revocation.bulk import BulkRevocation
+from oauthbroker.revocation.revoke import ASK_AGAIN
+from oauthbroker.testing import TestClock
+from oauthbroker.web import arrival
+from tests.kit.samples import turn_with
+from tests.unit.records import kit
+
+HOUSE = Path(__file__).parents[2] / "oauthbroker"
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+RUNTIME = roles_of(["runtime"])
+LONGEST = timedelta(hours=20)  # no deadline here is longer; the clock has not caught up by then
+
+Waits = Callable[[datetime], bool]
+"""Whether it still counts, or keeps something waiting, at that time of day. Called again and again, as time goes on."""
+
+
+def a_link(at: datetime, ends: datetime) -> Waits:
+    session = kit.session(created_at=at, expires_at=ends)
+    return lambda now: not session.is_past(now)
+
+
+def a_parked_code(at: datetime, ends: datetime) -> Waits:
+    begun = at - timedelta(seconds=500)
+    session = kit.session(created_at=begun, expires_at=begun + timedelta(seconds=600)).park(kit.parked(until=ends))
+    return lambda now: not session.is_past(now)
+
+
+def a_login(at: datetime, ends: datetime) -> Waits:
+    login = replace(kit.login(), until=ends, digest="login")
+    session = kit.session(created_at=at, expires_at=ends, login=login)
+    return lambda now: login.counts("login", now) and not session.is_past(now)
+
+
+def a_claim(_: datetime, ends: datetime) -> Waits:
+    return Claim("a process that died", ends).holds
+
+
+def a_poll(at: datetime, ends: datetime) -> Waits:
+    clock = TestClock(at)
+    missing: dict[str, Any] = {
+        each.name: None for each in fields(Polling) if each.default is each.default_factory is MISSING
+    }
+    polling = Polling(**missing | {"clock": clock})
+    session = kit.session(device=kit.device(), created_at=at, expires_at=at + timedelta(seconds=LONGEST_WAIT))
+
+    def waits(now: datetime) -> bool:
+        clock.set(now)
+        return polling._until(ends, session) > 0
+
+    return waits
+
+
+def a_lease(at: datetime, ends: datetime) -> Waits:
+    item = Item("id", "address", 1, ends, "lease", at)
+    return lambda now: not item.is_free(now)
+
+
+def a_pause_of_a_provider(at: datetime, ends: datetime) -> Waits:
+    clock, none = TestClock(at), SimpleNamespace()
+    app: Any = SimpleNamespace(registration="client")
+    revocations = BulkRevocation(none, none, {"mail": app}, clock)  # type: ignore[arg-type]
+    pending = DueWork("client", has_events=False, intent=None, untold_since=at, tell_after=ends)
+    due: Any = SimpleNamespace(app="mail")
+
+    def waits(now: datetime) -> bool:
+        clock.set(now)
+        return revocations._rests(_as_due(due), pending)
+
+    return waits
+
+
+def _as_due(due: Any) -> Due:
+    found: Due = due
+    return found
+
+
+def a_lost_answer(at: datetime, _: datetime) -> Waits:
+    return Intent("lost", at, lost=20, noticed=True).pauses
+
+
+def an_unclear_refusal(at: datetime, _: datetime) -> Waits:
+    state = [_refused(RefreshState(Intent("first", at)), at)]
+
+    def waits(now: datetime) -> bool:
+        state[0] = _refused(state[0], now)
+        return not state[0].ended
+
+    return waits
+
+
+def _refused(refresh_state: RefreshState, at: datetime) -> RefreshState:
+    return refresh_state.after(Code.EXCHANGE_FAILED, spent=True, came=False, spare=None, at=at)
+
+
+def a_counted_rejection(at: datetime, _: datetime) -> Waits:
+    refresh_state = RefreshState().forced_at(at)
+    return lambda now: bool(refresh_state.forced_before(now)) or bool(refresh_state.forced_at(now).forced[:-1])
+
+
+def a_token(at: datetime, ends: datetime, lifetime: int | None = 3600) -> Waits:
+    token = Token(Secret("access"), "bearer", None, ends, lifetime)
+    return lambda now: token.lives(0, now) and not token.is_from_the_future(now, at)
+
+
+def an_imported_token(at: datetime, ends: datetime) -> Waits:
+    return a_token(at, ends, None)
+
+
+def an_api_key(at: datetime, ends: datetime) -> Waits:
+    return ApiKey("l", "runtime", RUNTIME, at, ends).alive_at
+
+
+def an_overlap(at: datetime, ends: datetime) -> Waits:
+    """The end of a key that was rotated; and the same for a copy of the key that its tombstone ends."""
+    key = ApiKey("l", "runtime", RUNTIME, at - timedelta(days=30))
+    ended = ApiKey.from_plaintext(key.ended(ends, at).to_plaintext())
+    return ended.alive_at
+
+
+def a_turn(at: datetime, ends: datetime) -> Waits:
+    return _turn(TurnRecord("l", turn_with(user="acme:user:alice"), at, ends), ends)
+
+
+def a_token_of_a_turn(at: datetime, ends: datetime) -> Waits:
+    return _turn(TurnRecord("l", turn_with(user="acme:user:alice"), at, ends + timedelta(seconds=600)), ends)
+
+
+def _turn(record: TurnRecord, ends: datetime) -> Waits:
+    clock, none = TestClock(record.created_at), SimpleNamespace()
+    turns = Turns(none, none, clock, none)  # type: ignore[arg-type]
+    known: Any = SimpleNamespace(expires_at=ends)
+
+    def waits(now: datetime) -> bool:
+        clock.set(now)
+        return not turns._is_over(known, record)
+
+    return waits
+
+
+def a_visit(at: datetime, ends: datetime) -> Waits:
+    visit = BrowserSession("l", "admin", at, ends)
+    return lambda now: not visit.is_past(now)
+
+
+def a_counted_session(at: datetime, ends: datetime) -> Waits:
+    quota = OpenSessions(Limits())
+    quota.admit("l", "mail", ends, at)
+    return lambda now: bool(quota.waiting(now))
+
+
+def a_room_that_is_full(at: datetime, ends: datetime) -> Waits:
+    quota = OpenSessions(replace(Limits(), sessions_total=1))
+    quota.admit("l", "mail", ends, at)
+
+    def waits(now: datetime) -> bool:
+        try:
+            quota.check("mail", now)
+        except BrokerError:
+            return True
+        return False
+
+    return waits
+
+
+def a_browser_that_came_back(at: datetime, _: datetime) -> Waits:
+    def mac(text: bytes) -> bytes:
+        return text[:32].ljust(32, b".")
+
+    header = arrival.cookie_header(mac, "A" * 22, at, secure=False)
+    headers = Headers({"cookie": header.partition(";")[0]})
+    return lambda now: arrival.locator_of(mac, headers, now, secure=False) is not None
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A law over what `begin` makes, which lasts `seconds`."""
+
+    begin: Callable[[datetime, datetime], Waits]
+    seconds: float
+
+
+DEADLINES: dict[str, Deadline] = {
+    "records.session.AuthSession.expires_at": Deadline(a_link, 600),
+    "records.parked.Parked.until": Deadline(a_parked_code, PARKED_SECONDS),
+    "records.login.Login.until": Deadline(a_login, 600),
+    "records.session.Claim.until": Deadline(a_claim, 60),
+    "records.device.Device.next_poll_at": Deadline(a_poll, 15),
+    "events.queue_index.Item.due": Deadline(a_lease, 60),
+    "records.grant.Grant.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
+    "repository.versioned.DueWork.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
+    "records.refresh_state.Intent.at": Deadline(a_lost_answer, 300),
+    "records.refresh_state.RefreshState.refused_at": Deadline(an_unclear_refusal, UNCLEAR_SECONDS),
+    "records.refresh_state.RefreshState.forced": Deadline(a_counted_rejection, 3600),
+    "records.grant.Token.expires_at": Deadline(a_token, 3600),
+    "records.grant.Token.lifetime_seconds": Deadline(an_imported_token, 3600),
+    "records.api_key.ApiKey.expires_at": Deadline(an_api_key, 3600),
+    "records.api_key.ApiKey.ending_since": Deadline(an_overlap, 600),
+    "records.turn_record.TurnRecord.expires_at": Deadline(a_turn, 900),
+    "access.turns._Known.expires_at": Deadline(a_token_of_a_turn, 300),
+    "records.browser_session.BrowserSession.expires_at": Deadline(a_visit, 1800),
+    "repository.session_limits._Open.expires_at": Deadline(a_counted_session, 600),
+    "quota.OpenSessions.check": Deadline(a_room_that_is_full, 600),
+    "web.arrival": Deadline(a_browser_that_came_back, arrival.SECONDS),
+}
+
+BY_ANOTHER_TEST = {
+    "records.session.AuthSession.finished_at": "story/test_clock_set_back.py::"
+    "test_a_session_that_ended_before_is_kept_as_long_as_any_other_one",
+    "records.tombstone.Tombstone.ends_at": "unit/repository/test_tombstones.py::"
+    "test_no_step_of_the_clock_brings_back_what_was_ended",
+    "records.tombstone.Tombstone.keep_until": "unit/repository/test_tombstones.py::"
+    "test_no_step_of_the_clock_brings_back_what_was_ended",
+    "records.tombstone.Tombstone.since": "unit/repository/test_tombstones.py::"
+    "test_no_step_of_the_clock_brings_back_what_was_ended",
+    "records.use.GrantUse.at": "unit/operations/test_people.py::test_a_use_after_the_clock_was_set_back_is_the_last_one",
+    "model.turn_token.Caveat.expires_at": "story/test_clock_set_back.py::test_a_turn_that_was_begun_before_is_over",
+}
+
+SINCE = {
+    "records.session.AuthSession.created_at", "records.turn_record.TurnRecord.created_at", "repository.session_limits._Open.created_at",
+    "records.browser_session.BrowserSession.created_at", "records.api_key.ApiKey.created_at", "events.queue_index.Item.since",
+    # A provider is told of what ended for a week from here on. Behind, that lasts longer, and nothing is lost by it.
+    "records.retired.Retired.since", "repository.versioned.DueWork.untold_since", "records.grant.Grant.updated_at", "core.clock.CertainTime._began",
+}  # fmt: skip
+
+SHOWN = {
+    "audit.entries.AuditList.lines", "audit.trail.Which.since", "audit.trail.Which.until", "audit.trail.Sought.since",
+    "audit.trail.Sought.until", "records.grant_view.GrantView.expires_at", "records.grant_view.GrantView.refused_at",
+    "records.grant_view.GrantView.created_at", "records.grant_view.GrantView.updated_at",
+    "records.grant_view.GrantView.used_at", "operations.checkup.forecast.Outlook.when", "client.calls.BegunTurn.expires_at",
+    "client.calls.Leased.expires_at", "client.runtime.Delivery.lease_expires_at", "authorization.pages_service.Invitation.expires_at",
+    "authorization.pages_service.Step.until", "operations.connections.WaitingRequest.expires_at",
+    "operations.dead_letters.QueueState.oldest", "operations.dead_letters.DeadLetter.made",
+    "operations.overview.AuditEntries.since", "operations.overview.AuditEntries.until", "operations.overview.AppState.failure",
+    "operations.overview.WaitingSession.since", "operations.overview.WaitingSession.expires_at", "operations.grant_use.Uses._noted",
+    "records.grant_view.GrantView.until", "records.grant_summary.GrantSummary.created_at", "operations.import_lines.Incoming.expires_at",
+    "operations.import_lines.Incoming.granted_at", "protocol.messages.ProviderResponse.date",
+    "events.queue.EventLease.until", "events.queue.Depth.oldest", "records.event.AgentEvent.created_at",
+    "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.results.Ready.expires_at",
+    "model.results.AuthorizationRequired.expires_at", "access.turns.Begun.expires_at", "access.turns.Guest.expires_at",
+    "web.admin_views.Office.now", "web.api.streaming.EventStream._open", "web.connections_views.Desk.now",
+    "web.pages.ConnectView.expires_at", "web.pages.ConnectView.now",
+}  # fmt: skip
+
+
+def times_of(house: Path) -> Iterator[str]:
+    """Every member of a class whose type speaks of a time, as `module.Class.member`."""
+    for path in sorted(house.rglob("*.py")):
+        place = path.relative_to(house).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+        if place.startswith("testing."):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                yield from (f"{place}.{node.name}.{member}" for member in _times_in(node))
+
+
+def _times_in(owner: ast.ClassDef) -> Iterator[str]:
+    for node in ast.walk(owner):
+        if not isinstance(node, ast.AnnAssign) or "datetime" not in ast.unparse(node.annotation):
+            continue
+        if isinstance(node.target, ast.Attribute) or node in owner.body:
+            yield ast.unparse(node.target).removeprefix("self.")
+
+
+@pytest.mark.case("59")
+def test_every_time_in_the_code_has_a_row() -> None:
+    rows = [*DEADLINES, *BY_ANOTHER_TEST, *SINCE, *SHOWN]
+    assert len(rows) == len(set(rows)), "each once"
+    found = set(times_of(HOUSE))
+    beside = {
+        "quota.OpenSessions.check",
+        "web.arrival",
+        "records.grant.Token.lifetime_seconds",
+    }  # deadlines that are no member's type
+    assert (set(), set()) == (found - set(rows), set(rows) - found - beside)
+
+
+def test_a_new_member_without_a_row_is_found(tmp_path: Path) -> None:
+    (tmp_path / "new.py").write_text(
+        "class New:\n    until: datetime | None\n    def __init__(self):\n        x: datetime = now()\n"
+        "        self.seen: dict[str, datetime] = {}\n"
+    )
+    assert {"new.New.until", "new.New.seen"} == set(times_of(tmp_path))
+
+
+def test_the_tests_that_rows_name_are_there() -> None:
+    for place in BY_ANOTHER_TEST.values():
+        path, _, name = place.partition("::")
+        assert f"def {name}(" in (HOUSE.parent / "tests" / path).read_text("utf-8"), place
+
+
+STEPS = {"none": [], "back": [-DAY], "forward": [DAY], "forward and back": [DAY, -DAY], "back twice": [-DAY, -DAY]}
+ROWS = pytest.mark.parametrize("row", DEADLINES.values(), ids=DEADLINES)
+
+
+@pytest.mark.case("59")
+@ROWS
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+def test_nothing_waits_longer_than_its_length_whatever_step_the_clock_makes(
+    row: Deadline, steps: list[timedelta]
+) -> None:
+    """Looked at as time goes on, from the step on. Small steps are within what clocks of machines may differ by."""
+    length = timedelta(seconds=row.seconds)
+    waits, wall = row.begin(START, START + length), START
+    assert waits(wall), "or this row tells nothing"
+    for step in steps:
+        wall += step
+        waits(wall)
+    seen = [waits(wall + passed) for passed in _while_time_passes(length)]
+    assert not any(seen), seen
+
+
+def _while_time_passes(length: timedelta) -> Iterator[timedelta]:
+    """Moments after the length and its tolerance, up to long after; the first one follows looks in between."""
+    over = length + SET_BACK + timedelta(seconds=1)
+    while over < LONGEST:
+        yield over
+        over *= 2
+
+
+@pytest.mark.case("59")
+@ROWS
+def test_a_deadline_lasts_its_length_where_the_clock_makes_no_step(row: Deadline) -> None:
+    length = timedelta(seconds=row.seconds)
+    assert row.begin(START, START + length)(START + length * 0.9)
+    assert not row.begin(START, START + length)(START + length + timedelta(seconds=61))
+
+
+def test_what_ended_at_once_ended_before_any_time_of_day() -> None:
+    assert not ApiKey("l", "runtime", RUNTIME, START).ended(LONG_AGO, None).alive_at(LONG_AGO)
+
+
+SLEEPS = {"sleep", "timeout", "wait", "wait_for", "call_later", "call_at"}
+
+
+def sleepers_by_the_time_of_day(house: Path) -> Iterator[str]:
+    """Functions that read the time of day and sleep: the one might become the other."""
+    for path in sorted(house.rglob("*.py")):
+        if path.relative_to(house).parts[0] == "testing":
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                called = {ast.unparse(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)}
+                if any(each.endswith("clock.now") for each in called) and any(
+                    each.rpartition(".")[2] in SLEEPS for each in called
+                ):
+                    yield f"{path.name}: {node.name}"
+
+
+@pytest.mark.case("59")
+def test_no_function_sleeps_by_the_time_of_day(tmp_path: Path) -> None:
+    """What sleeps counts seconds that only grow: the clock may be set back by a day meanwhile."""
+    assert [] == list(sleepers_by_the_time_of_day(HOUSE))
+    (tmp_path / "new.py").write_text(
+        "async def f(self):\n    await self._clock.sleep((self.end - self._clock.now()).total_seconds())\n"
+    )
+    assert ["new.py: f"] == list(sleepers_by_the_time_of_day(tmp_path))

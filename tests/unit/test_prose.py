@@ -1,0 +1,75 @@
+"""The check for hard words finds them in prose, leaves code alone, and its table of exceptions only shrinks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit.prose import Hit, faults, hits, lowered
+
+HARD = (
+    "whoever",
+    "nobody's",
+    "somebody",
+    "Everybody",
+    "anyone",
+    "whatever",
+    "what is not there",
+    "himself",
+    "no more",
+    "renewed",
+    "agreement",
+    "told this once",
+    "it is for others to",
+)
+SOUND = (
+    "authorizers: anyone",
+    "no more than ten",
+    "What is a grant?",
+    "the refreshed token",
+    "`nobody` and ``renew()``",
+)
+
+
+@pytest.mark.parametrize("word", HARD)
+@pytest.mark.parametrize("place", ["{}", '"""Say {}."""', "# {}", 'raise ValueError("say {}")', 'f"say {} {{x}}"'])
+def test_a_hard_word_is_found_with_its_line_in_every_kind_of_prose(word: str, place: str) -> None:
+    name = "page.md" if place == "{}" else "room.py"
+    [hit] = hits(name, f"\n\n{place.format(word)}\n")
+    assert (name, 3, True) == (hit.file, hit.line, hit.word in word)
+
+
+@pytest.mark.parametrize("text", SOUND)
+def test_plain_words_and_code_are_not_found(text: str) -> None:
+    assert [] == hits("page.md", text)
+
+
+def test_names_of_python_are_not_read() -> None:
+    assert [] == hits("room.py", 'nobody = whatever("renewed", x.he)\n')
+
+
+NOW = [Hit("a.md", 1, "nobody", "..."), Hit("a.md", 7, "nobody", "..."), Hit("b.md", 2, "nobody", "...")]
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ({"a.md": 2, "b.md": 1}, []),
+        ({"a.md": 1, "b.md": 1}, ["a.md:1", "a.md:7"]),
+        ({"a.md": 2}, ["b.md:2"]),
+        ({"a.md": 2, "b.md": 3}, ["b.md: 1 instead of 3"]),
+        ({"a.md": 2, "b.md": 1, "gone.md": 1}, ["gone.md: 0 instead of 1"]),
+    ],
+)
+def test_more_hits_than_a_file_may_have_are_named_and_fewer_too(left: dict[str, int], said: list[str]) -> None:
+    found = faults(NOW, left)
+    assert len(said) == len(found)
+    assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
+
+
+def test_the_table_is_lowered_and_follows_a_file_that_moved() -> None:
+    assert {"a.md": 2, "b.md": 1} == lowered(NOW, {"a.md": 5})
+
+
+def test_the_table_is_never_raised() -> None:
+    with pytest.raises(SystemExit, match=r"b\.md:2"):
+        lowered(NOW, {"a.md": 2})
