@@ -4,7 +4,7 @@
 this loads neither the server nor its cryptography.
 """
 
-from oauthbroker.client.calls import AppInfo
+from oauthbroker.client.operators import AppInfo
 from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime
 from oauthbroker.client.sync import SyncDelivery, SyncOAuth, SyncRunningTurn, SyncRuntime
 from oauthbroker.client.tool import OAuth, Options

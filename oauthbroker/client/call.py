@@ -1,10 +1,11 @@
-"""One API request and the parsing of its answer. No I/O: `wire` sends it, `calls` has one function per operation."""
+"""One API request and the parsing of its answer. No I/O: `wire` sends it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
 from oauthbroker.core.strict_json import decode_object
@@ -49,6 +50,43 @@ def members_of(reply: Reply, *statuses: int) -> dict[str, Any]:
     if reply.media_type != "application/json":
         raise BrokerError(Code.BROKER_ANSWER_INVALID, note="not JSON")
     return decode_object(reply.body, Code.BROKER_ANSWER_INVALID)
+
+
+def found(reply: Reply, unless: Code) -> dict[str, Any] | None:
+    """Return the JSON of an answer; None for the refusal `unless`."""
+    if reply.status != 200 and refusal_of(reply).code is unless:
+        return None
+    return members_of(reply)
+
+
+def done(reply: Reply, unless: Code | None = None) -> bool:
+    """Return True for an answer without content, False for the refusal `unless`. Raises other refusals."""
+    if reply.status == 204:
+        return True
+    error = refusal_of(reply)
+    if error.code is not unless:
+        raise error
+    return False
+
+
+def list_in(members: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the list of objects in an answer. Raises `brokerAnswerInvalid`."""
+    each = members.get(name)
+    if not isinstance(each, list) or not all(isinstance(item, dict) for item in each):
+        raise BrokerError(Code.BROKER_ANSWER_INVALID, note="not a list")
+    return each
+
+
+def listed(path: str, name: str) -> ClientCall[list[dict[str, Any]]]:
+    """Return the call that reads a whole list."""
+    return ClientCall("GET", path, lambda reply: list_in(members_of(reply), name))
+
+
+def segment(text: str) -> str:
+    """Encode one segment of a path. Raises `requestInvalid` for a text that would change the path."""
+    if not isinstance(text, str) or text in {"", ".", ".."}:
+        raise BrokerError(Code.REQUEST_INVALID, note="an empty name")
+    return quote(text, safe="", errors="replace")
 
 
 def refusal_of(reply: Reply) -> BrokerError:

@@ -6,48 +6,29 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, Unpack
 
 from oauthbroker.client import calls
 from oauthbroker.client.address import bearer
-from oauthbroker.client.call import ClientCall
 from oauthbroker.client.environment import KEY, LOCALE, TURN_TOKEN, URL, given, needed
+from oauthbroker.client.operators import OperatorCalls
 from oauthbroker.client.tool import DEFAULT, OAuth, Options
-from oauthbroker.client.wire import OnWire, Wire
+from oauthbroker.client.wire import Wire
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.results import SessionOutcome
-from oauthbroker.model.token_request import AppRef
 from oauthbroker.model.turn import TurnLike, whole_turn
 from oauthbroker.model.turn_token import narrow
-from oauthbroker.records import AgentEvent
-from oauthbroker.records.grant_summary import GrantSummary
 
-T = TypeVar("T")
 POLL_SECONDS = (0.2, 0.5, 1.0, 2.0)  # between two polls of a session; the last one repeats
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Delivery:
+class Delivery(calls.Leased):
     """A leased event. Settle it with `ack` or `nack`; an unsettled event is delivered again when the lease ends."""
 
-    event: AgentEvent
-    attempt: int
-    lease: Secret
-    lease_expires_at: datetime
     _agent: str
     _runtime: Runtime
-
-    @property
-    def id(self) -> str:
-        return self.event.id
-
-    @property
-    def type(self) -> str:
-        return self.event.type
-
-    def to_json(self) -> dict[str, Any]:
-        return self.event.to_json()
 
     async def ack(self) -> bool:
         """Acknowledge the event. False if the lease had ended and another consumer has the event now."""
@@ -57,8 +38,13 @@ class Delivery:
         """Return the event: it is delivered again after a back-off, a few times at most."""
         return await self._runtime._send(calls.settle(self._agent, self.id, self.lease, "nack"))  # noqa: SLF001
 
-    def __repr__(self) -> str:
-        return f"Delivery({self.type}, attempt={self.attempt})"
+
+class TurnOptions(TypedDict, total=False):
+    """The options of `Runtime.begin`."""
+
+    tools: calls.Tools | Collection[str]
+    ttl_seconds: int | None
+    private_links: bool
 
 
 class RunningTurn:
@@ -121,10 +107,10 @@ class RunningTurn:
         return f"RunningTurn({self.turn_id})"
 
 
-class Runtime(OnWire):
+class Runtime(OperatorCalls):
     """The broker as a runtime in another process sees it. Use `async with`, or `aclose()` it. Raises BrokerError."""
 
-    __slots__ = ("_key",)
+    __slots__ = ()
 
     def __init__(self, url: str, key: str | Secret | None = None, options: Options = DEFAULT) -> None:
         """`key` is an API key of role `runtime` (`operator` for grants); None over a Unix socket that knows our user.
@@ -132,7 +118,8 @@ class Runtime(OnWire):
         Raises ValueError for an invalid address or key.
         """
         self._wire = options.wire(url)
-        self._key = None if key is None else bearer(key)
+        self._bearer = None if key is None else bearer(key)
+        self._locale = None
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
@@ -167,16 +154,9 @@ class Runtime(OnWire):
                 raise
 
     @asynccontextmanager
-    async def turn(
-        self,
-        turn: TurnLike,
-        *,
-        tools: calls.Tools | Collection[str] = (),
-        ttl_seconds: int | None = None,
-        private_links: bool = False,
-    ) -> AsyncIterator[RunningTurn]:
+    async def turn(self, turn: TurnLike, **options: Unpack[TurnOptions]) -> AsyncIterator[RunningTurn]:
         """`begin` and `end` a turn around a block. If the broker is unreachable at the end, the turn expires later."""
-        running = await self.begin(turn, tools=tools, ttl_seconds=ttl_seconds, private_links=private_links)
+        running = await self.begin(turn, **options)
         try:
             yield running
         finally:
@@ -188,7 +168,7 @@ class Runtime(OnWire):
         leased = await self._send(calls.lease(agent, seconds))
         if leased is None:
             return None
-        return Delivery(leased.event, leased.attempt, leased.lease, leased.expires_at, agent, self)
+        return Delivery(leased.event, leased.attempt, leased.lease, leased.lease_expires_at, agent, self)
 
     async def events(self, agent: str, wait: float = 30) -> AsyncIterator[Delivery]:
         """Yield the agent's events forever, one at a time.
@@ -247,75 +227,3 @@ class Runtime(OnWire):
         """Create a link that opens the connections page of these subjects once, and its expiry. Give it to that user
         alone."""
         return await self._send(calls.connections_link(subjects))
-
-    async def apps(self) -> list[calls.AppInfo]:
-        """Return all apps."""
-        return await self._send(calls.apps())
-
-    async def grants(
-        self, *, app: AppRef | None = None, subject: str | None = None, state: str | None = None
-    ) -> AsyncIterator[GrantSummary]:
-        """For operators: yield the grants, page by page. `app` takes any form of a reference; `state`: `live` or
-        `revoked`."""
-        after: str | None = None
-        while True:
-            found, after = await self._send(calls.grants(app, subject, state, after))
-            for grant in found:
-                yield grant
-            if after is None:
-                return
-
-    async def revoke(self, grant_id: str) -> str | None:
-        """For operators: revoke a grant at once.
-
-        Returns the provider's state so far: `done`, `refused`, `none`, `shared` or `later`. None if there was no live
-        grant with that id.
-        """
-        return await self._send(calls.revoke(grant_id))
-
-    async def grant_record(self, grant_id: str) -> dict[str, Any] | None:
-        """For operators: return the OAuthGrantRecord with its secrets masked; None if no grant has that id."""
-        return await self._send(calls.grant_record(grant_id))
-
-    async def sessions(
-        self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
-        """For operators: yield AuthSessionRecords with their secrets masked, page by page."""
-        after: str | None = None
-        while True:
-            found, after = await self._send(calls.sessions(app, subject, status, after))
-            for session in found:
-                yield session
-            if after is None:
-                return
-
-    async def session_record(self, auth_session_id: str) -> dict[str, Any] | None:
-        """For operators: return the AuthSessionRecord with its secrets masked; None if there is none."""
-        return await self._send(calls.session_record(auth_session_id))
-
-    async def queues(self) -> list[dict[str, Any]]:
-        """For operators: return the queue of each agent, and its depth."""
-        return await self._send(calls.queues())
-
-    async def dead_letters(self, agent: str) -> list[dict[str, Any]]:
-        """For operators: return events that no consumer could settle, the latest first."""
-        return await self._send(calls.dead_letters(agent))
-
-    async def retry_dead_letter(self, agent: str, event_id: str) -> bool:
-        """For operators: give a dead letter new attempts. False if none has that id."""
-        return await self._send(calls.retry_dead_letter(agent, event_id))
-
-    async def drop_dead_letter(self, agent: str, event_id: str) -> bool:
-        """For operators: remove a dead letter for good. False if none has that id."""
-        return await self._send(calls.drop_dead_letter(agent, event_id))
-
-    async def erase(self, subject: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """For operators: revoke a subject's grants and remove all its records. Returns the number of each kind.
-
-        `erased` is false with `dry_run`, and while a provider (`toTell`) or a browser (`connecting`) must be waited
-        for.
-        """
-        return await self._send(calls.erase(subject, dry_run=dry_run))
-
-    async def _send(self, call: ClientCall[T]) -> T:
-        return await self._wire.send(call, self._key)

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from oauthbroker.client import calls
+from oauthbroker.client import calls, operators
 from oauthbroker.client.address import bearer, parse_address
-from oauthbroker.client.call import ClientCall
 from oauthbroker.client.environment import LOCALE, TURN_TOKEN, URL, given, needed
 from oauthbroker.client.wire import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
@@ -20,7 +19,6 @@ from oauthbroker.model.results import Failed, SessionOutcome, TokenResult
 from oauthbroker.model.token_request import app_name, concealed, parse_request
 from oauthbroker.model.turn_token import AllowedApps, narrow
 
-T = TypeVar("T")
 _log = logging.getLogger("oauthbroker.client")
 TIMEOUT = 60.0  # seconds: a refresh makes up to two provider calls of ten seconds each, and may queue first
 
@@ -52,12 +50,13 @@ class OAuth(OnWire):
     is `turnEnded`. `pending` does not raise either. The other calls raise BrokerError.
     """
 
-    __slots__ = ("_locale", "_token")
+    __slots__ = ()
+    _bearer: Secret
 
     def __init__(self, url: str, turn_token: str | Secret, options: Options = DEFAULT) -> None:
         """Raises ValueError for an invalid address or token."""
         self._wire = options.wire(url)
-        self._token = bearer(turn_token)
+        self._bearer = bearer(turn_token)
         self._locale = options.locale
 
     @classmethod
@@ -74,7 +73,7 @@ class OAuth(OnWire):
     def _on(cls, wire: Wire, token: Secret, locale: Locale | None) -> Self:
         """Create a client that shares the connections of another one."""
         made = cls.__new__(cls)
-        made._wire, made._token, made._locale = wire, token, locale  # noqa: SLF001
+        made._wire, made._bearer, made._locale = wire, token, locale  # noqa: SLF001
         return made
 
     async def get_access_token(
@@ -130,9 +129,9 @@ class OAuth(OnWire):
         narrowed token, `stateUnknown`, `rateLimited`."""
         return await self._send(calls.relay_code(code if isinstance(code, Secret) else Secret(code)))
 
-    async def apps(self) -> list[calls.AppInfo]:
+    async def apps(self) -> list[operators.AppInfo]:
         """Return the apps that this token may use."""
-        return await self._send(calls.apps())
+        return await self._send(operators.apps())
 
     def narrow(
         self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None
@@ -140,15 +139,12 @@ class OAuth(OnWire):
         """Create a client with fewer rights, for a sub-tool: only for `tool`, only these apps (app -> scopes, None:
         all allowed so far), only until `expires_at`. Sends no request. Raises `requestInvalid` at the 17th
         narrowing."""
-        return self._on(self._wire, narrow(self._token, tool=tool, apps=apps, expires_at=expires_at), self._locale)
+        return self._on(self._wire, narrow(self._bearer, tool=tool, apps=apps, expires_at=expires_at), self._locale)
 
     @property
     def turn_token(self) -> Secret:
         """Return the token itself, to pass to another process: `reveal()` it there and nowhere else."""
-        return self._token
-
-    async def _send(self, call: ClientCall[T]) -> T:
-        return await self._wire.send(replace(call, locale=self._locale), self._token)
+        return self._bearer
 
     def _failed(self, error: BrokerError) -> Failed:
         return Failed.from_error(error, self._locale or "en")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Self, TypeVar
 
@@ -134,8 +135,10 @@ class Wire:
 class OnWire:
     """A client whose connections close with its block."""
 
-    __slots__ = ("_wire",)
+    __slots__ = ("_bearer", "_locale", "_wire")
     _wire: Wire
+    _bearer: Secret | None
+    _locale: Locale | None
 
     async def aclose(self) -> None:
         """Close the connections, which derived clients share."""
@@ -146,6 +149,9 @@ class OnWire:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+    async def _send(self, call: ClientCall[T]) -> T:
+        return await self._wire.send(replace(call, locale=self._locale), self._bearer)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._wire!r})"

@@ -1,0 +1,138 @@
+"""The operations of operators: apps, grants, sessions, queues, erasure."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from oauthbroker.client.call import ClientCall, Reply, done, found, list_in, listed, members_of, segment, understood
+from oauthbroker.client.wire import OnWire
+from oauthbroker.core.errors import Code
+from oauthbroker.model.token_request import AppRef, app_name
+from oauthbroker.records.grant_summary import GrantSummary
+
+
+@dataclass(frozen=True, slots=True)
+class AppInfo:
+    """An OAuthApp as its callers see it."""
+
+    name: str
+    title: str
+    provider: str
+    flow: str
+    subject_mode: str
+    scopes: tuple[str, ...]
+
+
+def apps() -> ClientCall[list[AppInfo]]:
+    return ClientCall("GET", "/v1/apps", lambda reply: [_app(each) for each in list_in(members_of(reply), "apps")])
+
+
+class OperatorCalls(OnWire):
+    """The part of `Runtime` that takes an API key of role `operator`."""
+
+    __slots__ = ()
+
+    async def apps(self) -> list[AppInfo]:
+        """Return all apps."""
+        return await self._send(apps())
+
+    async def grants(
+        self, *, app: AppRef | None = None, subject: str | None = None, state: str | None = None
+    ) -> AsyncIterator[GrantSummary]:
+        """For operators: yield the grants, page by page. `app` takes any form of a reference; `state`: `live` or
+        `revoked`."""
+        async for each in self._pages("/v1/grants", "grants", app, subject=subject, state=state):
+            yield _grant(each)
+
+    async def revoke(self, grant_id: str) -> str | None:
+        """For operators: revoke a grant at once.
+
+        Returns the provider's state so far: `done`, `refused`, `none`, `shared` or `later`. None if there was no live
+        grant with that id.
+        """
+        return await self._send(ClientCall("DELETE", f"/v1/grants/{segment(grant_id)}", _provider_state))
+
+    async def grant_record(self, grant_id: str) -> dict[str, Any] | None:
+        """For operators: return the OAuthGrantRecord with its secrets masked; None if no grant has that id."""
+        return await self._record(f"/v1/grants/{segment(grant_id)}/record", Code.GRANT_NOT_FOUND)
+
+    async def sessions(
+        self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """For operators: yield AuthSessionRecords with their secrets masked, page by page."""
+        async for each in self._pages("/v1/auth-sessions", "sessions", app, subject=subject, status=status):
+            yield each
+
+    async def session_record(self, auth_session_id: str) -> dict[str, Any] | None:
+        """For operators: return the AuthSessionRecord with its secrets masked; None if there is none."""
+        return await self._record(f"/v1/auth-sessions/{segment(auth_session_id)}/record", Code.NOT_FOUND)
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """For operators: return the queue of each agent, and its depth."""
+        return await self._send(listed("/v1/queues", "queues"))
+
+    async def dead_letters(self, agent: str) -> list[dict[str, Any]]:
+        """For operators: return events that no consumer could settle, the latest first."""
+        return await self._send(listed(_dead_letters(agent), "deadLetters"))
+
+    async def retry_dead_letter(self, agent: str, event_id: str) -> bool:
+        """For operators: give a dead letter new attempts. False if none has that id."""
+        return await self._change("POST", f"{_dead_letters(agent)}/{segment(event_id)}/retry")
+
+    async def drop_dead_letter(self, agent: str, event_id: str) -> bool:
+        """For operators: remove a dead letter for good. False if none has that id."""
+        return await self._change("DELETE", f"{_dead_letters(agent)}/{segment(event_id)}")
+
+    async def erase(self, subject: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """For operators: revoke a subject's grants and remove all its records. Returns the number of each kind.
+
+        `erased` is false with `dry_run`, and while a provider (`toTell`) or a browser (`connecting`) must be waited
+        for. Repeatable: the second call continues the first one.
+        """
+        body = {"subject": subject, **({"dryRun": True} if dry_run else {})}
+        return await self._send(ClientCall("POST", "/v1/subjects/erase", members_of, body))
+
+    async def _pages(
+        self, path: str, name: str, app: AppRef | None, **wanted: str | None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the items of all pages. A page says where the next one starts."""
+        asked = {"app": None if app is None else app_name(app), **wanted}
+        after: str | None = ""
+        while after is not None:
+            query = {name: value for name, value in {**asked, "after": after or None}.items() if value is not None}
+            page = await self._send(ClientCall("GET", path, members_of, query=query))
+            for each in list_in(page, name):
+                yield each
+            after = page.get("next")
+
+    async def _record(self, path: str, unknown: Code) -> dict[str, Any] | None:
+        return await self._send(ClientCall("GET", path, lambda reply: found(reply, unknown)))
+
+    async def _change(self, method: str, path: str) -> bool:
+        """Not repeatable: the second call finds no dead letter."""
+        call = ClientCall(method, path, lambda reply: done(reply, Code.NOT_FOUND), repeatable=False)
+        return await self._send(call)
+
+
+def _dead_letters(agent: str) -> str:
+    return f"/v1/agents/{segment(agent)}/dead-letters"
+
+
+def _app(said: dict[str, Any]) -> AppInfo:
+    return understood(
+        lambda: AppInfo(
+            said["name"], said["title"], said["provider"], said["flow"], said["subjectMode"], tuple(said["scopes"])
+        )
+    )
+
+
+def _grant(said: dict[str, Any]) -> GrantSummary:
+    return understood(lambda: GrantSummary.from_json(said))
+
+
+def _provider_state(reply: Reply) -> str | None:
+    """Return the provider's state; None if there was no live grant with that id."""
+    said = found(reply, Code.GRANT_NOT_FOUND)
+    return None if said is None else understood(lambda: str(said["provider"]))
