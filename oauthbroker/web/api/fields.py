@@ -1,36 +1,22 @@
-"""What the API's models are made of: strictness, and the kinds of text that occur in many of them."""
+"""The base of the API's models: strictness, and the kinds of text that occur in many of them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
-from pydantic.json_schema import SkipJsonSchema
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.subject import MAX_BYTES, is_subject
 from oauthbroker.model.turn_token import LONGEST_TOOL, TOOL
 
-MOST = 32 * 1024  # characters of a token that somebody sends back
-Absent = SkipJsonSchema[None]  # an answer leaves the member out; it never says null
-
-
-def _without_null(schema: dict[str, Any]) -> None:
-    for member in schema.get("properties", {}).values():
-        if member.get("default", "") is None and not _may_be_null(member):
-            del member["default"]
-
-
-def _may_be_null(member: dict[str, Any]) -> bool:
-    return {"type": "null"} in member.get("anyOf", ())
+MOST = 32 * 1024  # characters of a token that a caller sends back
 
 
 class Model(BaseModel):
-    """A request or an answer: only known fields, each of exactly its type; errors never quote what was sent."""
+    """A request: only known fields, each of exactly its type; errors never quote what was sent."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, json_schema_extra=_without_null
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
 def _subject(text: str) -> str:
@@ -48,15 +34,6 @@ def _short(secret: Secret) -> Secret:
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 AgentName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]+$", max_length=256, examples=["planner"])]
 Line = Annotated[str, Field(min_length=1, max_length=1024)]
-Moment = Annotated[
-    str,
-    Field(
-        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$",
-        json_schema_extra={"format": "date-time"},
-        description="Whole seconds, rounded down, UTC.",
-        examples=["2026-02-01T10:00:00Z"],
-    ),
-]
 Subject = Annotated[
     str,
     AfterValidator(_subject),
@@ -64,9 +41,6 @@ Subject = Annotated[
 ]
 Concealed = Annotated[Secret, AfterValidator(_short), WithJsonSchema({"type": "string", "maxLength": MOST})]
 """A secret that a caller sends."""
-Confidential = Annotated[str, Field(repr=False)]
-"""A secret on its way to whom it is for."""
-PerhapsConfidential = Annotated[str | Absent, Field(repr=False)]
 
 SessionId = Annotated[str, Field(pattern=r"^as-[A-Za-z0-9_-]{22}$", examples=["as-AAAAAAAAAAAAAAAAAAAAAA"])]
 GrantId = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]

@@ -1,27 +1,37 @@
-"""The OpenAPI 3.1 document: made of the table of operations and the models' own schemas, so it cannot lag behind."""
+"""The OpenAPI 3.1 document: made of the table of operations, the models of requests, and the words of openapi.yaml."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from http import HTTPStatus
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
-from pydantic import TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+import yaml
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from starlette.responses import Response
 
 from oauthbroker.core.errors import Code
-from oauthbroker.web.api import answers as a
+from oauthbroker.core.words import LOCALES
+from oauthbroker.model.apps import Flow
+from oauthbroker.model.results import Reason
+from oauthbroker.model.turn import SubjectMode
+from oauthbroker.records import EventType
+from oauthbroker.records.grant_summary import Needs
 from oauthbroker.web.api import models as m
 from oauthbroker.web.api.caller import Who
 from oauthbroker.web.api.doors import AnyCall, reply
-from oauthbroker.web.api.examples import ANSWERS, BODIES, PARAMETERS
 from oauthbroker.web.api.fields import Model
-from oauthbroker.web.api.operations import OPERATIONS, PROBES, ApiReply, Operation
+from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
 from oauthbroker.web.api.streaming import STREAM
 
+Schema = dict[str, Any]
 _REF = "#/components/schemas/{model}"
+_ENUMS = {
+    "Code": tuple(Code), "EventType": get_args(EventType), "Flow": get_args(Flow), "Locale": LOCALES,
+    "Needs": get_args(Needs), "Reason": get_args(Reason), "SubjectMode": get_args(SubjectMode),
+}  # fmt: skip
 _JSON, _PROBLEM = "application/json", "application/problem+json"
 _ALWAYS = (Code.RATE_LIMITED, Code.HOST_NOT_ALLOWED, Code.REQUEST_INVALID, Code.STORE_UNAVAILABLE, Code.STORE_LOCKED,
            Code.REQUEST_TIMEOUT, Code.SERVER_BUSY)  # fmt: skip
@@ -46,13 +56,19 @@ class _Schemas(GenerateJsonSchema):
 
 
 @cache
+def described() -> dict[str, Any]:
+    """Return openapi.yaml: the schemas of answers, and the words and examples of each operation."""
+    words: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("openapi.yaml").read_text("utf-8"))
+    return words
+
+
+@cache
 def document() -> dict[str, Any]:
     """The whole document (OpenAPI 3.1.0)."""
-    described = (*OPERATIONS, DOCUMENT, *PROBES)
-    schemas, components = _schemas(described)
+    every = (*OPERATIONS, DOCUMENT, *PROBES)
     paths: dict[str, dict[str, Any]] = {}
-    for operation in described:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
+    for operation in every:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -65,7 +81,7 @@ def document() -> dict[str, Any]:
         },
         "servers": [{"url": "/", "description": "This broker."}],
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": _security_schemes()},
+        "components": {"schemas": _schemas(every), "securitySchemes": _security_schemes()},
     }
 
 
@@ -73,28 +89,45 @@ async def get_document(call: AnyCall) -> Response:  # noqa: ARG001  (a handler's
     return reply(document())
 
 
-DOCUMENT = Operation(
-    "getDocument", "GET", "/v1/openapi.json", "This document", get_document, (), {200: ApiReply("OpenAPI 3.1.", dict)}
-)
+DOCUMENT = Operation("getDocument", "GET", "/v1/openapi.json", get_document, ())
 
 
-def _schemas(operations: Iterable[Operation]) -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
-    """The schema of each model (or union) that a body or an answer has, and the named ones that they refer to."""
-    wanted = {a.Problem: a.Problem}
-    for operation in operations:
-        kinds = [*operation.bodies.values(), *(answer.model for answer in operation.answers.values())]
-        wanted.update({_key(kind): kind for kind in kinds if kind is not None})
-    mode: JsonSchemaMode = "validation"
-    adapters: list[tuple[Any, JsonSchemaMode, TypeAdapter[Any]]] = [
-        (key, mode, TypeAdapter(kind)) for key, kind in wanted.items()
-    ]
-    by_key, rest = TypeAdapter.json_schemas(adapters, ref_template=_REF, schema_generator=_Schemas)
-    named = {name: _closed(schema) for name, schema in sorted(rest.get("$defs", {}).items())}
-    return {key: schema for (key, _), schema in by_key.items()}, named
+def _schemas(operations: Iterable[Operation]) -> dict[str, Schema]:
+    """Return the named schemas: of requests by their models, of answers by openapi.yaml, of enums by the code."""
+    models = dict.fromkeys(model for operation in operations for model in operation.bodies.values())
+    _, sent = models_json_schema(
+        [(model, "validation") for model in models], ref_template=_REF, schema_generator=_Schemas
+    )
+    answered = {name: _answered(name, schema) for name, schema in described()["schemas"].items()}
+    enums = {
+        name: {"title": name, "type": "string", "enum": [str(each) for each in words]} for name, words in _ENUMS.items()
+    }
+    return dict(sorted(({name: _closed(each) for name, each in sent["$defs"].items()} | answered | enums).items()))
 
 
-def _key(kind: Any) -> Any:
-    return kind if isinstance(kind, type) else id(kind)
+def _answered(name: str, said: Schema) -> Schema:
+    """Return an answer's JSON Schema. One without `about` stands in the file as it is."""
+    if "about" not in said:
+        return {"title": name, **said}
+    members = {member: value for member, value in said.items() if member != "about"}
+    return {
+        "title": name,
+        "description": said["about"],
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {member.removesuffix("?"): schema_of(value) for member, value in members.items()},
+        "required": [member for member in members if not member.endswith("?")],
+    }
+
+
+def schema_of(said: str | list[Any] | Schema) -> Schema:
+    """Return the JSON Schema of a member's value: a kind, a reference, a list, or a schema as it stands."""
+    if isinstance(said, list):
+        return {"type": "array", "items": schema_of(said[0])}
+    if isinstance(said, str):
+        kind: Schema = described()["kinds"].get(said) or {"$ref": _REF.format(model=said)}
+        return kind
+    return said
 
 
 def _closed(schema: Any) -> Any:
@@ -107,38 +140,34 @@ def _closed(schema: Any) -> Any:
     return [_closed(part) for part in schema] if isinstance(schema, list) else schema
 
 
-def _operation(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+def _operation(operation: Operation) -> dict[str, Any]:
+    words = described()["operations"][operation.id]
     made: dict[str, Any] = {
         "operationId": operation.id,
-        "summary": operation.summary,
+        "summary": words["summary"],
         "security": [{scheme: []} for scheme in dict.fromkeys(_SCHEMES[who] for who in operation.who)],
-        "responses": _responses(operation, schemas),
+        "responses": _responses(operation, words["answers"]),
     }
-    if operation.description:
-        made["description"] = operation.description
-    if parameters := _parameters(operation):
+    if "description" in words:
+        made["description"] = words["description"]
+    said = words.get("parameters", {})
+    if parameters := [*_parameters(operation.parameters, "path", said), *_parameters(operation.query, "query", said)]:
         made["parameters"] = parameters
     if operation.bodies:
-        found = [schemas[kind] for kind in operation.bodies.values()]
+        found = [schema_of(kind.__name__) for kind in operation.bodies.values()]
         content = {"schema": found[0] if len(found) == 1 else {"oneOf": found}}
-        examples = {f"as {who}": {"value": body} for who, body in BODIES[operation.id].items()}
+        examples = {f"as {who}": {"value": body} for who, body in words["bodies"].items()}
         made["requestBody"] = {"required": True, "content": {_JSON: {**content, "examples": examples}}}
     return made
 
 
-def _parameters(operation: Operation) -> list[dict[str, Any]]:
-    return [*_of_model(operation, operation.parameters, "path"), *_of_model(operation, operation.query, "query")]
-
-
-def _of_model(operation: Operation, model: type[Model], place: str) -> list[dict[str, Any]]:
-    schema = model.model_json_schema(schema_generator=_Schemas)
-    made = []
-    for name, member in schema.get("properties", {}).items():
-        said = {"name": name, "in": place, "required": place == "path", "schema": _without_null(member)}
-        if name in PARAMETERS.get(operation.id, {}):
-            said["example"] = PARAMETERS[operation.id][name]
-        made.append(said)
-    return made
+def _parameters(model: type[Model], place: str, examples: dict[str, Any]) -> list[dict[str, Any]]:
+    members = model.model_json_schema(schema_generator=_Schemas).get("properties", {})
+    return [
+        {"name": name, "in": place, "required": place == "path", "schema": _without_null(member)}
+        | ({"example": examples[name]} if name in examples else {})
+        for name, member in members.items()
+    ]
 
 
 def _without_null(member: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +177,7 @@ def _without_null(member: dict[str, Any]) -> dict[str, Any]:
     return {**options[0], **rest} if options else rest
 
 
-def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+def _responses(operation: Operation, answers: dict[int, dict[str, Any]]) -> dict[str, Any]:
     codes: dict[int, list[Code]] = {}
     for code in codes_of(operation):
         for status in (code.status, *_ALSO.get(code, ())):
@@ -157,9 +186,8 @@ def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> d
         codes[414] = [Code.REQUEST_TOO_LARGE]
     if operation.parameters is not m.NoParameters:
         codes.setdefault(404, []).append(Code.NOT_FOUND)
-    answers = {str(status): _answer(operation, status, answer, schemas) for status, answer in operation.answers.items()}
-    refusals = {str(status): _refusal(status, found) for status, found in sorted(codes.items())}
-    return {**answers, **{status: refusal for status, refusal in refusals.items() if status not in answers}}
+    refusals = {str(status): _refusal(status, codes[status]) for status in sorted(codes.keys() - answers.keys())}
+    return {str(status): _answer(answer) for status, answer in answers.items()} | refusals
 
 
 def codes_of(operation: Operation) -> list[Code]:
@@ -169,21 +197,16 @@ def codes_of(operation: Operation) -> list[Code]:
     return [*operation.codes, *caller, *(_BODY if operation.bodies else ()), *always]
 
 
-def _answer(
-    operation: Operation, status: int, answer: ApiReply, schemas: Mapping[Any, dict[str, Any]]
-) -> dict[str, Any]:
-    made: dict[str, Any] = {"description": answer.meaning}
-    if answer.model is None:
-        return made
-    content: dict[str, Any] = {"schema": schemas[_key(answer.model)]}
-    examples = ANSWERS.get(operation.id, {}).get(status)
-    if examples:
-        content["examples"] = {name: {"value": value} for name, value in examples.items()}
-    made["content"] = {answer.media: content}
-    if answer.stream:
-        meant = "Messages `id: <eventId>`, `event: <type>`, `data: <the JSON of one leased event>`; comments between."
-        made["content"][STREAM] = {"schema": {"type": "string", "description": meant}}
-    return made
+def _answer(said: dict[str, Any]) -> dict[str, Any]:
+    if "schema" not in said:
+        return {"description": said["meaning"]}
+    content: dict[str, Any] = {"schema": schema_of(said["schema"])}
+    if "examples" in said:
+        content["examples"] = {name: {"value": value} for name, value in said["examples"].items()}
+    contents = {said.get("media", _JSON): content}
+    if "stream" in said:
+        contents[STREAM] = {"schema": {"type": "string", "description": said["stream"]}}
+    return {"description": said["meaning"], "content": contents}
 
 
 def _refusal(status: int, codes: list[Code]) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import jsonschema_rs
+
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import Canaries
-from oauthbroker.web.api.examples import PARAMETERS
-from oauthbroker.web.api.operations import Operation
+from oauthbroker.web.api.openapi import DOCUMENT, described, document, schema_of
+from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
 from tests.kit.running_broker import ALICE, TEAM, House
 
 TOOLS: dict[str, tuple[ToolAuth, ...]] = {
@@ -23,9 +25,27 @@ TOOLS: dict[str, tuple[ToolAuth, ...]] = {
     "Tool/idle": (),
 }
 LOOPBACK = ("127.0.0.1", 40000)
+EVERY = (*OPERATIONS, DOCUMENT, *PROBES)
+SAID = described()["operations"]
+BODIES = {operation.id: SAID[operation.id].get("bodies", {}) for operation in EVERY}
+PARAMETERS = {operation.id: SAID[operation.id].get("parameters", {}) for operation in EVERY}
+ANSWERS = {operation.id: SAID[operation.id]["answers"] for operation in EVERY}
 Json = Any
 Part = Callable[[], Awaitable[bytes]]
 """A part of a body that comes when it likes."""
+
+
+def validator(schema: Json) -> Json:
+    """Return the judge of a schema of the document, with all that it refers to."""
+    resolved = {**schema, "components": document()["components"]}
+    return jsonschema_rs.Draft202012Validator(resolved, validate_formats=True)
+
+
+def checked(schema: str, body: bytes) -> Json:
+    """Return the JSON of an answer that fits the schema of that name."""
+    said = json.loads(body)
+    validator(schema_of(schema)).validate(said)
+    return said
 
 
 @dataclass(frozen=True)
@@ -222,7 +242,7 @@ def a_turn(
 
 
 def path_of(operation: Operation) -> str:
-    return operation.path.format(**PARAMETERS.get(operation.id, {}))
+    return operation.path.format(**PARAMETERS[operation.id])
 
 
 def admits(operation: Operation, kind: str) -> bool:

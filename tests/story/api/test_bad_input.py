@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from oauthbroker.audit import CallRefused
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.web.api.examples import BODIES
 from oauthbroker.web.api.operations import OPERATIONS, Operation
 from tests.kit.running_broker import BASE, BOB, House, running, user_app
-from tests.story.api.kit import TOOLS, Answer, Caller, Callers
+from tests.story.api.kit import BODIES, TOOLS, Answer, Caller, Callers
 
 FOR_TURNS = [operation for operation in OPERATIONS if {"turn", "wholeTurn"} & set(operation.who)]
 WRITABLE = [operation for operation in FOR_TURNS if "turn" in operation.bodies]

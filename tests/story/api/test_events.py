@@ -16,9 +16,8 @@ from oauthbroker.events.queue import Queues
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api import streaming
-from oauthbroker.web.api.answers import LeasedEvent
 from tests.kit.running_broker import House, running, turn, user_app
-from tests.story.api.kit import TOOLS, Caller, Callers, Exchange
+from tests.story.api.kit import TOOLS, Caller, Callers, Exchange, checked
 
 EVENTS = "/v1/agents/planner/events"
 STREAM = {"accept": "text/event-stream"}
@@ -53,18 +52,19 @@ async def until(said: Any, *, tries: int = 300) -> None:
 async def test_an_event_comes_with_its_lease_and_goes_when_it_is_settled(house: House, api: Callers) -> None:
     await granted(house)
     answer = await api.runtime.get(EVENTS)
-    leased = LeasedEvent.model_validate_json(answer.body)
-    assert (1, "auth.granted", "thread 0") == (leased.attempt, leased.event.type, leased.event.instanceKey)
+    leased = checked("LeasedEvent", answer.body)
+    event = leased["event"]
+    assert (1, "auth.granted", "thread 0") == (leased["attempt"], event["type"], event["instanceKey"])
     assert printed(house.clock.now() + timedelta(seconds=60)) == answer.json()["leaseExpiresAt"]
     assert 204 == (await api.runtime.get(EVENTS)).status, "it is leased"
-    path = f"{EVENTS}/{leased.event.eventId}"
-    body = {"lease": leased.lease}
+    path = f"{EVENTS}/{event['eventId']}"
+    body = {"lease": leased["lease"]}
     for _ in range(2):
         assert 204 == (await api.runtime.post(f"{path}/nack", body)).status
     assert (409, "leaseLost") == ((lost := await api.runtime.post(f"{path}/ack", body)).status, lost.code)
     house.clock.advance(10)
     again = (await api.runtime.get(EVENTS)).json()
-    assert (2, leased.event.eventId) == (again["attempt"], again["event"]["eventId"])
+    assert (2, event["eventId"]) == (again["attempt"], again["event"]["eventId"])
     for _ in range(2):
         assert 204 == (await api.runtime.post(f"{path}/ack", {"lease": again["lease"]})).status
     assert (409, "leaseLost") == ((lost := await api.runtime.post(f"{path}/ack", body)).status, lost.code)
@@ -202,8 +202,7 @@ def messages(text: str) -> list[dict[str, Any]]:
         fields = {name: value for name, _, value in lines}
         if fields:
             assert {"id", "event", "data"} == set(fields)
-            said = json.loads(fields["data"])
-            LeasedEvent.model_validate(said)
+            said = checked("LeasedEvent", fields["data"].encode())
             assert (fields["id"], fields["event"]) == (said["event"]["eventId"], said["event"]["type"])
             found.append(said)
     return found

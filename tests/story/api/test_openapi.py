@@ -12,25 +12,20 @@ import pytest
 
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from oauthbroker.web.api.examples import ANSWERS, BODIES, EVENT, GRANT, LEASE, PARAMETERS, SESSION, TURN
-from oauthbroker.web.api.openapi import DOCUMENT, codes_of, document
-from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
+from oauthbroker.web.api.openapi import codes_of, described, document
+from oauthbroker.web.api.operations import OPERATIONS, Operation
 from tests.kit import planted_records
 from tests.kit.running_broker import global_app, running, turn
-from tests.story.api.kit import Answer, Callers
+from tests.story.api.kit import ANSWERS, BODIES, EVERY, PARAMETERS, Answer, Callers, validator
 
-EVERY = (*OPERATIONS, DOCUMENT, *PROBES)
+EVENT, SESSION = PARAMETERS["ackEvent"]["eventId"], PARAMETERS["getAuthSession"]["id"]
+GRANT, TURN, LEASE = (
+    PARAMETERS["endGrant"]["grantId"],
+    PARAMETERS["endTurn"]["turnId"],
+    BODIES["ackEvent"]["runtime"]["lease"],
+)
 PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text("utf-8")
 MAY_SHOW = ("turn token", "ticket", "access token")
-
-
-def resolved(schema: Any) -> dict[str, Any]:
-    """A schema of the document with everything it refers to."""
-    return {**schema, "components": document()["components"]}
-
-
-def validator(schema: Any) -> Any:
-    return jsonschema_rs.Draft202012Validator(resolved(schema), validate_formats=True)
 
 
 def content_of(operation: Operation, status: int) -> dict[str, Any]:
@@ -50,6 +45,7 @@ def test_every_operation_is_described_once_and_nothing_else_is() -> None:
     said = {(method.upper(), path) for path, methods in document()["paths"].items() for method in methods}
     assert {(operation.method, operation.path) for operation in EVERY} == said
     assert len(EVERY) == len(said) == len({operation.id for operation in EVERY})
+    assert {operation.id for operation in EVERY} == set(described()["operations"])
 
 
 def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
@@ -81,8 +77,8 @@ def test_an_operation_says_who_may_call_it_and_every_way_it_can_be_refused(opera
 EXAMPLES = [
     pytest.param(operation, status, name, value, id=f"{operation.id} {status} {name}")
     for operation in OPERATIONS
-    for status, examples in ANSWERS.get(operation.id, {}).items()
-    for name, value in examples.items()
+    for status, answer in ANSWERS[operation.id].items()
+    for name, value in answer.get("examples", {}).items()
 ]
 
 
@@ -93,11 +89,11 @@ def test_an_example_of_an_answer_is_an_answer(operation: Operation, status: int,
 
 def test_every_answer_with_a_body_and_every_body_and_parameter_has_an_example() -> None:
     for operation in OPERATIONS:
-        with_body = {status for status, answer in operation.answers.items() if answer.model is not None}
-        assert with_body == set(ANSWERS.get(operation.id, {})), operation.id
-        assert set(operation.bodies) == set(BODIES.get(operation.id, {})), operation.id
+        for answer in ANSWERS[operation.id].values():
+            assert ("schema" in answer) == bool(answer.get("examples")), operation.id
+        assert set(operation.bodies) == set(BODIES[operation.id]), operation.id
         path = set(re.findall(r"\{(\w+)\}", operation.path))
-        assert path <= set(PARAMETERS.get(operation.id, {})), operation.id
+        assert path <= set(PARAMETERS[operation.id]), operation.id
 
 
 def requests() -> list[Any]:
@@ -138,7 +134,7 @@ async def test_every_example_of_a_request_runs(slack: Any, operation: Operation,
     parked = (
         operation.id == "confirmAuthSession"
     )  # nothing waits to be confirmed here: tests/story/api/test_sessions.py
-    assert answer.status in ({400} if parked else operation.answers), answer.text
+    assert answer.status in ({400} if parked else ANSWERS[operation.id]), answer.text
     content = content_of(operation, answer.status)
     if not content:
         assert b"" == answer.body
@@ -148,10 +144,10 @@ async def test_every_example_of_a_request_runs(slack: Any, operation: Operation,
 
 
 async def _send(operation: Operation, who: str, caller: Any, names: dict[str, str]) -> Answer:
-    said = {name: _renamed(str(value), names) for name, value in PARAMETERS.get(operation.id, {}).items()}
+    said = {name: _renamed(str(value), names) for name, value in PARAMETERS[operation.id].items()}
     path = operation.path.format(**said)
     query = "&".join(f"{name}={value}" for name, value in said.items() if f"{{{name}}}" not in operation.path)
-    body = _renamed(json.dumps(BODIES.get(operation.id, {}).get(who)), names).encode()
+    body = _renamed(json.dumps(BODIES[operation.id].get(who)), names).encode()
     answer: Answer = await caller.send(
         operation.method, f"{path}?{query}" if query else path, body=body, allow=MAY_SHOW
     )

@@ -9,10 +9,9 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from oauthbroker.web.api.answers import PendingBlock, PrivateLinks, SessionOutcomeBody
 from tests.kit.running_broker import ALICE, BOB, House, turn
 from tests.story import binding_kit
-from tests.story.api.kit import TOOLS, Answer, Callers
+from tests.story.api.kit import TOOLS, Answer, Callers, checked
 from tests.story.binding_kit import came_back, code_on, handle_on, of_alice, parking
 
 MAY_SHOW = ("ticket",)
@@ -20,8 +19,8 @@ UNKNOWN = f"as-{'A' * 22}"
 
 
 def told(answer: Answer) -> tuple[int, str, str | None]:
-    said = SessionOutcomeBody.model_validate_json(answer.body)
-    return answer.status, said.status, said.code.value if said.code is not None else None
+    said = checked("SessionOutcomeBody", answer.body)
+    return answer.status, said["status"], said.get("code")
 
 
 async def test_a_runtime_sees_how_an_authorization_stands(house: House, api: Callers) -> None:
@@ -84,8 +83,8 @@ async def test_a_tool_sees_nothing_of_apps_that_it_may_not_use(house: House, api
     tool = await api.tool("Tool/mail")
     path = f"/v1/auth-sessions/{asked.auth_session_id}"
     assert (200, "expired", None) == told(await tool.get(path))
-    block = PendingBlock.model_validate_json((await tool.get("/v1/turn/pending", allow=MAY_SHOW)).body)
-    assert [mail.auth_session_id] == [item.authSessionId for item in block.items]
+    block = checked("PendingBlock", (await tool.get("/v1/turn/pending", allow=MAY_SHOW)).body)
+    assert [mail.auth_session_id] == [item["authSessionId"] for item in block["items"]]
     assert [] == (await (await api.tool("Tool/idle")).get("/v1/turn/pending")).json()["items"]
     everything = (await (await api.turn()).get("/v1/turn/pending", allow=MAY_SHOW)).json()
     assert (await house.broker.pending(turn())) == everything
@@ -102,8 +101,8 @@ async def test_links_can_be_delivered_apart_from_the_block(house: House, api: Ca
         block = (await caller.get(path)).json()  # the sweep would find the link
         assert [asked.auth_session_id] == [item["authSessionId"] for item in block["items"]]
         assert {"authorizationUrl", "deviceCode"}.isdisjoint(block["items"][0])
-    links = PrivateLinks.model_validate_json((await whole.get("/v1/turn/links", allow=MAY_SHOW)).body)
-    assert [(asked.authorization_url, ALICE)] == [(link.authorizationUrl, link.subject) for link in links.links]
+    links = checked("PrivateLinks", (await whole.get("/v1/turn/links", allow=MAY_SHOW)).body)["links"]
+    assert [(asked.authorization_url, ALICE)] == [(link["authorizationUrl"], link["subject"]) for link in links]
     assert (403, "notAllowed") == ((no := await tool.get("/v1/turn/links")).status, no.code)
 
 

@@ -9,17 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from oauthbroker.audit import TokenIssued
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.testing import connect_through
 from oauthbroker.tokens.context import OAuthContext
-from oauthbroker.web.api.answers import TokenResultBody
 from tests.kit.running_broker import ALICE, House, turn
-from tests.story.api.kit import Caller, Callers
+from tests.story.api.kit import Caller, Callers, checked
 
-RESULT: TypeAdapter[Any] = TypeAdapter(TokenResultBody)
 MAY_SHOW = ("access token", "ticket")
 
 
@@ -39,7 +36,7 @@ async def both(house: House, api: Callers, request: dict[str, Any], tool: str = 
     subjects = {name: value for name, value in more.items() if name in {"user", "team"}}
     in_process = await embedded(house, tool, turn(**subjects)).getAccessToken(request)
     assert spelt(in_process).encode() == over_http.body
-    RESULT.validate_json(over_http.body)
+    checked("TokenResult", over_http.body)
     return str(in_process["status"])
 
 
@@ -108,7 +105,7 @@ async def test_a_rejected_token_is_refreshed_and_the_answer_is_a_result(house: H
     answer = await tool.post("/v1/tokens/rejected", body, allow=MAY_SHOW)
     assert (200, "ready") == (answer.status, answer.json()["status"])
     assert old.access_token.reveal() != answer.json()["accessToken"]
-    RESULT.validate_json(answer.body)
+    checked("TokenResult", answer.body)
     refused = await tool.post("/v1/tokens/rejected", {"oauthAppRef": "files", "accessToken": "x"})
     assert (200, "appForbidden") == (refused.status, refused.code)
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.web.api.examples import BODIES
 from oauthbroker.web.api.operations import OPERATIONS, Operation
 from tests.kit.running_broker import House
-from tests.story.api.kit import Caller, Callers, a_turn, admits, path_of
+from tests.story.api.kit import BODIES, Caller, Callers, a_turn, admits, path_of
 
 Withdraw = Callable[[], Awaitable[None]]
 WITH_A_BODY = [
