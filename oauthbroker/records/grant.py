@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from oauthbroker.core.clock import LONG_AGO, SET_BACK, from_iso, to_iso
@@ -56,13 +56,22 @@ class Token:
         return self.seconds_left(now) > seconds
 
     def is_from_the_future(self, now: datetime, stored_at: datetime) -> bool:
-        """Tell whether it would live longer than it was issued for: the clock was set back since, and its end is
-        unknown. An imported token's lifetime at issue is unknown, so the time at which it was stored tells."""
+        """Tell whether the clock was set back since it was stored, so that its end is unknown: it was stored after
+        `now`, or would live longer than it was issued for."""
         if self.expires_at is None:
             return False
-        if self.lifetime_seconds is None:
-            return stored_at > now + SET_BACK
-        return self.seconds_left(now) > self.lifetime_seconds + CLOCK_SLACK_SECONDS
+        longest = ENDLESS if self.lifetime_seconds is None else self.lifetime_seconds + CLOCK_SLACK_SECONDS
+        return stored_at > now + SET_BACK or self.seconds_left(now) > longest
+
+    def with_latest_end(self, now: datetime, stored_at: datetime) -> Token:
+        """Return it with the latest time at which it can end, after the clock was set back: when it was stored it did
+        not live longer than that from then on."""
+        if self.expires_at is None or not self.is_from_the_future(now, stored_at):
+            return self
+        whole = self.expires_at - stored_at
+        if self.lifetime_seconds is not None:
+            whole = min(whole, timedelta(seconds=self.lifetime_seconds))
+        return replace(self, expires_at=min(self.expires_at, now + whole))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +187,12 @@ class Grant:
         return replace(self, token=replace(mine, refresh_token=fresh))
 
     def refused(self, refresh_state: RefreshState, at: datetime, *, rejected: bool) -> Grant:
-        """Return the grant after a refused refresh. A `rejected` access token is dropped once no other can follow."""
-        token = self.token
+        """Return the grant after a refused refresh. A `rejected` access token is dropped once no other can follow.
+        `updated_at` never goes back, because it shows that the clock was set back since the token was stored."""
+        token = self.token.with_latest_end(at, self.updated_at) if self.token is not None else None
         if rejected and refresh_state.ended and token is not None:
             token = replace(token, expires_at=at)
-        return replace(self, token=token, refresh_state=refresh_state, updated_at=at)
+        return replace(self, token=token, refresh_state=refresh_state, updated_at=max(self.updated_at, at))
 
     def is_attempted_as(self, begun: Grant) -> bool:
         """Tell whether the refresh whose intent is `begun` may still commit: no revocation, login or other attempt

@@ -110,6 +110,7 @@ def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[Grant
         return "again", None
     if grant.flow == "client_credentials" or grant.refresh_tokens or token.expires_at is None:
         return "alive", None
-    if not token.lives(0, now):
+    unsure = grant.refresh_state.ended and token.is_from_the_future(now, grant.updated_at)
+    if unsure or not token.lives(0, now):
         return "again", None if token.end_is_unknown else token.expires_at
     return "alive" if token.lives(SOON_SECONDS, now) else "ending", token.expires_at

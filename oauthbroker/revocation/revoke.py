@@ -259,7 +259,9 @@ class Revoke:
         revoke."""
         token, now = grant.token, self.clock.now()
         proves_itself = app.revocation.authenticate == "bearer" and app.revocation.tokens == "access"
-        if not proves_itself or grant.revocation != "pending" or token is None or token.lives(0, now):
+        if not proves_itself or grant.revocation != "pending" or token is None:
+            return grant
+        if token.lives(0, now) and not token.is_from_the_future(now, grant.updated_at):
             return grant
         refresh = grant.refresh_state.spare or token.refresh_token
         if refresh is None:

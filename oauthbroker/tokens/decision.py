@@ -71,9 +71,7 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
         return AskPerson("revoked")
     if not need.scopes.issubset(grant.scopes):
         return AskPerson("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
-    if token.lives(need.enough(token), now) and not (
-        token.is_from_the_future(now, grant.updated_at) and grant.refresh_tokens
-    ):
+    if token.lives(need.enough(token), now) and not token.is_from_the_future(now, grant.updated_at):
         return UseToken()
     if _is_too_much(token, need):
         return Refuse(Code.MIN_TTL_UNSATISFIABLE)

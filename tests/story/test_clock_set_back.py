@@ -19,6 +19,7 @@ from oauthbroker.operations.grant_use import WRITE_SECONDS
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.provider import FOREVER
 from oauthbroker.wiring import running as wired_running
 from tests.kit.broker_process import Process, ask, complete, connected
 from tests.kit.running_broker import ALICE, running, turn, user_app
@@ -239,3 +240,66 @@ async def test_every_loop_of_the_background_goes_on_after_a_step_of_the_clock(
         test_clock.set(test_clock.now() + step)
         rounds.clear()
         await all_seen()
+
+
+HOUR = timedelta(hours=1)
+CLOCK_STEPS = {
+    "back by a day": [-DAY],
+    "back by an hour": [-HOUR],
+    "forward by a day and back": [DAY, -DAY],
+    "back by a day twice": [-DAY, -DAY],
+}
+TERMINAL = {
+    "invalid_grant": ("invalid_grant", 400),
+    "invalid_client": ("invalid_client", 401),
+    "unauthorized_client": ("unauthorized_client", 400),
+    "unclear": ("invalid_request", 400),
+}
+
+
+@pytest.mark.case("59")
+@pytest.mark.parametrize("steps", CLOCK_STEPS.values(), ids=CLOCK_STEPS)
+@pytest.mark.parametrize("imported", [False, True], ids=["issued", "imported"])
+@pytest.mark.parametrize("answer", [*TERMINAL, "revoked"])
+async def test_a_dead_token_is_never_ready_as_a_whole_one_after_the_provider_has_refused(
+    process: Process,
+    identity_provider: IdentityProvider,
+    test_clock: TestClock,
+    answer: str,
+    imported: bool,
+    steps: list[timedelta],
+) -> None:
+    """Real time passes at the provider. Our clock makes its steps, and every step is followed by token calls."""
+    await connected(process, identity_provider)
+    if imported:
+        await as_imported(process)
+    if answer == "revoked":
+        identity_provider.revoke_all("client-mail")
+    else:
+        error, status = TERMINAL[answer]
+        identity_provider.script.refresh.refuse(error, status, times=FOREVER)
+    for step in steps:
+        process.clock.set(process.clock.now() + step)
+        assert not await is_fooled(process, identity_provider), step
+    for _ in range(32):
+        process.clock.advance(2900)
+        test_clock.advance(2900)
+        assert not await is_fooled(process, identity_provider)
+
+
+async def as_imported(process: Process) -> None:
+    repository = Repository(process.store)
+    held = await repository.grant("mail", ALICE)
+    assert held is not None
+    assert held.record.token is not None
+    imported = replace(held.record, token=replace(held.record.token, lifetime_seconds=None))
+    await repository.save_grant(imported, expect=held.generation)
+
+
+async def is_fooled(process: Process, identity_provider: IdentityProvider) -> bool:
+    """Return whether a call is answered with a dead token and without a word of doubt. A call that asks for a minimum
+    lifetime never gets a dead one."""
+    usual, demanding = await ask(process), await ask(process, min_ttl_seconds=60)
+    whole = [usual] if isinstance(usual, Ready) and not usual.degraded else []
+    ready = [*whole, *([demanding] if isinstance(demanding, Ready) else [])]
+    return not all(identity_provider.is_alive(each.access_token) for each in ready)

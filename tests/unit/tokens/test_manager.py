@@ -206,12 +206,7 @@ LINES: list[Line] = [
     (lambda grant, want, left: grant.revoked or grant.token is None, AskPerson("revoked")),
     (lambda grant, want, left: grant.refresh_state.ended == "quarantined", AskPerson("revoked")),
     (lambda grant, want, left: bool(want.scopes - set(grant.scopes)), AskPerson("scopes")),
-    (
-        lambda grant, want, left: (
-            left > floor(grant, want) and not (is_absurd(grant, left) and bool(grant.refresh_tokens))
-        ),
-        UseToken(),
-    ),
+    (lambda grant, want, left: left > floor(grant, want) and not is_absurd(grant, left), UseToken()),
     (
         lambda grant, want, left: want.ttl is not None and want.ttl >= (grant.token.lifetime_seconds or INFINITE),  # type: ignore[union-attr]
         Refuse(Code.MIN_TTL_UNSATISFIABLE),
