@@ -1,80 +1,321 @@
 """The audit log: which token went to which tool and turn, and each change to a grant.
 
-`entries` has the closed set of entry types. On disk the log is one chain: `chain` builds and parses its lines, `file`
-appends them, `anchor` stores its end, `verify` checks it, `trail` reads it for people; `gap` lets the broker continue
-when the log cannot be written.
+An entry is written before a secret leaves; without it no secret leaves. Entries are a closed set of types. They name
+grants by grantId and conversations by instanceKey, which the log stores as pseudonyms, and never contain a subject, an
+account or a secret.
+
+On disk the log is one chain: `chain` makes and parses its lines, `file` appends them, `anchor` stores its end, `verify`
+checks it, `trail` reads it for people; `gap` lets the broker continue when the log cannot be written. The log's own
+lines are in `chain`.
 """
 
-from oauthbroker.audit.entries import (
-    ApiKeyChanged,
-    AuditGap,
-    AuditList,
-    AuditWriter,
-    AuthorizationRequested,
-    CallMade,
-    CallRefused,
-    Connected,
-    ConnectFailed,
-    ConnectionsOpened,
-    ConnectStarted,
-    DeadLetterChanged,
-    Entry,
-    GrantEnded,
-    GrantErased,
-    GrantImported,
-    GrantRevoked,
-    LoginRefused,
-    Naming,
-    OperatorEntered,
-    OwnerConfirmed,
-    PageAction,
-    RenewalFailed,
-    RequestWithdrawn,
-    SecretChanged,
-    StaticTokenIssued,
-    TokenIssued,
-    TokenRejected,
-    TokenRenewed,
-    TokensDropped,
-    TurnBegun,
-    TurnEnded,
-    line_of,
-    rest_of,
-)
+from __future__ import annotations
 
-__all__ = [
-    "ApiKeyChanged",
-    "AuditGap",
-    "AuditList",
-    "AuditWriter",
-    "AuthorizationRequested",
-    "CallMade",
-    "CallRefused",
-    "ConnectFailed",
-    "ConnectStarted",
-    "Connected",
-    "ConnectionsOpened",
-    "DeadLetterChanged",
-    "Entry",
-    "GrantEnded",
-    "GrantErased",
-    "GrantImported",
-    "GrantRevoked",
-    "LoginRefused",
-    "Naming",
-    "OperatorEntered",
-    "OwnerConfirmed",
-    "PageAction",
-    "RenewalFailed",
-    "RequestWithdrawn",
-    "SecretChanged",
-    "StaticTokenIssued",
-    "TokenIssued",
-    "TokenRejected",
-    "TokenRenewed",
-    "TokensDropped",
-    "TurnBegun",
-    "TurnEnded",
-    "line_of",
-    "rest_of",
-]
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, dataclass_transform
+
+from oauthbroker.core.clock import to_iso
+
+
+@dataclass_transform(frozen_default=True)
+class LineType:
+    """The base of everything that the log can say. A subclass is a frozen dataclass; its members are written in their
+    order."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names of all types of this kind."""
+        return sorted(each.__name__ for each in cls.__subclasses__())
+
+
+class AuditEntry(LineType):
+    """The base of the entries: each action on a grant."""
+
+
+class TokenIssued(AuditEntry):
+    """A token was issued to a tool (or, tool None, to the runtime itself); `turn` if a turn token was used, with its
+    conversation `instance`."""
+
+    app: str
+    grant: str
+    agent: str
+    tool: str | None
+    degraded: bool = False
+    turn: str | None = None
+    instance: str | None = None
+
+
+class StaticTokenIssued(AuditEntry):
+    """A connector's configured token was issued."""
+
+    connector: str
+
+
+class AuthorizationRequested(AuditEntry):
+    """A session was opened, and the user is being asked."""
+
+    app: str
+    grant: str
+    session: str
+    agent: str
+    reason: str
+
+
+class ConnectStarted(AuditEntry):
+    """A browser pressed the button and left for the provider, or for the broker's own login before it."""
+
+    app: str
+    session: str
+
+
+class OwnerConfirmed(AuditEntry):
+    """The browser that brought a code was confirmed, and the code is redeemed next; `how` is the binding."""
+
+    app: str
+    session: str
+    how: str
+
+
+class LoginRefused(AuditEntry):
+    """The broker's own login did not return the session's subject; `code` says why. The session stays."""
+
+    app: str
+    session: str
+    code: str
+
+
+class RequestWithdrawn(AuditEntry):
+    """A request is being withdrawn: its link becomes invalid. This entry is written first; a session that ends
+    otherwise meanwhile gets its own entry."""
+
+    app: str
+    session: str
+
+
+class Connected(AuditEntry):
+    """A grant is being stored. This entry is written first; `ConnectFailed` follows if storing fails."""
+
+    app: str
+    grant: str
+    session: str
+
+
+class ConnectFailed(AuditEntry):
+    """A session ended without a grant; `code` says why."""
+
+    app: str
+    session: str
+    code: str
+
+
+class TokensDropped(AuditEntry):
+    """Received tokens were discarded. `revoked` says whether they were revoked at the provider."""
+
+    app: str
+    session: str
+    code: str
+    revoked: bool
+
+
+class GrantEnded(AuditEntry):
+    """A grant was revoked here and issues no token from now on. `GrantRevoked` has the provider's part."""
+
+    app: str
+    grant: str
+
+
+class GrantRevoked(AuditEntry):
+    """The provider's part of a grant's end: `provider` is done, failed (to be retried), refused (for too long), none
+    (it has no revocation) or shared (revoking would end another grant too). The tokens are erased, unless it failed."""
+
+    app: str
+    grant: str
+    provider: str
+
+
+class GrantErased(AuditEntry):
+    """A grant's record is being removed, tombstone included, because an operator erases its subject."""
+
+    app: str
+    grant: str
+
+
+class DeadLetterChanged(AuditEntry):
+    """A dead letter gets new attempts or is removed for good; `action` is retried or dropped. This entry is written
+    first."""
+
+    agent: str
+    event: str
+    action: str
+
+
+class TokenRenewed(AuditEntry):
+    """A grant has a new access token; `forced`: because a tool reported the old one as rejected."""
+
+    app: str
+    grant: str
+    forced: bool = False
+
+
+class TokenRejected(AuditEntry):
+    """A tool reported that the provider's API refused its token; `turn` and `instance` as in `TokenIssued`."""
+
+    app: str
+    grant: str
+    agent: str
+    tool: str | None
+    turn: str | None = None
+    instance: str | None = None
+
+
+class RenewalFailed(AuditEntry):
+    """A grant's token could not be refreshed; `code` says why."""
+
+    app: str
+    grant: str
+    code: str
+
+
+class SecretChanged(AuditEntry):
+    """A client secret was set or removed in the sealed secret store."""
+
+    name: str
+    action: str
+
+
+class AuditGap(AuditEntry):
+    """`missing` entries could not be written since `since`, and `audit.onFailure: continue` let the broker go on."""
+
+    missing: int
+    since: str
+
+
+class TurnBegun(AuditEntry):
+    """A runtime began a turn and got tokens for it."""
+
+    turn: str
+    agent: str
+
+
+class TurnEnded(AuditEntry):
+    """A runtime ended a turn, and its tokens with it."""
+
+    turn: str
+
+
+class ApiKeyChanged(AuditEntry):
+    """An API key was created, set to expire because another one replaces it, or removed."""
+
+    key: str
+    name: str
+    action: str
+
+
+class GrantImported(AuditEntry):
+    """A grant of another system is being stored; `replaced`: it replaces an existing one."""
+
+    app: str
+    grant: str
+    replaced: bool
+
+
+class ConnectionsOpened(AuditEntry):
+    """A user opened the connections page with a one-time link."""
+
+    visit: str
+
+
+class OperatorEntered(AuditEntry):
+    """An operator opened the admin pages; `name` is the API key's, or `loopback`."""
+
+    name: str
+    visit: str
+
+
+class PageAction(AuditEntry):
+    """A person pressed a button on one of the broker's pages; `target` is a grant's, session's or event's id."""
+
+    app: str
+    visit: str
+    action: str
+    target: str
+
+
+class CallMade(AuditEntry):
+    """A change over the API. This entry is written first, its result follows. `caller` is a turn, a key or a user of
+    this machine; `target` is a grant's, session's, turn's, visit's or event's id, where the call has one."""
+
+    route: str
+    caller: str
+    target: str | None
+
+
+class CallRefused(AuditEntry):
+    """A known caller of the API was refused: a call for other callers, a subject, an app or scopes that their tool
+    did not declare, a switch of accounts by a tool, a turn that is over. `caller` is a turn, a key or a user of this
+    machine. Or a visitor was refused at the login of the admin pages; then `caller` is null."""
+
+    route: str
+    code: str
+    caller: str | None
+    agent: str | None
+    tool: str | None
+
+
+class AuditWriter(Protocol):
+    """Writes entries. `write` returns when the entry is stored, or raises `storeUnavailable`."""
+
+    def write(self, entry: AuditEntry, at: datetime) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Naming = Callable[[str, str], str]
+"""(kind, value) -> a pseudonym that only brokers with this store's keys can compute."""
+
+
+def line_of(entry: AuditEntry, at: datetime) -> str:
+    """Format one JSON line without a chain: `at`, `type`, then the entry's own fields."""
+    return f'{{"at":"{to_iso(at)}",{rest_of(entry)}}}\n'
+
+
+def rest_of(entry: LineType, name: Naming | None = None) -> str:
+    """Format all but the time, without the closing brace. With `name`, grants and conversations are written as
+    pseudonyms."""
+    body: dict[str, Any] = {"type": type(entry).__name__}
+    for member, value in vars(entry).items():
+        kind = _keyed(member, value) if name is not None else None
+        body[member] = value if name is None or kind is None else name(kind, str(value))
+    return json.dumps(body, separators=(",", ":"))[1:-1]
+
+
+def _keyed(member: str, value: object) -> str | None:
+    """Return the pseudonym's kind for a member; None for one that is written in clear."""
+    if value is None:
+        return None
+    if member == "target":
+        return "grant" if str(value).startswith("sha256:") else None
+    return member if member in {"grant", "instance"} else None
+
+
+class AuditList:
+    """Entries in memory, for embedding without a disk and for tests."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[datetime, AuditEntry]] = []
+
+    @property
+    def entries(self) -> list[AuditEntry]:
+        return [entry for _, entry in self.lines]
+
+    def write(self, entry: AuditEntry, at: datetime) -> None:
+        self.lines.append((at, entry))
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -11,11 +11,12 @@ import hmac
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from oauthbroker.audit import LineType
 from oauthbroker.core.clock import to_iso
 
 MOST_LINE = 256 * 1024  # bytes; entries are much shorter
@@ -23,8 +24,11 @@ _LINE = re.compile(rb'(\{"seq":([1-9]\d{0,17}),.+),"mac":"([0-9a-f]{32})"\}', re
 _LOG_TYPE = b'"type":"Log'
 
 
-@dataclass(frozen=True, slots=True)
-class LogBegan:
+class LogEntry(LineType):
+    """The base of the lines about the log itself."""
+
+
+class LogBegan(LogEntry):
     """The chain begins in file number `file`, after `bytes` of lines without a chain, whose SHA-256 is `digest`."""
 
     file: int
@@ -33,23 +37,20 @@ class LogBegan:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogRotated:
+class LogRotated(LogEntry):
     """The last line of a file, which is renamed to `audit-<to, six digits>.jsonl`."""
 
     to: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogContinued:
+class LogContinued(LogEntry):
     """The first line of a further file, number `file`; `after` is the MAC of the last line of the one before."""
 
     file: int
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogTorn:
+class LogTorn(LogEntry):
     """A writer died: the `bytes` before this line, whose SHA-256 is `digest`, are the beginning of an entry. Nothing
     else is lost."""
 
@@ -58,8 +59,7 @@ class LogTorn:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogBroken:
+class LogBroken(LogEntry):
     """The log had been changed when a broker wanted to write. `kind` is cut (lines up to number `known` existed),
     replaced (line `known` was different), foreign (`bytes` before this line are not ours) or anchor (the anchor was
     missing)."""
@@ -68,9 +68,6 @@ class LogBroken:
     known: int
     bytes: int
     after: str
-
-
-LogEntry = LogBegan | LogRotated | LogContinued | LogTorn | LogBroken
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +161,6 @@ def next_line(keys: AuditKeys, before: bytes, seq: int, at: str, rest: str) -> t
     body = f'{{"seq":{seq},"at":"{at}",{rest}'.encode()
     mac = keys.seal(before, body)
     return b'%b,"mac":"%b"}\n' % (body, mac), mac
-
-
-def log_rest(entry: LogEntry) -> str:
-    """Format an entry about the log itself, as `next_line` takes it."""
-    body = {"type": type(entry).__name__} | {field.name: getattr(entry, field.name) for field in fields(entry)}
-    return json.dumps(body, separators=(",", ":"))[1:-1]
 
 
 def parse(raw: bytes) -> Line | None:

@@ -17,6 +17,7 @@ from fcntl import flock
 from functools import lru_cache
 from pathlib import Path
 
+from oauthbroker.audit import AuditEntry, rest_of
 from oauthbroker.audit.anchor import Anchor, read_anchor, write_anchor
 from oauthbroker.audit.chain import (
     MOST_LINE,
@@ -32,10 +33,8 @@ from oauthbroker.audit.chain import (
     Spelling,
     Tail,
     last_of,
-    log_rest,
     next_line,
 )
-from oauthbroker.audit.entries import Entry, rest_of
 from oauthbroker.audit.folder import (
     LOCK_NOW,
     NAME,
@@ -98,7 +97,7 @@ class AuditFile:
         if self._closed:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be opened")
 
-    def write(self, entry: Entry, at: datetime) -> None:
+    def write(self, entry: AuditEntry, at: datetime) -> None:
         """Write an entry; blocks for some milliseconds at most. Raises `LogHeld` if a wait may help, else
         `storeUnavailable`."""
         rest, held = self._rest(entry), False
@@ -163,7 +162,7 @@ class AuditFile:
             pass
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log's anchor cannot be written")
 
-    def _new_rest(self, entry: Entry) -> str:
+    def _new_rest(self, entry: AuditEntry) -> str:
         rest = rest_of(entry, self.keys.name)
         if len(rest) > MOST_LINE // 2:
             raise BrokerError(Code.REQUEST_INVALID, note="a name is too long for the audit log")
@@ -213,7 +212,7 @@ class AuditFile:
         self._end, self._seq, self._mac = self._end + written, seq, mac
 
     def _add_words(self, entry: LogEntry, at: datetime, *, seq: int | None = None, before: bytes = b"") -> None:
-        self._add(log_rest(entry), at, seq=seq, before=before)
+        self._add(rest_of(entry), at, seq=seq, before=before)
 
     def _read_on(self, end: int) -> bool:
         """Read lines that other processes have just added. True if they follow ours; then the head is the last of

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
-from oauthbroker.audit.entries import AuditGap, AuditWriter, Entry
+from oauthbroker.audit import AuditEntry, AuditGap, AuditWriter
 from oauthbroker.audit.file import PATIENCE_SECONDS, AuditFile, LogHeld, Tell
 from oauthbroker.core.clock import Clock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
@@ -31,7 +31,7 @@ class AuditAnyway:
     def trouble(self) -> Code | None:
         return Code.AUDIT_UNAVAILABLE if self._missing else None
 
-    def write(self, entry: Entry, at: datetime) -> None:
+    def write(self, entry: AuditEntry, at: datetime) -> None:
         try:
             if self._missing:
                 self._tell_of_gap(at)
@@ -80,7 +80,7 @@ def on_failure(
     return AuditAnyway(writer, clock, metrics, tell) if setting == "continue" else writer
 
 
-async def enter(writer: AuditWriter, entry: Entry, at: datetime) -> bool:
+async def enter(writer: AuditWriter, entry: AuditEntry, at: datetime) -> bool:
     """Write an entry before an action. Raises what `write` raises; then the action must not happen.
 
     Returns True if another process held the log meanwhile, without blocking the event loop: then earlier decisions may
@@ -100,7 +100,7 @@ async def enter(writer: AuditWriter, entry: Entry, at: datetime) -> bool:
             return True
 
 
-def enter_now(writer: AuditWriter, entry: Entry, at: datetime) -> None:
+def enter_now(writer: AuditWriter, entry: AuditEntry, at: datetime) -> None:
     """Write an entry for a caller that cannot wait: a held log refuses it."""
     try:
         writer.write(entry, at)

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
+from oauthbroker.audit import AuditList, AuditWriter, Naming, rest_of
 from oauthbroker.audit.anchor import read_anchor
 from oauthbroker.audit.chain import MOST_LINE, AuditKeys, ChainHead, members, parse, starts_anew
-from oauthbroker.audit.entries import AuditList, AuditWriter, Naming, rest_of
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.folder import NAME, files_of, is_named, named, numbers, open_to_read, read, settled_size
 from oauthbroker.audit.gap import AuditAnyway

@@ -58,12 +58,10 @@ def preset_names(incomplete: str) -> list[str]:
 
 def entry_types(incomplete: str = "") -> list[str]:
     """Return the types of lines that an audit log can have."""
-    from typing import get_args
-
-    from oauthbroker.audit import Entry
+    from oauthbroker.audit import AuditEntry
     from oauthbroker.audit.chain import LogEntry
 
-    return _fitting({kind.__name__ for kind in (*get_args(Entry), *get_args(LogEntry))}, incomplete)
+    return _fitting([*AuditEntry.names(), *LogEntry.names()], incomplete)
 
 
 def _loaded(ctx: typer.Context) -> Loaded | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlencode
 
-from oauthbroker import audit
+from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.trail import AuditLine
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.errors import Locale
@@ -26,7 +26,6 @@ from oauthbroker.web.words import ADMIN, CONNECTIONS, Words
 
 HOME = "/admin"
 STATES = ("alive", "ending", "again", "ended")
-ENTRY_TYPES = sorted(entry.__name__ for entry in get_args(audit.Entry))
 _PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
 
 
@@ -171,7 +170,7 @@ def render_audit(
         field_of=field_of,
         stamp=stamp_element,
         apps=apps,
-        types=ENTRY_TYPES,
+        types=AuditEntry.names(),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
-from oauthbroker.audit import AuditGap, AuditList, Entry, TokenIssued, rest_of
+from oauthbroker.audit import AuditEntry, AuditGap, AuditList, TokenIssued, rest_of
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.gap import AuditAnyway
@@ -204,7 +204,7 @@ async def test_a_gap_at_the_end_is_told_of_when_the_broker_is_left(desk: Desk) -
 class Unwell(AuditList):
     """A log of the embedding runtime's own, which takes nothing."""
 
-    def write(self, entry: Entry, at: Any) -> None:
+    def write(self, entry: AuditEntry, at: Any) -> None:
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
 

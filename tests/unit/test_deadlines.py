@@ -261,7 +261,7 @@ SINCE = {
 }  # fmt: skip
 
 SHOWN = {
-    "audit.entries.AuditList.lines", "audit.trail.Which.since", "audit.trail.Which.until", "audit.trail.Sought.since",
+    "audit.AuditList.lines", "audit.trail.Which.since", "audit.trail.Which.until", "audit.trail.Sought.since",
     "audit.trail.Sought.until", "records.grant_view.GrantView.expires_at", "records.grant_view.GrantView.refused_at",
     "records.grant_view.GrantView.created_at", "records.grant_view.GrantView.updated_at",
     "records.grant_view.GrantView.used_at", "operations.checkup.forecast.Outlook.when", "client.calls.BegunTurn.expires_at",

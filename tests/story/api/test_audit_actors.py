@@ -9,11 +9,11 @@ from datetime import datetime
 import pytest
 
 from oauthbroker.audit import (
+    AuditEntry,
     AuditList,
     CallMade,
     ConnectionsOpened,
     DeadLetterChanged,
-    Entry,
     RequestWithdrawn,
     line_of,
 )
@@ -46,7 +46,7 @@ def order(house: House) -> list[str]:
 def full_disk(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No entry of the API is taken; the broker's own still are, so that nothing else can be what stops the act."""
 
-    def write(log: AuditList, entry: Entry, at: datetime) -> None:
+    def write(log: AuditList, entry: AuditEntry, at: datetime) -> None:
         if isinstance(entry, CallMade):
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be written")
         log.lines.append((at, entry))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.access import turns as turns_module
 from oauthbroker.access.turns import Guest, Turns
-from oauthbroker.audit import AuditList, Entry, TurnBegun, TurnEnded
+from oauthbroker.audit import AuditEntry, AuditList, TurnBegun, TurnEnded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
@@ -409,7 +409,7 @@ class Full(AuditList):
 
     full = False
 
-    def write(self, entry: Entry, at: datetime) -> None:
+    def write(self, entry: AuditEntry, at: datetime) -> None:
         if self.full:
             raise BrokerError(Code.STORE_UNAVAILABLE)
         super().write(entry, at)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.audit import rest_of
 from oauthbroker.audit.anchor import Anchor
-from oauthbroker.audit.chain import START, ChainHead, LogBegan, Mac, log_rest, next_line
+from oauthbroker.audit.chain import START, ChainHead, LogBegan, Mac, next_line
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.verify import MOST_BREAKS, WHAT, verify
 from oauthbroker.core.clock import to_iso
@@ -73,7 +73,7 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
 
 def rewritten(count: int) -> Lines:
     """The best that somebody can do who knows the format and has no key: a chain with a key of his own."""
-    began = log_rest(LogBegan(1, 0, "", START.mac.decode()))
+    began = rest_of(LogBegan(1, 0, "", START.mac.decode()))
     lines, mac = [], START.mac
     for number in range(count):
         line, mac = next_line(
