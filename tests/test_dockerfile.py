@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import pytest
 
 from oauthbroker.config import load
 from oauthbroker.model.settings import Settings
+from tests.kit.cli import free_port
 from tests.kit.dockerfile import Replay, Stage, Step, parse, shared_python
 
 REPOSITORY = Path(__file__).parents[1]
@@ -171,7 +171,7 @@ spec:
 
     def call(self, words: list[str]) -> int:
         """Runs one command inside and gives its exit code; its output goes to the log."""
-        return self._open(words).wait(30)
+        return self._open(words).wait(60)
 
     def start(self) -> None:
         self.process = self._open([*self.image.entrypoint, *self.image.command])
@@ -188,7 +188,7 @@ spec:
     def stop(self) -> int:
         assert self.process
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def fingerprint(self) -> dict[str, tuple[int, int, int]]:
         """Every path of the tree that is not a mount, with size, mode and time."""
@@ -206,9 +206,3 @@ spec:
                 [program, *words[1:]], cwd=self.image.inside("."), env=self.image.env,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self.rights,
             )  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

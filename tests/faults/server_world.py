@@ -152,7 +152,7 @@ class Server:
         """The process itself. Its workers end by themselves, soon: returns when the last one is gone."""
         workers = children_of(self.process.pid)
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         async with asyncio.timeout(START_SECONDS):
             while any(is_there(worker) for worker in workers):
                 await asyncio.sleep(0.02)
@@ -168,4 +168,4 @@ class Server:
             for worker in children_of(self.process.pid):
                 kill(worker)
             os.kill(self.process.pid, signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(60)

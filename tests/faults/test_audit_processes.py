@@ -85,7 +85,7 @@ async def test_whoever_is_killed_leaves_a_sound_log_with_all_that_was_acknowledg
         for worker in workers:
             worker.kill()
         for number, worker in enumerate(workers):
-            said, _ = worker.communicate(timeout=20)
+            said, _ = worker.communicate(timeout=60)
             acknowledged |= {
                 (f"{life}-{number}", f"Tool/{line.split()[1]}")
                 for line in said.splitlines(keepends=True)
@@ -108,11 +108,11 @@ async def test_a_line_in_the_middle_of_which_its_writer_died_is_told_of_by_the_n
     witness = start("witness", 50, 1 << 20)
     victim = start("victim", 20, 1 << 20, "tear")
     go(victim)
-    victim.communicate(timeout=20)
+    victim.communicate(timeout=60)
     assert -9 == victim.returncode
     assert not active(tmp_path).read_bytes().endswith(b"\n")
     go(witness)
-    _, complaint = witness.communicate(timeout=20)
+    _, complaint = witness.communicate(timeout=60)
     assert 0 == witness.returncode, complaint
     found = await verdict(tmp_path)
     assert (True, 1, 0) == (found.sound, found.torn, found.unfinished)

@@ -174,7 +174,7 @@ async def agree_elsewhere(house: House, player: Player, result: AuthorizationReq
     assert said.body["user_code"] == result.device_code.user_code
     assert said.body.get("verification_uri", said.body.get("verification_url")) == result.device_code.verification_uri
     polls = 1 if player.play.answers.pending is None else 2
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (heard := player.calls.count("token")) < polls and not player.complaints:
             await asyncio.sleep(0.1)  # the last answer is read; the next poll counts from there
             player.clock.advance(result.device_code.interval)

@@ -72,7 +72,7 @@ class Service:
         return self.call("POST", "/v1/tokens/rejected", body, token=turn_token, seconds=seconds)
 
 
-def until(claim: Callable[[], object], seconds: float = 15) -> None:
+def until(claim: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not claim():
         assert time.monotonic() < deadline

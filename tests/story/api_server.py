@@ -76,7 +76,7 @@ def api_server(
     thread = threading.Thread(target=run, name="api server")
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(60)
         assert isinstance(found[0], Served), found
         yield found[0]
     finally:

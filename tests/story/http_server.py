@@ -18,7 +18,7 @@ async def served_over_http(house: House) -> AsyncIterator[int]:
     """The broker behind the server that people run; the port."""
     server = uvicorn.Server(uvicorn.Config(house.broker.web, host="127.0.0.1", port=0, **uvicorn_options()))
     running = asyncio.create_task(server.serve())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not server.started:
             await asyncio.sleep(0.005)
     try:

@@ -397,7 +397,7 @@ async def test_circuits_of_every_worker_are_told_whichever_is_asked(
         planted_records.open_circuit(asked, "files", Code.PROVIDER_RATE_LIMITED)
         person = await operator_browser(asked)
         rows: list[list[str]] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(rows) < 2 or "2" not in {row[5] for row in rows}:  # each leaves them within a second
                 await asyncio.sleep(0.1)
                 rows = table(await person.open(f"{ADMIN}/circuits"))

@@ -78,7 +78,7 @@ class Shell:
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         self._bash.stdin.close()
-        self._bash.wait(10)
+        self._bash.wait(60)
         self._bash.stdout.close()
 
 

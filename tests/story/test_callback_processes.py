@@ -32,7 +32,7 @@ Start = Callable[..., Awaitable[Process]]
 
 async def line_of(process: Process) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return (await process.stdout.readline()).decode().strip()
 
 

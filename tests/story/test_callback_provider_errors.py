@@ -75,7 +75,7 @@ async def get(port: int, target: str, cookies: str) -> tuple[int, str]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"GET {target} HTTP/1.1\r\nHost: {HOST}\r\nAccept: application/json\r\nCookie: {cookies}\r\nConnection: close\r\n\r\n"
     writer.write(head.encode())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = (await reader.read()).decode()
     writer.close()
     return int(answer.split(" ", 2)[1]), answer

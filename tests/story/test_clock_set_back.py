@@ -227,7 +227,7 @@ async def test_every_loop_of_the_background_goes_on_after_a_step_of_the_clock(
         await once(house, task, work)
 
     async def all_seen() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not rounds.keys() >= LOOPS:
                 await asyncio.sleep(0.01)
 

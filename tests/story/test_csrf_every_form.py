@@ -61,7 +61,7 @@ async def wrong_account(house: House) -> Browser:
     person = house.browser()
     assert 403 == (await house.connect(await house.ask_link(), "bob", person)).status
     await house.events()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await house.store.count("due"):  # the relay has still to clear what it queued the event from
             await asyncio.sleep(0.01)
     return person

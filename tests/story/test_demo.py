@@ -141,7 +141,7 @@ def test_it_can_be_stopped_and_leaves_no_key_behind(tmp_path: Path, ending: sign
         key_file = Path(re.findall(r'keys: \{file: "(.+)"\}', text)[0])
         assert key_file.exists()
         process.send_signal(ending)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=60)
     assert (130, "\nStopped. Nothing runs any more.\n") == (process.returncode, err)
     assert not key_file.parent.exists()
 
@@ -164,7 +164,7 @@ def go(link: str, *steps: dict[str, str]) -> None:
 def test_a_person_agrees_and_the_agent_goes_on_by_itself(tmp_path: Path):
     with waiting(tmp_path) as (process, link):
         go(link, {}, {"login": "alice"}, {"decision": "allow"})
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert (0, "") == (process.returncode, err)
     assert "Good morning, Alice." in out
     assert MARK not in out
@@ -176,7 +176,7 @@ def test_another_person_gets_nothing_and_the_agent_asks_again(tmp_path: Path):
         second = link_of(process)
         assert second != link
         go(second, {}, {"login": "alice"}, {"decision": "allow"})
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
     assert 0 == process.returncode
     assert "Good morning, Alice." in out
     assert "Bob." not in out
@@ -185,6 +185,6 @@ def test_another_person_gets_nothing_and_the_agent_asks_again(tmp_path: Path):
 def test_a_no_is_heard(tmp_path: Path):
     with waiting(tmp_path) as (process, link):
         go(link, {}, {"login": "alice"}, {"decision": "deny"})
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
     assert 1 == process.returncode
     assert "You said no. Nothing was connected, and the agent knows." in out

@@ -33,7 +33,7 @@ class Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(orders).encode() + b"\n")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             answer: dict[str, Any] = json.loads(await self._process.stdout.readline())
         return answer
 
@@ -104,6 +104,6 @@ async def test_three_processes_poll_like_one_and_a_killed_one_is_missed_by_nobod
 
 
 async def _polled(idp: IdentityProvider, code: str, times: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(idp.device(code).polls) < times:
             await asyncio.sleep(0.05)

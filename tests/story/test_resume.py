@@ -427,7 +427,7 @@ async def test_a_consumer_goes_on_after_it_met_another_process(house: House, mon
     async with house.broker.on_granted("planner", hear):
         asked = await house.ask_link()
         assert 200 == (await house.connect(asked)).status
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await done.wait()
     assert ["planner"] == met
     assert granted_event_ids(asked) == heard

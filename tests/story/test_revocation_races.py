@@ -37,7 +37,7 @@ async def writeback(process: Process, idp: IdentityProvider, **hang: Any) -> tup
 
 async def ended(process: Process, told: asyncio.Task[Any] | None = None) -> None:
     """Until the tombstone is written."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (await grant_of(process)).revoked:
             await asyncio.sleep(0.01)
     assert told is None or not told.done()

@@ -164,7 +164,7 @@ async def listening(app: Any, door: socket.socket) -> AsyncIterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, **uvicorn_options(), lifespan="off"))
     task = asyncio.create_task(server.serve(sockets=[door]))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not server.started and not task.done():
                 await asyncio.sleep(0.01)
         yield f"http://127.0.0.1:{door.getsockname()[1]}"

@@ -115,7 +115,7 @@ async def test_only_a_grant_starts_a_turn_and_every_event_is_settled(
 
 async def _until_waiting(house: House, count: int) -> None:
     queues = Queues(house.repository, house.clock, Limits(), Metrics())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await queues.depth()).waiting != count:
             await asyncio.sleep(0.01)
 

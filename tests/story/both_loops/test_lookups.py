@@ -53,7 +53,7 @@ async def asking(lookups: Lookups, *hosts: str, app: str) -> AsyncIterator[list[
 
 
 async def soon(lookups: Lookups, host: str, app: str = "mail") -> list[str]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return await lookups.addresses(host, app)
 
 
@@ -95,7 +95,7 @@ async def test_a_late_lookup_is_a_failure_at_once_until_its_thread_returns(
     assert MOST_FOR_ONE == len(names.asked)
     assert ["192.0.2.7"] == await soon(lookups, "another.example")
     names.over.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while lookups._running:
             await asyncio.sleep(0.01)
     assert ["192.0.2.7"] == await soon(lookups, hosts[0], "hostile")

@@ -480,7 +480,7 @@ async def test_refused_callers_that_stay_to_read_why_take_no_place_from_anybody(
         held = await idle(site, 1, *HALVES)
         spare = await idle(site, SPARE)
         refused = await idle(site, LINGERING + 10)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert {503} == {Said(await reader.read()).status for reader, _ in refused}
         await hang_up(spare[:1])
         await asyncio.sleep(0.05)
@@ -516,7 +516,7 @@ async def test_thousands_of_idle_connections_cost_others_nothing() -> None:
         for _ in range(20):
             assert 200 == (await site.say(get("/healthz"))).status
         assert (loop.time() - began) / 20 < 1
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert {b""} == {await reader.read() for reader, _ in held}
         for _, writer in held:
             writer.close()

@@ -128,11 +128,11 @@ def test_following_goes_on_with_what_others_write(used: Desk):
         assert 0 == used.type("secrets", "set", "other", "key", stdin="a-value-of-no-worth").code
         second = json.loads(process.stdout.readline())
         process.send_signal(2)
-        rest, complaint = process.communicate(timeout=20)
+        rest, complaint = process.communicate(timeout=60)
     finally:
         guard.cancel()
         process.kill()
-        process.wait(10)
+        process.wait(60)
     assert ["TokenIssued", "SecretChanged"] == [first["type"], second["type"]]
     assert first["seq"] + 1 == second["seq"]
     assert (130, b"") == (process.returncode, rest), complaint

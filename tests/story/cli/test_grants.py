@@ -234,7 +234,7 @@ def test_ctrl_c_leaves_tombstones_and_says_how_far_it_came(connected: Desk, idp:
     try:
         asyncio.run(idp.wait_for("revoke", timeout=30))
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()

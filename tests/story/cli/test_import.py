@@ -325,7 +325,7 @@ def test_killed_on_the_way_and_run_again_nothing_is_twice_and_nothing_is_lost(de
         assert time.monotonic() < deadline
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
-    process.wait(15)
+    process.wait(60)
     there = {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
     assert len(there) >= when
     done = desk.type("grants", "import", str(path), "--replace", "--json")
@@ -352,7 +352,7 @@ def test_ctrl_c_says_how_far_it_came(desk: Desk, idp: IdentityProvider, lines: l
         process.send_signal(signal.SIGINT)
         time.sleep(0.1)
         hold.release()
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()

@@ -59,7 +59,7 @@ def test_sighup_takes_what_is_good_and_keeps_what_it_has_otherwise(
         assert (200, {"status": "ok"}) == health(desk)
         assert (404, 400) == (get(desk, "/oauth/callback/files")[0], get(desk, "/oauth/callback/mail")[0])
         process.send_signal(signal.SIGTERM)
-        assert 0 == process.wait(10)
+        assert 0 == process.wait(60)
 
 
 def test_another_port_takes_a_restart(desk: Desk, idp: IdentityProvider):

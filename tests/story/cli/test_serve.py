@@ -37,7 +37,7 @@ def raw(port: int, request: str) -> bytes:
 def test_it_ends_in_order_when_told_to(ready: Desk, ending: signal.Signals):
     with serving(ready) as process:
         process.send_signal(ending)
-        assert 0 == process.wait(10)
+        assert 0 == process.wait(60)
     lines = log_lines(ready)
     assert ["plainHttpProvider", "plainHttpPages"] == [
         line["weaken"] for line in lines if line["event"] == "a check is off"
@@ -211,7 +211,7 @@ def test_with_json_it_says_once_where_it_serves(ready: Desk):
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(5)]
         process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=20)
+        rest, _ = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()

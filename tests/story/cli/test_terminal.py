@@ -36,7 +36,7 @@ class Terminal:
 
     def until(self, text: str) -> None:
         """Reads the screen until it shows this."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while text not in self.screen:
             assert time.monotonic() < deadline, self.screen
             assert self._read(0.2) is not False, self.screen
@@ -48,7 +48,7 @@ class Terminal:
         while self._read(0.2) is not False:
             pass
         self._desk.canaries.look(self.screen, "the terminal")
-        return self._process.wait(15)
+        return self._process.wait(60)
 
     def close(self) -> None:
         self._process.kill()

@@ -195,10 +195,10 @@ def test_a_killed_process_stays_in_the_sum_and_a_stopped_one_counts_as_living(fo
                 assert b"noted\n" == child.stdout.readline()
         assert (6, 3.0) == seen_by(ours)[::3]
         children[0].kill()
-        children[0].wait(10)
+        children[0].wait(60)
         assert (6, 2.0) == seen_by(ours)[::3]
         children[1].kill()
-        children[1].wait(10)
+        children[1].wait(60)
         assert (6, 1.0) == seen_by(ours)[::3]
         assert 3 == sum(row[2] for row in json.loads((folder / "gone.json").read_bytes())["counts"])
     finally:

@@ -45,7 +45,7 @@ def test_it_says_where_it_is_and_ends_with_its_parent():
         assert 200 == answer.status_code
         assert process.stdin is not None
         process.stdin.close()
-        assert 0 == process.wait(5)
+        assert 0 == process.wait(60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -53,4 +53,4 @@ def test_a_signal_ends_it_quietly(number: signal.Signals):
     with running("--client-secret", "chosen-by-the-caller", "--dialect", "slack") as (process, said):
         assert "chosen-by-the-caller" == said["clientSecret"]
         process.send_signal(number)
-        assert 0 == process.wait(5)
+        assert 0 == process.wait(60)

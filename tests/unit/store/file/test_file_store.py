@@ -180,7 +180,7 @@ class SlowRename(Fs):
     def rename(self, folder: int, old: str, new: str) -> None:
         if len(new) == 64:
             self.loop.call_soon_threadsafe(self.waiting.set)
-            asyncio.run_coroutine_threadsafe(self.gate.wait(), self.loop).result(10)
+            asyncio.run_coroutine_threadsafe(self.gate.wait(), self.loop).result(60)
         super().rename(folder, old, new)
 
 
