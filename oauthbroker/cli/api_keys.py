@@ -174,14 +174,14 @@ def _one(keys: list[ApiKey], typed: str) -> ApiKey:
 
 
 async def _list(config: Path) -> list[ApiKey]:
-    async with _vault(config) as vault:
+    async with _vault(config, upgrading=False) as vault:
         return await vault.api_keys.list()
 
 
 @asynccontextmanager
-async def _vault(config: Path) -> AsyncIterator[Vault]:
+async def _vault(config: Path, *, upgrading: bool = True) -> AsyncIterator[Vault]:
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
-    async with open_vault(load(config).settings) as vault:
+    async with open_vault(load(config).settings, upgrading=upgrading) as vault:
         yield vault

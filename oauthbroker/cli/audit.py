@@ -81,7 +81,7 @@ async def _verify(config: Path, head: ChainHead | None) -> Verdict:
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
-    async with open_vault(load(config).settings) as vault:
+    async with open_vault(load(config).settings, upgrading=False) as vault:
         return await vault.audit.verify(head)
 
 
@@ -93,7 +93,7 @@ async def _tail(
     from oauthbroker.wiring import open_vault
 
     sought = Sought(app_name, entry_type)
-    async with open_vault(load(config).settings) as vault:
+    async with open_vault(load(config).settings, upgrading=False) as vault:
         people = GrantNames(vault)
         coming = vault.audit.follow() if follow else None
         found = await vault.audit.tail(count, app=app_name, type=entry_type)

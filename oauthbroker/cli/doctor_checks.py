@@ -35,7 +35,7 @@ from oauthbroker.providers import presets
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys import Keyring
-from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, with_keys
+from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, upgrade_state, with_keys
 
 
 @dataclass(slots=True)
@@ -152,14 +152,12 @@ class Doctor:
         """Check that the key exists, is readable by us alone, lies outside the store, and opens the keyring."""
         settings = self._settings
         self.keyring = unlocked(settings, self.env, self.log)
+        found = findings.of_upgrade(upgrade_state(self.keyring))
         if self.env.get(KEY_ENV):
             todo = "Use a key file: a process's environment stays readable."
-            return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo)]
-        return [
-            Finding(
-                "keys", "ok", "The key opens the keyring, and only you can read it.", "", key_origin(settings, self.env)
-            )
-        ]
+            return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo), *found]
+        where = key_origin(settings, self.env)
+        return [Finding("keys", "ok", "The key opens the keyring, and only you can read it.", "", where), *found]
 
     async def _values(self) -> list[Finding]:
         """Check every value that the configuration names, and list the apps that have all of theirs."""

@@ -218,7 +218,7 @@ async def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> N
     from oauthbroker.records.display import grant_record
     from oauthbroker.wiring import open_vault
 
-    async with open_vault(load(config).settings) as vault:
+    async with open_vault(load(config).settings, upgrading=False) as vault:
         record = await vault.grants.record(grant.grantId)
     if record is None:
         raise Refused("There is no such grant any more.")
@@ -230,7 +230,7 @@ async def _list(config: Path, app_name: str | None, subject: str | None) -> list
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
-    async with open_vault(load(config).settings) as vault:
+    async with open_vault(load(config).settings, upgrading=False) as vault:
         found = [grant async for grant in vault.grants.list(app=app_name, subject=subject)]
     return newest_first(found)
 

@@ -119,17 +119,17 @@ def _one(letters: list[DeadLetter], event_id: str) -> DeadLetter:
 
 
 async def _states(config: Path) -> list[QueueState]:
-    async with _vault(config) as vault:
+    async with _vault(config, upgrading=False) as vault:
         return await vault.dead_letters.states()
 
 
 async def _dead(config: Path, agent: str | None) -> list[DeadLetter]:
-    async with _vault(config) as vault:
+    async with _vault(config, upgrading=False) as vault:
         return await vault.dead_letters.dead(agent)
 
 
-def _vault(config: Path) -> AbstractAsyncContextManager[Vault]:
+def _vault(config: Path, *, upgrading: bool = True) -> AbstractAsyncContextManager[Vault]:
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
-    return open_vault(load(config).settings)
+    return open_vault(load(config).settings, upgrading=upgrading)

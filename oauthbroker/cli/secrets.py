@@ -146,7 +146,7 @@ async def _put(loaded: Loaded, name: str, key: str, value: Secret) -> None:
 async def _names(loaded: Loaded) -> list[tuple[str, str]]:
     from oauthbroker.wiring import open_vault
 
-    async with open_vault(loaded.settings) as vault:
+    async with open_vault(loaded.settings, upgrading=False) as vault:
         return await vault.secrets.names()
 
 

@@ -76,5 +76,5 @@ async def _sessions(config: Path, app_name: str | None = None, subject: str | No
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
-    async with open_vault(load(config).settings) as vault:
+    async with open_vault(load(config).settings, upgrading=False) as vault:
         return await vault.sessions.list(app=app_name, subject=subject)

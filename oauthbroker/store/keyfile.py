@@ -57,6 +57,16 @@ def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:
     return True
 
 
+def replace_keyring(fs: Fs, path: Path, text: bytes) -> None:
+    """Replace the keyring file durably: a crash leaves the old one or the new one."""
+    folder = fs.open_root(path.parent)
+    try:
+        check_folder(fs.fstat(folder))
+        create_whole(fs, folder, path.name, text)
+    finally:
+        close(fs, folder)
+
+
 def _is_taken(fs: Fs, folder: int, keyring: str) -> bool:
     names = fs.listdir(folder)
     return keyring in names or any(_has_entries(fs, folder, name) for name in names if name not in {LOCKS, CORRUPT})

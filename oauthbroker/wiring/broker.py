@@ -85,7 +85,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
     async with AsyncExitStack() as stack:
         loaded = config if isinstance(config, Bundle) else load(config)
         if store is None:
-            store = open_store(with_keys(loaded.settings, env), env, clock, log)
+            store = await open_store(with_keys(loaded.settings, env), env, clock, log)
         repository = Repository(store, reporting(log))
         stack.push_async_callback(repository.close)
         source = ConfigSource(config=config, env=env, repository=repository, only=only, workers=workers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from structlog.typing import FilteringBoundLogger
 
@@ -18,11 +19,13 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Settings
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.repository.upgrades import STEPS
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.fs import Fs, at_border
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.upgrade import LEASE_KIND, KeyringFile, is_behind, left_of, names_of, upgrade
 
 KEY_ENV = "OAUTHBROKER_KEY"
 CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
@@ -30,34 +33,57 @@ CREDENTIAL = "oauthbroker.kek"
 AnyStore = FileStore | MemoryStore
 
 
-def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger) -> FileStore:
-    """The file store of the settings, unlocked. Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
-    root = Path(settings.store_root)
-    keyring = unlocked(settings, env, log)
-    return FileStore.open(
-        root,
+async def open_store(
+    settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger, *, upgrading: bool = True
+) -> FileStore:
+    """Open the file store of the settings. A store of an older version is upgraded first, unless the caller only reads:
+    then the log names the steps that are left. Raises `storeLocked`, and as `unlocked` does."""
+    file, keyring = _opened(settings, env, log)
+    store = FileStore.open(
+        Path(settings.store_root),
         keyring,
         kinds=KINDS,
-        lease_kinds=LEASES,
+        lease_kinds=(*LEASES, LEASE_KIND),
         clock=clock,
         on_damage=reporting(log),
     )
+    try:
+        if upgrading:
+            await upgrade(store, keyring, file, STEPS)
+        elif is_behind(keyring, STEPS):
+            log.warning("the store waits for an upgrade: a broker that starts does it", left=left_of(keyring, STEPS))
+    except BaseException:
+        await store.close()
+        raise
+    return store
 
 
 def unlocked(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> Keyring:
-    """The keyring of the store. What is refused for the key's sake names where the key was looked for, because there
-    are several such places. Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
-    found: Keyring | None = None
+    """Open the keyring of the store. A refusal names the place of the key, because there are several.
+
+    Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
+    return _opened(settings, env, log)[1]
+
+
+def _opened(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> tuple[KeyringFile, Keyring]:
     refused = BrokerError(Code.KEY_UNKNOWN)
     try:
-        found = Keyring.load(_keyring_path(settings), key_provider(settings, env, log))
+        file = KeyringFile(_keyring_path(settings), key_provider(settings, env, log))
+        keyring = file.load()
+        left_of(keyring, STEPS)
     except BrokerError as error:
         refused = error
-    if found is None:
-        raise BrokerError(
-            refused.code, note="; ".join(filter(None, (refused.note, f"key: {key_origin(settings, env)}")))
-        )
-    return found
+    else:
+        return file, keyring
+    note = "; ".join(filter(None, (refused.note, f"key: {key_origin(settings, env)}")))
+    raise BrokerError(refused.code, note=note)
+
+
+def upgrade_state(keyring: Keyring) -> Literal["done", "waits", "begun"]:
+    """Whether the store is of this version, waits for an upgrade, or is in one that may have been interrupted."""
+    if keyring.upgrades is not None and keyring.upgrades.under_way:
+        return "begun"
+    return "waits" if is_behind(keyring, STEPS) else "done"
 
 
 def reporting(log: FilteringBoundLogger) -> Callable[[str, Code], None]:
@@ -77,7 +103,7 @@ def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
         raise BrokerError(Code.KEY_UNKNOWN, note="the store has a keyring, but its key file is missing")
     outside = _key_free(settings)
     kek = FileKek.create(path, outside=outside) if is_new else FileKek.open(path, outside=outside, durably=True)
-    Keyring.create(_keyring_path(settings), kek, clock=clock)
+    Keyring.create(_keyring_path(settings), kek, clock=clock, upgrades=names_of(STEPS))
     return is_new, path
 
 

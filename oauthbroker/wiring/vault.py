@@ -28,14 +28,19 @@ from oauthbroker.wiring.storage import api_keys, audit_file, open_store, reporti
 
 @asynccontextmanager
 async def open_vault(
-    settings: Settings, *, env: Mapping[str, str] | None = None, clock: Clock | None = None
+    settings: Settings,
+    *,
+    env: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    upgrading: bool = True,
 ) -> AsyncIterator[Vault]:
     """The store without a broker: secrets can be set while the configuration still lacks them, and grants be listed
-    in a shell that has none of its values. Raises store codes."""
+    in a shell that has none of its values. With `upgrading=False`, for callers that only read, a store of an older
+    version stays as it is. Raises store codes."""
     clock, env = clock or SystemClock(), os.environ if env is None else env
     log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
-        store = open_store(with_keys(settings, env), env, clock, log)
+        store = await open_store(with_keys(settings, env), env, clock, log, upgrading=upgrading)
         repository = Repository(store, reporting(log))
         stack.push_async_callback(repository.close)
         audit = audit_file(settings, store, log)

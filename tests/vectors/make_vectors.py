@@ -1,6 +1,7 @@
-"""Made record-v1.json and keyring-v1.json, once. They are frozen: when this script's output differs, the code is wrong.
+"""Made record-v1.json, keyring-v1.json and keyring-v2.json, once. They are frozen: when this script's output differs, the code is wrong.
 
-`python tests/vectors/make_vectors.py` prints both documents; a test compares them with the files.
+`python tests/vectors/make_vectors.py` prints all documents; a test compares them with the files. store-v1.json is a whole store that the
+last version of format 1 wrote; no version can write it since.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from oauthbroker.store.box import seal_box
 from oauthbroker.store.kek import EnvKek
-from oauthbroker.store.keys import FORMAT, Keyring, Seed, SeedState
+from oauthbroker.store.keys import FIRST_FORMAT, FORMAT, Keyring, Seed, SeedState, Upgrades
 from oauthbroker.store.names import length_prefixed
 from oauthbroker.store.seal import HEADER, SealPlace, derive, seal
 
@@ -112,12 +113,12 @@ def record_document() -> Json:
     }
 
 
-def keyring_document() -> Json:
+def keyring_document(upgrades: Upgrades | None = None) -> Json:
     keks = [f"oab-kek-1:{b64(filler(f'kek {n}', 32)).rstrip('=')}" for n in (1, 2, 3)]
     seeds = [Seed(ONE, SEEDS[ONE], SeedState.ACTIVE, "2026-02-01T09:00:00Z")]
     seeds += [Seed(TWO, SEEDS[TWO], SeedState.DECRYPT_ONLY, "2026-01-01T09:00:00Z")]
     seeds += [Seed(filler("kid three", 16), b"", SeedState.DESTROYED, "2025-12-01T09:00:00Z")]
-    ring = Keyring(STORE, filler("name key", 32), seeds, epoch=7)
+    ring = Keyring(STORE, filler("name key", 32), seeds, 7, upgrades)
     parts = [
         ["grants", "slack-bot", "slack:team:T111"],
         ["grants", "slack-bots", "lack:team:T111"],
@@ -139,8 +140,22 @@ def keyring_document() -> Json:
             {"why": "half of it", "kek": keks[0], "keyring": text[: len(text) // 2], "expect": "keyMismatch"},
             {"why": "empty", "kek": keks[0], "keyring": "", "expect": "keyMismatch"},
             {"why": "another store's name", "kek": keks[0], "keyring": text.replace(STORE, "00" * 16), "expect": "keyMismatch"},
+            *(of_another_format(text, keks[0]) if upgrades is not None else []),
         ],
     }  # fmt: skip
+
+
+def of_another_format(text: str, kek: str) -> list[Json]:
+    """The number of the format is bound to the contents: a changed number makes no older broker open an upgraded store."""
+    return [
+        {
+            "why": f"called format {n}",
+            "kek": kek,
+            "keyring": text.replace(FORMAT, f"oab-keyring-{n}"),
+            "expect": "keyMismatch",
+        }
+        for n in (1, 3)
+    ]
 
 
 def keyring_text(ring: Keyring, keks: list[str]) -> str:
@@ -153,14 +168,31 @@ def keyring_text(ring: Keyring, keks: list[str]) -> str:
         }
         for n, text in enumerate(keks)
     ]
+    number = "1" if ring.upgrades is None else "2"
+    label = f"oab/keyring/{number}"
     body = json.dumps(ring._encode(), separators=(",", ":")).encode()
-    box = seal_box(data_key, "oab/keyring/1", context, body, salt=filler("keyring salt", 32))
-    document = {"format": FORMAT, "storeId": ring.store_id, "wraps": wraps, "sealed": b64(box)}
+    about = length_prefixed(label.encode(), ring.store_id.encode())
+    box = seal_box(data_key, label, about, body, salt=filler("keyring salt", 32))
+    document = {
+        "format": FIRST_FORMAT if number == "1" else FORMAT,
+        "storeId": ring.store_id,
+        "wraps": wraps,
+        "sealed": b64(box),
+    }
     return json.dumps(document, indent=1) + "\n"
 
 
 def documents() -> dict[str, str]:
-    made = {"record-v1.json": record_document(), "keyring-v1.json": keyring_document()}
+    upgrades = Upgrades(("one", "two"), ("three",))
+    made = {
+        "record-v1.json": record_document(),
+        "keyring-v1.json": keyring_document(),
+        "keyring-v2.json": {
+            **keyring_document(upgrades),
+            "upgraded": list(upgrades.done),
+            "upgrading": list(upgrades.under_way),
+        },
+    }
     return {name: json.dumps(document, indent=1, ensure_ascii=True) + "\n" for name, document in made.items()}
 
 

@@ -97,7 +97,7 @@ def drop_temp(fs: Fs, folder: int, temp: str, fd: int) -> None:
 
 
 def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
-    """Write `data` under an unused name, durably: a crash leaves the whole file or none."""
+    """Write `data` under a name, durably: a crash leaves the whole file, or what the name had before."""
     temp, fd = new_temp(fs, folder, name)
     try:
         write_file(fs, fd, data)

@@ -70,13 +70,20 @@ def kek_id(kek: bytes) -> str:
     return "kek-" + hmac.new(kek, b"oab/kek/id", hashlib.sha256).hexdigest()[:16]
 
 
-def open_keyring(kek_text: str, text: str) -> dict[str, Any]:
+def open_keyring(kek_text: str, text: str, formats: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
+    """The contents of a keyring of one of these formats: a broker before format 2 reads `formats=(1,)`."""
     kek = decode(kek_text.strip().removeprefix("oab-kek-1:"))
     document = json.loads(text)
+    numbers = [number for number in formats if document["format"] == f"oab-keyring-{number}"]
+    if not numbers:
+        raise RefusedError
     (wrapped,) = [wrap["key"] for wrap in document["wraps"] if wrap["kek"] == kek_id(kek)]
-    context = lp(b"oab/keyring/1", document["storeId"].encode())
-    data_key = open_box(kek, "oab/kek/1", context, decode(wrapped))
-    inside: dict[str, Any] = json.loads(open_box(data_key, "oab/keyring/1", context, decode(document["sealed"])))
+    store = document["storeId"].encode()
+    data_key = open_box(kek, "oab/kek/1", lp(b"oab/keyring/1", store), decode(wrapped))
+    label = f"oab/keyring/{numbers[0]}"
+    inside: dict[str, Any] = json.loads(
+        open_box(data_key, label, lp(label.encode(), store), decode(document["sealed"]))
+    )
     return inside
 
 

@@ -1,0 +1,7 @@
+"""The upgrade steps of a store's records, in their order. A step is never removed and never changes its name."""
+
+from __future__ import annotations
+
+from oauthbroker.store.upgrade import UpgradeStep
+
+STEPS: tuple[UpgradeStep, ...] = ()
