@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from oauthbroker.audit import AuditWriter, Connected, ConnectFailed, TokensDropped
+from oauthbroker.audit import AuditWriter, Connected, ConnectFailed, GrantRevoked, TokensDropped
 from oauthbroker.audit.gap import enter
 from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import Clock, random_text
@@ -32,6 +32,7 @@ from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Token
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
 from oauthbroker.records.provider_data import kept_facts
+from oauthbroker.records.unrevoked import forgotten, passed_on
 from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Repository, Versioned
 from oauthbroker.revocation.shared_grants import SharedGrants
 
@@ -142,6 +143,8 @@ class Finish:
                 entry = Connected(app.name, grant.id, session.id)
                 await enter(self.audit, entry, self.clock.now())  # no entry, no grant
                 self.shared_grants.learn(grant)
+            if (why := forgotten(old, grant, app)) is not None:
+                await enter(self.audit, GrantRevoked(app.name, grant.id, why), self.clock.now())
             with suppress(Conflict):
                 return await self._store(grant, before.generation if before else 0)
         raise Conflict
@@ -244,12 +247,11 @@ class Finish:
         self, app: OAuthApp, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime
     ) -> Grant:
         now, tokens = self.clock.now(), verified.tokens
-        unsent = old.outbox if old is not None else ()
+        before, unsent = old, old.outbox if old is not None else ()
         old = old if old is not None and old.registration == app.registration else None
         refresh = tokens.refresh_token or _kept_refresh(old, verified)
         lifetime = tokens.lifetime_seconds
         expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
-        kept = (tokens.access_token, *([refresh] if refresh else []))
         grant = Grant(
             app=app.name,
             provider=app.provider,
@@ -264,13 +266,12 @@ class Finish:
             auth_session_id=session.id,
             registration=app.registration,
             resume=session.resume,
-            retired=old.passed_on(app, kept) if old is not None else None,
             declined=_declined(old, session, verified),
             provider_data=kept_facts(app, tokens.facts),
         )
         missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
         event = self._granted(session, grant, missing)
-        return replace(grant, outbox=(*unsent, event))
+        return passed_on(before, replace(grant, outbox=(*unsent, event)), app)
 
     async def _store(self, grant: Grant, expect: int) -> Versioned[Grant]:
         """Store the grant. A write that reports a failure may have reached the store; then the grant is kept."""

@@ -30,7 +30,7 @@ from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.versioned import readable
-from oauthbroker.revocation.revoke import Told
+from oauthbroker.revocation.telling import Told
 
 LINK_PATH = "/connections/open"
 

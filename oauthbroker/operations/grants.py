@@ -22,7 +22,8 @@ from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.repository.repository import Repository
 from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
-from oauthbroker.revocation.revoke import Revoke, Told
+from oauthbroker.revocation.revoke import Revoke
+from oauthbroker.revocation.telling import Told
 
 __all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "SessionList", "Vault"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from oauthbroker.audit import AuditWriter, GrantImported
+from oauthbroker.audit import AuditWriter, GrantImported, GrantRevoked
 from oauthbroker.audit.gap import enter
 from oauthbroker.core.clock import LONG_AGO, Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -20,6 +20,7 @@ from oauthbroker.model.owner_check import pin_of
 from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
+from oauthbroker.records.unrevoked import forgotten, passed_on
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Repository
 from oauthbroker.revocation.shared_grants import SharedGrants
@@ -55,6 +56,8 @@ class Importing:
             grant = self._grant(app, incoming, old)
             entry = GrantImported(app.name, grant.id, old is not None)
             await enter(self.audit, entry, self.clock.now())  # no entry, no grant
+            if (why := forgotten(old, grant, app)) is not None:
+                await enter(self.audit, GrantRevoked(app.name, grant.id, why), self.clock.now())
             self.shared_grants.learn(grant)
             await self.repository.save_grant(grant, expect=held.generation if held is not None else 0)
         return "imported" if old is None else "replaced"
@@ -89,7 +92,7 @@ class Importing:
         expires = incoming.expires_at if known else LONG_AGO
         access, refresh = incoming.access_token or Secret(""), incoming.refresh_token
         person = incoming.subject if app.subject_mode == "user" and app.owner.user_identity is not None else None
-        return Grant(
+        grant = Grant(
             app=app.name,
             provider=app.provider,
             subject=incoming.subject,
@@ -102,6 +105,6 @@ class Importing:
             authorized_by=person,
             registration=app.registration,
             outbox=old.outbox if old is not None else (),
-            retired=old.passed_on(app, (access, refresh)) if old is not None else None,
             imported=incoming.mark,
         )
+        return passed_on(old, grant, app)

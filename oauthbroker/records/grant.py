@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from oauthbroker.core.clock import LONG_AGO, SET_BACK, from_iso, to_iso
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import codec
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.records.refresh_state import RefreshState
-from oauthbroker.records.retired import Retired
+from oauthbroker.records.retired import Retired, joined
 
 CLOCK_SLACK_SECONDS = 60
 ENDLESS = float("inf")
@@ -78,9 +77,10 @@ class Token:
 class Grant:
     """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made
     with; `outbox` are events not yet queued; `retired` are earlier tokens still to be revoked at the provider, not
-    before `tell_after` if the provider refused; `token_binding` is reserved for sender-constrained tokens (RFC
-    9449). `imported` is the mark of the imported line; an imported grant may have an empty access token until its
-    first refresh. `declined` are scopes that were requested and not granted, with the number of consents in a row."""
+    before `tell_after` if the provider refused; `elsewhere` are those of other registrations, one set each;
+    `token_binding` is reserved for sender-constrained tokens (RFC 9449). `imported` is the mark of the imported line;
+    an imported grant may have an empty access token until its first refresh. `declined` are scopes that were requested
+    and not granted, with the number of consents in a row."""
 
     app: str
     provider: str
@@ -100,6 +100,7 @@ class Grant:
     outbox: tuple[AgentEvent, ...] = ()
     refresh_state: RefreshState = field(default_factory=RefreshState)
     retired: Retired | None = None
+    elsewhere: tuple[Retired, ...] = ()
     tell_after: datetime | None = None
     token_binding: str = ""
     imported: str = ""
@@ -131,11 +132,11 @@ class Grant:
     @property
     def to_be_told(self) -> bool:
         """Tell whether a token is still to be revoked at the provider."""
-        return self.revocation == "pending" or self.retired is not None
+        return self.revocation == "pending" or self.retired is not None or bool(self.elsewhere)
 
     @property
     def untold_since(self) -> datetime:
-        """Return since when a token has been waiting to be revoked at the provider."""
+        """Return since when a token of its own has been waiting to be revoked at the provider."""
         return self.ended.since if self.ended is not None else self.updated_at
 
     @property
@@ -147,16 +148,6 @@ class Grant:
         refresh = tuple(secret for secret in (self.refresh_state.spare, token.refresh_token) if secret is not None)
         access = (token.access_token,) if token.access_token else ()
         return Retired(self.updated_at, refresh, access).and_also(self.retired)
-
-    def passed_on(self, app: OAuthApp, kept: Iterable[Secret] = ()) -> Retired | None:
-        """Return the ended tokens that a new grant of the app takes over to have them revoked, without the `kept` ones.
-
-        None if they were issued to another client, which alone may send them, or if revoking them would also end the
-        new grant.
-        """
-        if self.registration != app.registration or app.revocation.reach != "token" or self.ended is None:
-            return None
-        return self.ended.without(kept)
 
     def __repr__(self) -> str:
         state = "revoked" if self.revoked else "live"
@@ -213,21 +204,34 @@ class Grant:
         return replace(self, token=None, refresh_state=RefreshState(), revocation=known, updated_at=at)
 
     def retiring(self, refresh: Secret | None, access: Secret | None, at: datetime) -> Grant:
-        """Return the grant with unused tokens added to `retired`, to be revoked at the provider."""
-        return replace(self, retired=Retired.of(refresh, access, at).and_also(self.retired))
+        """Return the grant with unused tokens added, to be revoked at the provider."""
+        return self.owing(Retired.of(refresh, access, at))
 
-    def not_told_before(self, at: datetime) -> Grant:
-        """Return the grant with the next revocation postponed: the provider refuses it, and only an operator can fix
-        that."""
-        return replace(self, tell_after=at)
+    def owing(self, ended: Retired) -> Grant:
+        """Return the grant with tokens added to those that are to be revoked. A set that names another registration
+        stays apart, because no other client may send it."""
+        if ended.registration in {"", self.registration}:
+            own = replace(ended, registration="", authorized_by=None, tell_after=None)
+            return replace(self, retired=own.and_also(self.retired))
+        return replace(self, elsewhere=joined(self.elsewhere, ended))
+
+    def not_told_before(self, at: datetime, registration: str | None = None) -> Grant:
+        """Return the grant with the next revocation by a client postponed: the provider refuses it, and only an
+        operator can fix that. `registration` None: its own."""
+        if registration is None or registration == self.registration:
+            return replace(self, tell_after=at)
+        others = (replace(it, tell_after=at) if it.registration == registration else it for it in self.elsewhere)
+        return replace(self, elsewhere=tuple(others))
 
     def told(self, ended: Retired | None, at: datetime, outcome: RevocationState = "done") -> Grant:
         """Return the grant after these tokens were revoked at the provider, or given up. A tombstone's tokens are
         erased. Other retired tokens stay."""
-        known = () if ended is None else (*ended.refresh, *ended.access)
+        known = () if ended is None else ended.secrets
         left = self.retired.without(known) if self.retired is not None else None
-        rest, own = replace(self, retired=left, tell_after=None), replace(self, retired=None).ended
+        own, others = replace(self, retired=None).ended, (each.without(known) for each in self.elsewhere)
         over = self.revocation == "pending" and (own is None or own.without(known) is None)
+        rest = replace(self, retired=left, elsewhere=tuple(each for each in others if each is not None))
+        rest = replace(rest, tell_after=None) if over or left != self.retired else rest
         return rest.erased(at, outcome) if over else rest
 
     def to_plaintext(self) -> bytes:
@@ -264,6 +268,8 @@ class Grant:
             status["renewal"] = refresh_state
         if self.retired is not None:
             status["retired"] = self.retired.to_json()
+        if self.elsewhere:
+            status["elsewhere"] = [each.to_json() for each in self.elsewhere]
         if self.tell_after is not None:
             status["tellAfter"] = to_iso(self.tell_after)
         if self.token_binding:
@@ -307,6 +313,7 @@ class Grant:
             outbox=tuple(AgentEvent.from_json(event) for event in status["outbox"]),
             refresh_state=RefreshState.from_json(status.get("renewal")),
             retired=Retired.from_json(status.get("retired")),
+            elsewhere=tuple(Retired.of_json(each) for each in status.get("elsewhere", ())),
             tell_after=codec.moment(status.get("tellAfter")),
             token_binding=status.get("tokenBinding", ""),
             imported=status.get("imported", ""),

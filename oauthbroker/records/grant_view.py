@@ -12,6 +12,7 @@ from oauthbroker.model.titles import agent_title
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.records.refresh_state import Ended
+from oauthbroker.records.unrevoked import parts_of
 
 GrantHealth = Literal["alive", "ending", "again", "ended"]
 """`alive`, `ending` (soon, and nothing refreshes it), `again` (a person has to agree again) or `ended` (revoked)."""
@@ -24,7 +25,8 @@ class GrantView:
 
     `until` is the end of a token that nothing refreshes, None where it has no end or an unknown one. `account` is the
     provider's name for the user, `agent` the agent that asked last. `alone` marks a client's own grant, without a user.
-    `lost` counts answers to refreshes that never came. `used_at` is only set by readers that look it up.
+    `lost` counts answers to refreshes that never came. `clients_to_tell` are registrations with tokens to revoke.
+    `used_at` is only set by readers that look it up.
     """
 
     id: str
@@ -55,6 +57,7 @@ class GrantView:
     token_lives: bool
     provider_data: Mapping[str, Any]
     used_at: datetime | None = None
+    clients_to_tell: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, grant: Grant, app: OAuthApp | None, now: datetime, used_at: datetime | None = None) -> GrantView:
@@ -91,6 +94,7 @@ class GrantView:
             token_lives=token is not None and token.lives(0, now),
             provider_data=told_to_tools(app, grant),
             used_at=used_at,
+            clients_to_tell=tuple(part.registration for part in parts_of(grant)),
         )
 
     @property

@@ -9,21 +9,35 @@ from typing import Any
 
 from oauthbroker.core.clock import from_iso, to_iso
 from oauthbroker.core.secret import Secret
+from oauthbroker.records import codec
 
 MOST = 20
 """The limit for each kind. It is reached only if a provider does not answer for very long; then the oldest go."""
+MOST_CLIENTS = 5
+"""The limit of other registrations in one record. Each is a client id that the app had within a week."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """Refresh and access tokens, each once, the newest first. `since` is when the last of them was added."""
+    """Refresh and access tokens, each once, the newest first. `since` is when the last of them was added.
+
+    The rest is set for tokens of another client than their record's: the `registration` that alone may revoke them, the
+    account that `authorized_by` names, and `tell_after`, as in a grant.
+    """
 
     since: datetime
     refresh: tuple[Secret, ...] = ()
     access: tuple[Secret, ...] = ()
+    registration: str = ""
+    authorized_by: str | None = None
+    tell_after: datetime | None = None
 
     def __repr__(self) -> str:
         return f"Retired({len(self.refresh)} refresh tokens, {len(self.access)} access tokens)"
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        return (*self.refresh, *self.access)
 
     @classmethod
     def of(cls, refresh: Secret | None, access: Secret | None, at: datetime) -> Retired:
@@ -36,7 +50,7 @@ class Retired:
             return self
         newer, older = (self, other) if self.since >= other.since else (other, self)
         refresh, access = (*newer.refresh, *older.refresh), (*newer.access, *older.access)
-        return Retired(newer.since, _each_once(refresh), _each_once(access))
+        return replace(self, since=newer.since, refresh=_each_once(refresh), access=_each_once(access))
 
     def without(self, secrets: Iterable[Secret]) -> Retired | None:
         """Return the rest after removing these tokens; None if none are left."""
@@ -47,18 +61,32 @@ class Retired:
         return replace(self, refresh=refresh, access=access) if refresh or access else None
 
     def to_json(self) -> dict[str, Any]:
+        others = {"registration": self.registration, "authorizedBy": self.authorized_by} if self.registration else {}
         return {
             "since": to_iso(self.since),
             "refreshTokens": [secret.reveal() for secret in self.refresh],
             "accessTokens": [secret.reveal() for secret in self.access],
+            **others,
+            **({"tellAfter": to_iso(self.tell_after)} if self.tell_after is not None else {}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> Retired | None:
-        if data is None:
-            return None
+        return None if data is None else cls.of_json(data)
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Retired:
         refresh, access = (tuple(map(Secret, data[kind])) for kind in ("refreshTokens", "accessTokens"))
-        return cls(from_iso(data["since"]), refresh, access)
+        others = data.get("registration", ""), data.get("authorizedBy"), codec.moment(data.get("tellAfter"))
+        return cls(from_iso(data["since"]), refresh, access, *others)
+
+
+def joined(sets: Iterable[Retired], more: Retired) -> tuple[Retired, ...]:
+    """Return one set per registration, the newest first, with the tokens of `more`. At most MOST_CLIENTS."""
+    kept = {each.registration: each for each in sets}
+    there = kept.get(more.registration)
+    kept[more.registration] = more.and_also(there)
+    return tuple(sorted(kept.values(), key=lambda each: each.since, reverse=True)[:MOST_CLIENTS])
 
 
 def _each_once(secrets: Iterable[Secret]) -> tuple[Secret, ...]:

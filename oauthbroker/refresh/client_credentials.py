@@ -6,6 +6,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from oauthbroker.audit import AuditWriter, GrantRevoked
+from oauthbroker.audit.gap import enter
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -17,17 +19,21 @@ from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import Grant, RefreshState, Token
 from oauthbroker.records.provider_data import kept_facts
+from oauthbroker.records.unrevoked import awaits, forgotten, passed_on
+from oauthbroker.refresh.writeback import Later
 from oauthbroker.repository.repository import Conflict, Repository, Reservation, Versioned
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """Nobody is asked and nothing can be lost: what was not stored is fetched again."""
+    """Asks no user. A token that was not stored is fetched again; `late` revokes one that came after a revocation."""
 
     repository: Repository
     asker: ClientRequests
     discovery: Discovery
+    late: Later
     clock: Clock
+    audit: AuditWriter
 
     async def __call__(
         self, app: OAuthApp, subject: str, held: Versioned[Grant] | None, rejected: Secret | None, *, forced: bool
@@ -48,7 +54,10 @@ class ClientCredentials:
                 held = counted
             old = held.record if held is not None else None
             grant = await self._ask(app, endpoints, subject, old, rejected)  # (3)
-            return await self._store(grant, held, room)  # (4)
+            there = await self._store(app, grant, held, room)  # (4)
+        if grant.token is not None and (there is None or awaits(there, app.registration)):
+            await self.late(app, subject, refresh=None, access=grant.token.access_token)
+        return there
 
     def _room(
         self, app: OAuthApp, subject: str, held: Versioned[Grant] | None
@@ -110,12 +119,16 @@ class ClientCredentials:
         )
         if old is None:
             return grant
-        return replace(grant, outbox=old.outbox, retired=old.passed_on(app, (tokens.access_token,)))
+        return passed_on(old, replace(grant, outbox=old.outbox), app)
 
-    async def _store(self, grant: Grant, held: Versioned[Grant] | None, room: Reservation) -> Grant | None:
+    async def _store(
+        self, app: OAuthApp, grant: Grant, held: Versioned[Grant] | None, room: Reservation
+    ) -> Grant | None:
         async with self.repository.pair(grant.app, grant.subject):
             there = await self.repository.grant(grant.app, grant.subject)
             before = held.generation if held is not None else 0
             if (there.generation if there is not None else 0) != before:
                 return there.record if there is not None else None
+            if (why := forgotten(held.record if held is not None else None, grant, app)) is not None:
+                await enter(self.audit, GrantRevoked(grant.app, grant.id, why), self.clock.now())
             return (await self.repository.save_grant(grant, expect=before, room=room)).record

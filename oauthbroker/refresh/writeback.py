@@ -21,6 +21,7 @@ from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.redeem import Redeemed
 from oauthbroker.protocol.refresh import RefreshRefused
 from oauthbroker.records import Grant, RefreshState
+from oauthbroker.records.unrevoked import awaits
 from oauthbroker.refresh.retry_store import RetryStore, Write
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
 
@@ -114,7 +115,9 @@ class Writeback:
             if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
                 return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
             await self.repository.sync("grants")  # it may be the one that a failed write has put there
-        if held is None or held.record.revoked:  # a new login may share its grant with these tokens: then they are left
+        if held is None or awaits(
+            held.record, app.registration
+        ):  # a new login may share its grant with these tokens: then they are left
             access = redeemed.token.access_token
             await self.late(app, begun.subject, refresh=redeemed.refresh_token, access=access)
         return held.record if held is not None else None
@@ -176,7 +179,7 @@ class Writeback:
     async def _drop_unwanted(
         self, app: OAuthApp, refused: RefreshRefused, refresh_state: RefreshState, grant: Grant | None
     ) -> None:
-        if grant is not None and grant.revoked:
+        if grant is not None and awaits(grant, app.registration):
             if refused.spare is not None or refused.access is not None:
                 await self.late(app, grant.subject, refresh=refused.spare, access=refused.access)
             return

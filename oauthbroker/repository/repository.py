@@ -23,6 +23,7 @@ from oauthbroker.repository.tombstones import Tombstones
 from oauthbroker.repository.versioned import (
     Due,
     DueWork,
+    Untold,
     Versioned,
     in_place,
     opened,
@@ -34,7 +35,7 @@ from oauthbroker.repository.versioned import (
 )
 from oauthbroker.store.port import Conflict, Entry, Key, Reservation, Store
 
-__all__ = ["Conflict", "Due", "DueWork", "Entry", "Key", "Repository", "Reservation", "Versioned"]
+__all__ = ["Conflict", "Due", "DueWork", "Entry", "Key", "Repository", "Reservation", "Untold", "Versioned"]
 
 KINDS = (
     "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses",

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Grant, codec
 from oauthbroker.records.refresh_state import Intent
+from oauthbroker.records.unrevoked import parts_of
 from oauthbroker.store.port import Entry, Key, Store
 
 _NEVER_REPLACED = frozenset({Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})  # the store never replaces these by itself
@@ -42,21 +43,28 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class DueWork:
-    """An unfinished grant's pending work, without its secrets: enough to decide whether to read the grant again.
-    `untold_since` is the time since when a revocation is pending, `tell_after` the earliest time for the next
+class Untold:
+    """A revocation of one registration that is pending `since`; `tell_after` is the earliest time for the next
     attempt."""
 
     registration: str
+    since: datetime
+    tell_after: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DueWork:
+    """An unfinished grant's pending work, without its secrets: enough to decide whether to read the grant again."""
+
     has_events: bool
     intent: Intent | None
-    untold_since: datetime | None
-    tell_after: datetime | None
+    untold: tuple[Untold, ...]
 
     @classmethod
     def of(cls, grant: Grant) -> DueWork:
-        since = grant.untold_since if grant.to_be_told else None
-        return cls(grant.registration, bool(grant.outbox), grant.refresh_state.intent, since, grant.tell_after)
+        parts = parts_of(grant)
+        untold = tuple(Untold(part.registration, part.untold_since, part.tell_after) for part in parts)
+        return cls(bool(grant.outbox), grant.refresh_state.intent, untold)
 
 
 def opened(read: Callable[[bytes], R], entry: Entry) -> R:

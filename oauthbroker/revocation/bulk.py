@@ -13,8 +13,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Patience
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
-from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Versioned
-from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke, Told, can_tell, told_by_others
+from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Untold, Versioned
+from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke
+from oauthbroker.revocation.telling import Told, can_tell, tells_any, told_by_others
 
 AT_ONCE = 32  # tombstones written concurrently; the store's executor bounds them
 REFUSALS_IN_A_ROW = 10  # then the provider refuses our client, and would refuse the others too
@@ -143,7 +144,7 @@ class BulkRevocation:
             if held is None or not held.record.to_be_told:
                 return told_by_others(held), True
             told = await self._revoke.resume(app, held, wait=self._revoke.limits.provider_seconds)
-            return told, can_tell(app, held.record.registration)
+            return told, tells_any(app, held.record)
         except (BrokerError, Conflict):  # the store failed; the tombstone is stored
             return "later", True
 
@@ -178,7 +179,10 @@ class BulkRevocation:
     def _rests(self, due: Due, pending: DueWork) -> bool:
         """Return whether the provider need not or must not be told now: nothing is pending, the pause after a refusal
         lasts, or the app has another client now."""
-        since, after, now = pending.untold_since, pending.tell_after, self._clock.now()
-        if since is None or (after is not None and not has_passed(after, after - ASK_AGAIN, now)):
+        return all(self._waits(due.app, untold) for untold in pending.untold)
+
+    def _waits(self, app: str, untold: Untold) -> bool:
+        after, now = untold.tell_after, self._clock.now()
+        if after is not None and not has_passed(after, after - ASK_AGAIN, now):
             return True
-        return not can_tell(self._apps.get(due.app), pending.registration) and not self._revoke.is_over(since)
+        return not can_tell(self._apps.get(app), untold.registration) and not self._revoke.is_over(untold.since)

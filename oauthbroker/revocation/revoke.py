@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal
 
 from oauthbroker.audit import AuditWriter, GrantEnded, GrantRevoked
 from oauthbroker.audit.gap import enter
@@ -26,19 +25,15 @@ from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.refresh import RefreshRefused, refresh_request, refresh_response
 from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
 from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.records import AgentEvent, Grant, RefreshState, Retired, RevocationState, Token, grant_id
+from oauthbroker.records import AgentEvent, Grant, RefreshState, Retired, Token, grant_id
+from oauthbroker.records.unrevoked import awaits, forgotten, parts_of
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from oauthbroker.revocation.shared_grants import SharedGrants
+from oauthbroker.revocation.telling import FURTHEST, KEPT, Told, can_tell, in_order, told_by_others, with_newer
 
 KEEP_TELLING = timedelta(days=7)  # a refusal is mostly our fault (a wrong secret, a moved endpoint) and gets repaired
 ASK_AGAIN = timedelta(hours=1)
-Told = Literal["done", "refused", "none", "shared", "later"]
-"""What the provider knows: it took note, it refused to (and is asked again for a week), it has no way to be told, it
-was not told because another living grant would have ended too, or it will be told later."""
-
-_KEPT: dict[Told, RevocationState] = {"done": "done", "refused": "refused", "shared": "shared", "none": "untold"}
-_READ: dict[RevocationState, Told] = {kept: told for told, kept in _KEPT.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +74,11 @@ class Revoke:
         try:
             async with self.repository.pair(app.name, subject):
                 held = await self.repository.grant(app.name, subject)
-                if held is not None and not held.record.revoked:
+                if held is not None and not awaits(held.record, app.registration):
                     return
                 if held is not None:
-                    grant = held.record.retiring(refresh, access, self.clock.now())
-                    held = await self.repository.save_grant(grant, expect=held.generation)
+                    late = replace(Retired.of(refresh, access, self.clock.now()), registration=app.registration)
+                    held = await self._join(app, held, late)
         except (BrokerError, Conflict) as error:
             held, code = None, error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
         if held is None:
@@ -92,13 +87,19 @@ class Revoke:
         with suppress(BrokerError):  # the tombstone holds them: a later round goes on
             await self._end(app, held.record)
 
+    async def _join(self, app: OAuthApp, held: Versioned[Grant], late: Retired) -> Versioned[Grant]:
+        grant = held.record.owing(late)
+        if (why := forgotten(held.record, grant, app)) is not None:
+            await self._note(GrantRevoked(grant.app, grant.id, why))
+        return await self.repository.save_grant(grant, expect=held.generation)
+
     async def _late_and_not_kept(self, app: OAuthApp, subject: str, late: Retired, code: Code) -> None:
         """Revoke late tokens that could not be stored. Without the record, shared grants are unknown: only a revocation
         that ends just its own token is sent. Elsewhere the tokens end with the tombstone's own."""
         told = False
         if app.revocation.reach == "token":
             with suppress(BrokerError):
-                told = await self._tell(app, _in_order(late)) == "done"
+                told = await self._tell(app, in_order(late)) == "done"
         grant = grant_id(app.name, subject)[:15]
         self.log.warning("tokens that came late are not kept", app=app.name, grant=grant, code=code.value, revoked=told)
 
@@ -167,6 +168,19 @@ class Revoke:
         return self.certain.now() - untold_since >= KEEP_TELLING
 
     async def _end(self, app: OAuthApp | None, grant: Grant) -> Told:
+        """End the tokens of each registration. Return the state that is furthest from an end. A part that raises keeps
+        no other one."""
+        told, failed = list[Told](), None
+        for part in parts_of(grant):
+            try:
+                told.append(await self._end_part(app, part))
+            except BrokerError as error:
+                failed = error.with_traceback(None)
+        if failed is not None:
+            raise failed
+        return min(told, key=FURTHEST.index, default="done")
+
+    async def _end_part(self, app: OAuthApp | None, grant: Grant) -> Told:
         """Tell the provider that issued the tokens, even if the app names another one now. A broker without the client
         that they were issued to leaves them to one that has it, until KEEP_TELLING is over."""
         told: Told = "none"
@@ -177,9 +191,10 @@ class Revoke:
             told, grant = await self._tell_of(app, grant) if await self._may_tell(app, grant) else ("shared", grant)
         if told == "later" or (told == "refused" and not over):
             if told == "refused":
-                await self._change(grant, lambda there: there.not_told_before(self.clock.now() + ASK_AGAIN))
+                again = self.clock.now() + ASK_AGAIN
+                await self._change(grant, lambda there: there.not_told_before(again, grant.registration))
             return told
-        if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now(), _KEPT[told])):
+        if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now(), KEPT[told])):
             await self._note(GrantRevoked(grant.app, grant.id, told))
         return told
 
@@ -203,7 +218,7 @@ class Revoke:
             return "later", grant
         try:
             alive = await self._with_a_living_token(app, grant)
-            told = await self._tell(app, _in_order(alive.ended), alive) if alive is not None else "done"
+            told = await self._tell(app, in_order(alive.ended), alive) if alive is not None else "done"
         except BrokerError as error:
             failed = error
         else:
@@ -274,9 +289,7 @@ class Revoke:
             ends = None if fresh.lifetime_seconds is None else now + timedelta(seconds=fresh.lifetime_seconds)
             newer = Token(fresh.access_token, token.token_type, fresh.refresh_token or refresh, ends)
             refreshed = replace(grant, token=newer, refresh_state=RefreshState())
-            await self._change(
-                grant, lambda there: replace(refreshed, outbox=there.outbox) if there.token == token else there
-            )
+            await self._change(grant, lambda there: with_newer(there, grant, newer))
             return refreshed
         if failed.code is Code.REAUTH_REQUIRED:
             return None
@@ -293,7 +306,8 @@ class Revoke:
     async def _stands(self, grant: Grant) -> bool:
         """Return whether the grant is as it was read. A new login may share the grant that these tokens would end."""
         held = await self.repository.grant(grant.app, grant.subject)
-        return held is not None and held.record.revoked == grant.revoked
+        found = parts_of(held.record) if held is not None else ()
+        return any((part.registration, part.revoked) == (grant.registration, grant.revoked) for part in found)
 
     async def _change(self, seen: Grant, change: Callable[[Grant], Grant]) -> bool:
         """Change the record's pending revocations and save it. A new login's own values stay."""
@@ -313,26 +327,6 @@ class Revoke:
             await enter(self.audit, entry, self.clock.now())
         except BrokerError as error:
             self.log.warning("the audit log lacks an entry", app=entry.app, code=error.code.value)
-
-
-def can_tell(app: OAuthApp | None, registration: str) -> bool:
-    """Return whether `app` is configured with the client that a grant's tokens were issued to. During a reload, or
-    after a mistyped client id, another worker may have it when this one does not."""
-    return app is not None and app.registration == registration
-
-
-def told_by_others(held: Versioned[Grant] | None) -> Told:
-    """Return the grant's state at the provider after another caller told it. A login that replaced the grant leaves
-    nothing to tell."""
-    if held is None or not held.record.revoked:
-        return "done" if held is None or not held.record.to_be_told else "later"
-    return "later" if held.record.to_be_told else _READ.get(held.record.revocation, "done")
-
-
-def _in_order(ended: Retired | None) -> list[tuple[Hint, Secret]]:
-    """Return the tokens with their hints, refresh tokens first because they live longest."""
-    refresh, access = (ended.refresh, ended.access) if ended is not None else ((), ())
-    return [*(("refresh_token", token) for token in refresh), *(("access_token", token) for token in access)]
 
 
 def _revoked_event(grant: Grant, clock: Clock) -> AgentEvent | None:

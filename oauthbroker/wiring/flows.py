@@ -182,7 +182,12 @@ class Flows(Foundation):
     @cached_property
     def client_credentials(self) -> ClientCredentials:
         return ClientCredentials(
-            repository=self.repository, asker=self.client_requests, discovery=self.discovery, clock=self.clock
+            repository=self.repository,
+            asker=self.client_requests,
+            discovery=self.discovery,
+            late=self.revoke.late,
+            clock=self.clock,
+            audit=self.audit,
         )
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -162,3 +162,70 @@ async def looked_at(story: Connected, root: Path, heard: set[str], number: int, 
     assert {"due": 0, "events": 0} == await last.counts(("due", "events"))
     await last.die()
     return outcomes
+
+
+async def left_pending(story: Connected) -> None:
+    """A revocation is pending, and a broker with another client id is about to connect the person again."""
+    process = story.start()
+    story.idp.script.revoke.answer(503)
+    assert "later" == await process.broker.grants.revoke("mail", ALICE)
+    await process.tend()
+    await process.die()
+
+
+@pytest.mark.slow
+@pytest.mark.case("53", "63")
+@pytest.mark.parametrize("shard", range(SHARDS))
+async def test_a_crash_at_any_change_of_a_login_with_another_client_loses_no_pending_revocation(
+    identity_provider, tmp_path, shard
+):
+    app = user_app(identity_provider)
+    client = user_app(identity_provider, "other").client
+    identity_provider.change(client.client_id, redirect_uris=(app.redirect.uri,))
+    other = replace(app, client=client)
+    replacements = set[bool]()
+    for number in range(shard, MOST_CHANGES, SHARDS):
+        place = tmp_path / str(number)
+        place.mkdir()
+        story = await prepared(place, identity_provider)
+        await left_pending(story)
+        fs = CrashAtChange(story.root)
+        process = Process.start(story.root, story.ring, [other], story.at, fs)
+        process.clock.advance(60)
+        fs.arm(number)
+        try:
+            asked = await process.broker.oauth(turn(ALICE)).get_access_token("mail")
+            if isinstance(asked, AuthorizationRequired):
+                await connect_through(process.browser(), identity_provider, asked.authorization_url, "alice")
+            await recovered(process)
+        except* Crash:
+            assert fs.fired
+        (clone,) = fs.clones(
+            place / "clones", seeds=1, only=[POWER_LOSS_STATES[number // SHARDS % len(POWER_LOSS_STATES)]]
+        )
+        fs.restore()
+        await process.die()
+        replacements.add(await told_by_the_first(story, clone, other))
+        shutil.rmtree(place)
+        if fs.fired is None:
+            break
+    assert fs.fired is None
+    assert {True, False} == replacements
+    assert number > 20
+
+
+async def told_by_the_first(story: Connected, root: Path, other: OAuthApp) -> bool:
+    """A broker with the new client finishes what it can, then one with the old client tells. Return whether the login
+    was stored."""
+    for apps in ([other], [story.app]):
+        process = Process.start(root, story.ring, apps, story.at)
+        process.clock.advance(3600)
+        await recovered(process)
+        await process.die()
+    assert 0 == story.living()[ALICE]
+    last = story.start(root)
+    grant = await last.grant("mail", ALICE)
+    assert grant is not None
+    assert not grant.to_be_told
+    await last.die()
+    return not grant.revoked

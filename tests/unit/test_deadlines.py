@@ -33,7 +33,7 @@ from oauthbroker.records.refresh_state import UNCLEAR_SECONDS, Intent, RefreshSt
 from oauthbroker.records.session import Claim
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.session_limits import OpenSessions
-from oauthbroker.repository.versioned import Due, DueWork
+from oauthbroker.repository.versioned import Due, DueWork, Untold
 from oauthbroker.revocation.bulk import BulkRevocation
 from oauthbroker.revocation.revoke import ASK_AGAIN
 from oauthbroker.testing import TestClock
@@ -96,7 +96,7 @@ def a_pause_of_a_provider(at: datetime, ends: datetime) -> Waits:
     clock, none = TestClock(at), SimpleNamespace()
     app: Any = SimpleNamespace(registration="client")
     revocations = BulkRevocation(none, none, {"mail": app}, clock)  # type: ignore[arg-type]
-    pending = DueWork("client", has_events=False, intent=None, untold_since=at, tell_after=ends)
+    pending = DueWork(has_events=False, intent=None, untold=(Untold("client", at, ends),))
     due: Any = SimpleNamespace(app="mail")
 
     def waits(now: datetime) -> bool:
@@ -224,7 +224,8 @@ DEADLINES: dict[str, Deadline] = {
     "records.device.Device.next_poll_at": Deadline(a_poll, 15),
     "events.queue_index.Item.due": Deadline(a_lease, 60),
     "records.grant.Grant.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
-    "repository.versioned.DueWork.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
+    "records.retired.Retired.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
+    "repository.versioned.Untold.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "records.refresh_state.Intent.at": Deadline(a_lost_answer, 300),
     "records.refresh_state.RefreshState.refused_at": Deadline(an_unclear_refusal, UNCLEAR_SECONDS),
     "records.refresh_state.RefreshState.forced": Deadline(a_counted_rejection, 3600),
@@ -257,7 +258,7 @@ SINCE = {
     "records.session.AuthSession.created_at", "records.turn_record.TurnRecord.created_at", "repository.session_limits._Open.created_at",
     "records.browser_session.BrowserSession.created_at", "records.api_key.ApiKey.created_at", "events.queue_index.Item.since",
     # A provider is told of what ended for a week from here on. Behind, that lasts longer, and nothing is lost by it.
-    "records.retired.Retired.since", "repository.versioned.DueWork.untold_since", "records.grant.Grant.updated_at", "core.clock.CertainTime._began",
+    "records.retired.Retired.since", "repository.versioned.Untold.since", "records.grant.Grant.updated_at", "core.clock.CertainTime._began",
 }  # fmt: skip
 
 SHOWN = {

@@ -355,7 +355,10 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     now = kit.CREATED
     refresh_state = RefreshState(Intent("a", now), Secret("spare"), "dead", now, ("read",), (now,))
     remembered = Retired(now, (Secret("refresh"),), (Secret("access"),))
-    full = kit.grant(refresh_state=refresh_state, retired=remembered, tell_after=now, token_binding="x")
+    elsewhere = (replace(remembered, registration="r", tell_after=now),)
+    full = kit.grant(
+        refresh_state=refresh_state, retired=remembered, elsewhere=elsewhere, tell_after=now, token_binding="x"
+    )
     parked = kit.session(presses=1, parked=kit.parked(), claim=Claim("me", now, confirmed=True))
     visit, use = BrowserSession("l", "admin", now, now, (("user", "u"),)), GrantUse.first("g", "planner", None, now)
     tombstone = Tombstone("turns", now, now, now)

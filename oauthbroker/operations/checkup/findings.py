@@ -149,13 +149,13 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
     found += _if_any(
         "warning",
         "that ended here and whose provider does not know yet",
-        [grant for grant in to_tell if _has_client(apps, grant)],
+        [grant for grant in to_tell if any(_may_tell(apps, grant))],
         "A running broker tells it; `oauthbroker grants revoke --all` does so at once.",
     )
     found += _if_any(
         "warning",
         "that ended here and whose provider this configuration cannot tell",
-        [grant for grant in to_tell if not _has_client(apps, grant)],
+        [grant for grant in to_tell if not all(_may_tell(apps, grant))],
         "Configure the app again with the client id that they were made with: a week after their end the tokens are "
         "erased untold.",
     )
@@ -169,10 +169,12 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
     return [*found, Finding("grants", "ok", f"{len(living)} alive, {len(grants) - len(living)} revoked.")]
 
 
-def _has_client(apps: Mapping[str, AppFacts], grant: GrantView) -> bool:
-    """Whether the app is configured with the client that the grant was made with, as far as that is at hand."""
+def _may_tell(apps: Mapping[str, AppFacts], grant: GrantView) -> list[bool]:
+    """Return for each client whose tokens are still to be revoked whether the app is configured with it, as far as that
+    is at hand."""
     app = apps.get(grant.app)
-    return app is not None and app.registration in {"", grant.registration}
+    clients = grant.clients_to_tell or (grant.registration,)
+    return [app is not None and app.registration in {"", client} for client in clients]
 
 
 def _of_unlisted(living: Sequence[GrantView]) -> list[Finding]:

@@ -70,6 +70,9 @@ retired = st.builds(
     st.lists(secrets, min_size=1, max_size=2).map(tuple),
     st.lists(secrets, max_size=2).map(tuple),
 )
+elsewhere = st.builds(
+    replace, retired, registration=names, authorized_by=st.none() | texts, tell_after=st.none() | moments
+)
 grants = st.builds(
     Grant,
     app=names,
@@ -88,6 +91,7 @@ grants = st.builds(
     resume=st.none() | targets,
     outbox=st.lists(events, max_size=2).map(tuple),
     retired=st.none() | retired,
+    elsewhere=st.lists(elsewhere, max_size=2, unique_by=lambda each: each.registration).map(tuple),
     tell_after=st.none() | moments,
     provider_data=facts,
 )

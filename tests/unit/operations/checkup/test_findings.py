@@ -96,6 +96,22 @@ def test_what_is_wrong_with_grants_is_one_finding_a_kind(changes, says: str):
     assert found.todo
 
 
+@pytest.mark.parametrize(
+    ("clients", "says"),
+    [
+        (("mine",), ["does not know yet"]),
+        (("other",), ["cannot tell"]),
+        (("mine", "other"), ["does not know yet", "cannot tell"]),
+    ],
+)
+def test_a_grant_beside_tokens_of_another_client_says_who_can_tell(clients: tuple[str, ...], says: list[str]):
+    apps = {name: replace(facts, registration="mine") for name, facts in APPS.items()}
+    grant = replace(GRANT, registration="mine", to_be_told=True, clients_to_tell=clients)
+    found = findings.of_grants([grant], apps)
+    assert [True] * len(says) == [text in it.text for text, it in zip(says, found, strict=False)]
+    assert len(says) + 1 == len(found)
+
+
 def test_many_of_a_kind_are_counted_and_few_are_named():
     grants = [replace(GRANT, ended="dead", id=f"sha256:{number:064}") for number in range(9)]
     found = findings.of_grants(grants, APPS)[0]

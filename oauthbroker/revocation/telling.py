@@ -1,0 +1,55 @@
+"""Judge pending revocations: who can tell a provider, in which order, and how the provider answered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.protocol.revoke import Hint
+from oauthbroker.records import Grant, RefreshState, Retired, RevocationState, Token
+from oauthbroker.records.unrevoked import parts_of
+from oauthbroker.repository.repository import Versioned
+
+Told = Literal["done", "refused", "none", "shared", "later"]
+"""What the provider knows: it took note, it refused to (and is asked again for a week), it has no way to be told, it
+was not told because another living grant would have ended too, or it will be told later."""
+
+KEPT: dict[Told, RevocationState] = {"done": "done", "refused": "refused", "shared": "shared", "none": "untold"}
+FURTHEST: tuple[Told, ...] = ("later", "refused", "none", "shared", "done")
+_READ: dict[RevocationState, Told] = {kept: told for told, kept in KEPT.items()}
+
+
+def can_tell(app: OAuthApp | None, registration: str) -> bool:
+    """Return whether `app` is configured with the client that a grant's tokens were issued to. During a reload, or
+    after a mistyped client id, another worker may have it when this one does not."""
+    return app is not None and app.registration == registration
+
+
+def tells_any(app: OAuthApp | None, grant: Grant) -> bool:
+    """Return whether `app` can tell its provider of some of the tokens to be revoked."""
+    return any(can_tell(app, part.registration) for part in parts_of(grant))
+
+
+def with_newer(there: Grant, seen: Grant, newer: Token) -> Grant:
+    """Return the record with a tombstone's refreshed token. If a login has replaced the tombstone, it joins the other
+    tokens to be revoked."""
+    if there.token == seen.token:
+        return replace(there, token=newer, refresh_state=RefreshState())
+    late = Retired.of(newer.refresh_token, newer.access_token, there.updated_at)
+    return there.owing(replace(late, registration=seen.registration, authorized_by=seen.authorized_by))
+
+
+def told_by_others(held: Versioned[Grant] | None) -> Told:
+    """Return the grant's state at the provider after another caller told it. A login that replaced the grant leaves
+    nothing to tell."""
+    if held is None or not held.record.revoked:
+        return "done" if held is None or not held.record.to_be_told else "later"
+    return "later" if held.record.to_be_told else _READ.get(held.record.revocation, "done")
+
+
+def in_order(ended: Retired | None) -> list[tuple[Hint, Secret]]:
+    """Return the tokens with their hints, refresh tokens first because they live longest."""
+    refresh, access = (ended.refresh, ended.access) if ended is not None else ((), ())
+    return [*(("refresh_token", token) for token in refresh), *(("access_token", token) for token in access)]
