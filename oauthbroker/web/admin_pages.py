@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -22,7 +20,7 @@ from oauthbroker.web.forwarded import is_local
 from oauthbroker.web.limits import failed_logins
 from oauthbroker.web.routes import Handler, route
 from oauthbroker.web.times import end_of_second, moment_of
-from oauthbroker.web.visitors import Visitor, Visitors
+from oauthbroker.web.visitors import Visitor, VisitorHandler, Visitors
 
 LINES = 200
 MOST_TEXT = 200
@@ -37,7 +35,6 @@ class AdminPages:
         self._visitors = Visitors("admin", admin.visits, settings, mac, clock)
         self._loopback = settings.admin_loopback
         self._failures = failed_logins(clock)
-        self._clock = clock
 
     def routes(self) -> list[BaseRoute]:
         only = self._only
@@ -68,8 +65,8 @@ class AdminPages:
         return self._login_page(request)
 
     async def login(self, request: Request) -> Response:
-        """An operator's key: checked, and forgotten. Failures alone are counted, so nobody keeps an operator out."""
-        fields = await self._visitors.form(request, self._visitors.browser_key(request), HOME + "/login")
+        """Check an operator's key, and forget it. Only failures are counted, so a stranger keeps no operator out."""
+        fields = await self._visitors.form(request, self._visitors.key(request), HOME + "/login")
         try:
             arrival = await self._admin.enter(fields.get("key", ""))
         except BrokerError as error:
@@ -77,28 +74,26 @@ class AdminPages:
                 raise
             refused = error
         else:
-            return self._visitors.see_other(HOME, self._visitors.cookie_of(arrival))
+            return self._visitors.enter(HOME, arrival)
         await self._turned_away(request, "/login", refused)
         return self._login_page(request, refused)
 
     async def enter(self, request: Request) -> Response:
         """Without a key, from this machine."""
-        await self._visitors.form(request, self._visitors.browser_key(request), HOME + "/enter")
+        await self._visitors.form(request, self._visitors.key(request), HOME + "/enter")
         if not self._is_from_here(request):
             refused = BrokerError(Code.NOT_ALLOWED, note="not from this machine, or not without a key")
             await self._turned_away(request, "/enter", refused)
             raise refused
-        return self._visitors.see_other(HOME, self._visitors.cookie_of(await self._admin.enter_from_here()))
+        return self._visitors.enter(HOME, await self._admin.enter_from_here())
 
     async def _turned_away(self, request: Request, place: str, refused: BrokerError) -> None:
-        """Counts it and writes it down. Raises `rateLimited`: who fails without end does not fill the audit log."""
+        """Count and audit a refusal. Raises `rateLimited`, so that endless failures do not fill the audit log."""
         self._failures.take(request.client.host if request.client is not None else "")
         await self._admin.turned_away(f"POST {HOME}{place}", refused.code)
 
     async def leave(self, request: Request, visitor: Visitor) -> Response:
-        await self._visitors.form(request, visitor.key, HOME + "/leave")
-        await self._visitors.visits.end(visitor.visit)
-        return self._visitors.see_other(HOME + "/left", self._visitors.no_cookie())
+        return await self._visitors.leave(request, visitor, HOME)
 
     async def show_left(self, request: Request) -> Response:
         return views.render_left(self._office(request, "")).response()
@@ -106,17 +101,17 @@ class AdminPages:
     # looking
 
     async def overview(self, request: Request, visitor: Visitor) -> Response:
-        apps = await self._survey.apps()
-        return views.render_overview(
-            self._office(request, visitor.key), apps, trouble=self._survey.trouble is not None
-        ).response()
+        office, apps = self._office(request, visitor.key), await self._survey.apps()
+        return views.render_overview(office, apps, trouble=self._survey.trouble is not None).response()
 
     async def grants(self, request: Request, visitor: Visitor) -> Response:
         asked = request.query_params
         page = asked.get("page", "1")
-        number = int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1
         wanted = GrantFilter(
-            app=_word(asked.get("app")), health=_word(asked.get("health")), text=_word(asked.get("q")), page=number
+            app=_word(asked.get("app")),
+            health=_word(asked.get("health")),
+            text=_word(asked.get("q")),
+            page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
         )
         found = await self._survey.pages.numbered(wanted)
         office = self._office(request, visitor.key)
@@ -193,8 +188,8 @@ class AdminPages:
 
     # who is there
 
-    def _only(self, handler: Callable[[Request, Visitor], Awaitable[Response]]) -> Handler:
-        """Whoever is nobody's operator goes to the entrance."""
+    def _only(self, handler: VisitorHandler) -> Handler:
+        """`handler` for operators; all other browsers go to the login page."""
 
         async def answer(request: Request) -> Response:
             visitor = await self._visitors.admit(request)
@@ -214,24 +209,21 @@ class AdminPages:
         return self._loopback and is_local(request)
 
     def _login_page(self, request: Request, refused: BrokerError | None = None) -> Response:
-        key = self._visitors.browser_key(request)
-        office = self._office(request, key)
-        text = office.text
-        wrong = "" if refused is None else text.login_role if refused.code is Code.NOT_ALLOWED else text.login_wrong
-        page = views.render_login(
-            office,
-            from_here=self._is_from_here(request),
-            wrong=wrong,
-            status=200 if refused is None else refused.status,
-        )
-        return page.response(set_cookies=[self._visitors.browser_cookie(key)])
+        key = self._visitors.key(request)
+        office, wrong, status = self._office(request, key), "", 200
+        if refused is not None:
+            wrong = office.text.login_role if refused.code is Code.NOT_ALLOWED else office.text.login_wrong
+            status = refused.status
+        page = views.render_login(office, from_here=self._is_from_here(request), wrong=wrong, status=status)
+        return page.response(set_cookies=[self._visitors.key_cookie(key)])
 
     def _office(self, request: Request, key: str) -> Office:
+        visitors = self._visitors
         return Office(
-            self._visitors.locale(request),
-            self._clock.now(),
-            self._visitors.url,
-            lambda path: self._visitors.field(key, path),
+            visitors.locale(request),
+            visitors.clock.now(),
+            visitors.url,
+            lambda path: visitors.field(key, path),
             request.query_params.get("done", ""),
         )
 

@@ -2,113 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.trail import AuditLine
 from oauthbroker.core.clock import from_iso
-from oauthbroker.core.errors import Locale
 from oauthbroker.operations.dead_letters import DeadLetter, QueueState
 from oauthbroker.operations.grant_pages import Found, GrantFilter
 from oauthbroker.operations.open_circuits import Seen
 from oauthbroker.operations.overview import AppState, AuditEntries, WaitingSession
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
+from oauthbroker.web.connections_views import Desk, render_end
 from oauthbroker.web.display import plain_phrase
-from oauthbroker.web.rendering import Page, render
+from oauthbroker.web.rendering import Page
 from oauthbroker.web.scopes import scope_line
-from oauthbroker.web.times import field_of, stamp_element, time_element
-from oauthbroker.web.words import ADMIN, CONNECTIONS, Words
+from oauthbroker.web.times import field_of, stamp_element
+from oauthbroker.web.words import ADMIN, Words
 
 HOME = "/admin"
 STATES = ("alive", "ending", "again", "ended")
+_LOOKS = {"alive": "good", "ending": "warn", "again": "bad", "ended": ""}
 _PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
 
 
-@dataclass(frozen=True, slots=True)
-class Office:
-    """What every page of an operator's visit needs."""
+@dataclass(frozen=True)
+class Office(Desk):
+    """The common words of all pages of an operator's visit."""
 
-    locale: Locale
-    now: datetime
-    url: Callable[[str], str]
-    token: Callable[[str], str] = field(repr=False)
     done: str = ""
 
     @property
     def text(self) -> Words:
         return ADMIN[self.locale]
 
-    def page(self, template: str, title: str, place: str = "", *, status: int = 200, **words: Any) -> Page:
+    def page(self, template: str, title: str, place: str = "", **more: Any) -> Page:
         """`place` is where the page stands in the navigation."""
-        desk = CONNECTIONS[self.locale]
-        names = dict(zip(_PLACES, self._labels(), strict=True))
-        html = render(
-            f"admin_{template}.html",
-            self.locale,
-            kind="desk" if template != "login" else "login",
-            title=title,
-            text=self.text,
-            skip=desk.skip,
-            url=self.url,
-            token=self.token,
-            done=self._done_words(),
-            places=[(HOME + path, label, path == place) for path, label in names.items()],
-            time=lambda moment: time_element(moment, self.now, desk),
-            badge=self._badge,
-            **words,
-        )
-        return Page(html, status, self.locale, "same-origin")
-
-    def _labels(self) -> tuple[str, ...]:
         text = self.text
-        return (text.overview, text.grants, text.waiting, text.queues, text.circuits, text.audit)
+        labels = (text.overview, text.grants, text.waiting, text.queues, text.circuits, text.audit)
+        places = [(HOME + path, label, path == place) for path, label in zip(_PLACES, labels, strict=True)]
+        words: dict[str, Any] = {"done": self._done_words(), "places": places, "badge": self._badge}
+        return super().page(f"admin_{template}", title, **words | more)
 
     def _badge(self, state: str) -> tuple[str, str]:
-        """(how it looks, what it says) of a light or a grant's state."""
-        looks = {
-            "alive": "good",
-            "ending": "warn",
-            "again": "bad",
-            "ended": "",
-            "good": "good",
-            "warn": "warn",
-            "bad": "bad",
-        }
+        """Return (its look, its words) of a light or a grant's state."""
         prefix = "light" if state in {"good", "warn", "bad"} else "state"
-        return looks[state], getattr(self.text, f"{prefix}_{state}")
+        return _LOOKS.get(state, state), getattr(self.text, f"{prefix}_{state}")
 
     def _done_words(self) -> str:
-        """What a finished action says, by a word of ours in the address; nothing for any other word."""
+        """Return the sentence for a finished action, by a word of ours in the address; empty for any other word."""
         known = ("revoked", "cancelled", "retried", "dropped", "nothing")
         return getattr(self.text, f"done_{self.done}") if self.done in known else ""
 
 
 def render_login(office: Office, *, from_here: bool, wrong: str = "", status: int = 200) -> Page:
-    """`from_here`: whoever looks may come in without a key. `wrong` says why the last key did not do."""
-    return office.page("login", office.text.login_title, from_here=from_here, wrong=wrong, status=status)
+    """`from_here`: the visitor may come in without a key. `wrong` says why the last key was refused."""
+    title = office.text.login_title
+    return office.page("login", title, kind="login", from_here=from_here, wrong=wrong, status=status)
 
 
 def render_left(office: Office) -> Page:
-    text = office.text
-    title, lead = text.left_title, text.left_lead
-    html = render("outcome.html", office.locale, kind="connected", title=title, heading=title, lead=lead, reference="")
-    return Page(html, 200, office.locale)
+    return render_end("connected", office.text.left_title, office.text.left_lead, office.locale)
 
 
 def render_overview(office: Office, apps: Sequence[AppState], *, trouble: bool) -> Page:
     alive = sum(each.counts["alive"] + each.counts["ending"] for each in apps)
+    words: dict[str, Any] = {"apps": apps, "alive": alive, "trouble": trouble}
     return office.page(
-        "overview",
-        office.text.overview,
-        apps=apps,
-        alive=alive,
-        trouble=trouble,
-        of=lambda name: office.url(_asking("/grants", app=name)),
+        "overview", office.text.overview, of=lambda name: office.url(_asking("/grants", app=name)), **words
     )
 
 
@@ -160,7 +124,7 @@ def render_audit(
     *,
     apps: Sequence[str],
 ) -> Page:
-    """`known` are the grants that lines speak of, by what the log calls them."""
+    """`known` are the grants of the lines, by their names in the log."""
     return office.page(
         "audit",
         office.text.audit,
@@ -175,10 +139,10 @@ def render_audit(
 
 
 def _asking(place: str, **words: str) -> str:
-    """A path below HOME with what is asked for."""
+    """Return a path below HOME with a query."""
     return f"{HOME}{place}?" + urlencode({name: word for name, word in words.items() if word}, errors="replace")
 
 
 def _details(line: AuditLine) -> list[tuple[str, str]]:
-    """Names and values of an entry, without what says nothing."""
+    """Return the names and values of an entry, without the empty ones."""
     return [(name, str(value)) for name, value in line.fields.items() if value not in (None, False, "")]

@@ -1,10 +1,11 @@
-"""The consent pages: who asks for what, off to the provider, back at the app's own callback, and how it ended."""
+"""The consent pages: the request, the way to the provider, the app's own callback, and how it ended."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,44 +19,32 @@ from oauthbroker.authorization.pages_service import (
     locator_of_callback,
     locator_of_link,
 )
-from oauthbroker.core.clock import Clock
-from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import LOGIN_NAME, OAuthApp
 from oauthbroker.model.session_id import locator_of
-from oauthbroker.model.settings import Settings
-from oauthbroker.web import arrival, csrf, pages, problems
+from oauthbroker.web import pages, problems
 from oauthbroker.web.access_log import note_refusal
+from oauthbroker.web.browsers import Browsers
 from oauthbroker.web.display import host_of
 from oauthbroker.web.next_step import render_next, render_private, render_wrong_account
-from oauthbroker.web.pages import CANCEL, CONTINUE, CSRF_FIELD, DECISION_FIELD, ConnectView, DoneView
-from oauthbroker.web.policy import security_headers
-from oauthbroker.web.rendering import Page
+from oauthbroker.web.pages import CANCEL, CONTINUE, DECISION_FIELD, ConnectView, DoneView
 from oauthbroker.web.retry_pages import AGAIN, RetryPages
-from oauthbroker.web.routes import Handler, read_form, route
-from oauthbroker.web.words import locale_of
+from oauthbroker.web.routes import Handler, route
 
-BROWSER_COOKIE_SECONDS = 3600
-TRUTH_SECONDS = 3600  # how long a session's cookie outlives its link, so that its browser can be told what became of it
+TRUTH_SECONDS = 3600  # that a session's cookie outlives its link, so that its browser can be told the outcome
 NEXT = "/next"
-# What is said of a session that is over. Only the browser that it was of is told which of these it is.
+# The refusals of a session that is over. Only the browser of the session is told which of these it is.
 OVER = frozenset({Code.STATE_UNKNOWN, Code.STATE_USED, Code.STATE_EXPIRED})
 
 
 class ConsentPages:
     """The handlers. Each reads what the browser sent, asks `consent`, and renders a page."""
 
-    def __init__(
-        self, consent: PagesService, retry: RetryPages, settings: Settings, mac: csrf.Mac, clock: Clock
-    ) -> None:
+    def __init__(self, consent: PagesService, retry: RetryPages, browsers: Browsers) -> None:
         self._consent = consent
         self._retry = retry
-        self._base_url = settings.public_base_url.rstrip("/")
-        self._origin = csrf.origin_of(settings.public_base_url)
-        self._secure = settings.public_base_url.startswith("https:")
-        self._locale = settings.locale
-        self._mac = mac
-        self._clock = clock
+        self._browsers = browsers
 
     def routes(self) -> list[BaseRoute]:
         """Those of the apps that are configured by now."""
@@ -74,7 +63,7 @@ class ConsentPages:
         ]
 
     async def show_connect(self, request: Request) -> Response:
-        """Who asks for what. Changes nothing, whoever fetches it and how often."""
+        """The request for consent. Changes nothing, however often it is fetched."""
         ticket = request.path_params["ticket"]
         return await self._truthfully(request, lambda: locator_of_link(ticket), self._invite(request, ticket))
 
@@ -90,7 +79,7 @@ class ConsentPages:
         if offered is not None:
             return offered
         if refused.code in OVER:
-            told = await self._consent.truth(name, self._cookies_of(request)(name))
+            told = await self._consent.truth(name, self._browsers.session(request, name))
             if told is not None:
                 raise told
         raise refused
@@ -100,12 +89,11 @@ class ConsentPages:
         if ending is not None:
             return self._ended(ending, request, locator_of_link(ticket))
         invitation = await self._consent.invitation(ticket)
-        name = csrf.browser_cookie_name(secure=self._secure)
-        browser_key = csrf.read_cookie(request.headers, name) or csrf.new_browser_key(self._clock)
-        token = csrf.csrf_token(self._mac, browser_key, ticket)
-        page = self._page_of(invitation, self._view(invitation, token), self._locale_of(request, invitation.locale))
-        cookie = csrf.cookie_header(name, browser_key, secure=self._secure, max_age=BROWSER_COOKIE_SECONDS)
-        return page.response(set_cookies=[cookie])
+        key, locale = self._browsers.key(request), self._browsers.locale(request, invitation.locale)
+        view = self._view(invitation, self._browsers.field(key, ticket))
+        prompt = invitation.device
+        page = pages.render_connect(view, locale) if prompt is None else pages.render_device(view, prompt, locale)
+        return page.response(set_cookies=[self._browsers.key_cookie(key)])
 
     async def answer_connect(self, request: Request) -> Response:
         """The button: off to the provider with a cookie of this browser's own, or a no."""
@@ -116,29 +104,24 @@ class ConsentPages:
     async def _decide(self, request: Request, ticket: str, decision: str) -> Response:
         if decision == CANCEL:
             app = await self._consent.decline(ticket)
-            return self._arrived(f"/declined/{app.name}", locator_of_link(ticket))
+            return self._browsers.arrived(f"/declined/{app.name}", locator_of_link(ticket))
         invitation = await self._consent.invitation(ticket)
         departure = await self._consent.depart(ticket)
         view = self._view(invitation)
         if view.login_host:
             view = replace(view, provider=LOGIN_NAME, provider_host=view.login_host)
-        locale = self._locale_of(request, invitation.locale)
+        locale = self._browsers.locale(request, invitation.locale)
         page = pages.render_interstitial(departure.url.reveal(), view, locale)
         session = departure.session
         return page.response(set_cookies=[self._cookie_of(session.locator, departure.cookie, session.expires_at)])
 
-    def _page_of(self, invitation: Invitation, view: ConnectView, locale: Locale) -> Page:
-        if invitation.device is None:
-            return pages.render_connect(view, locale)
-        return pages.render_device(view, invitation.device, locale)
-
     def _ended(self, ending: AuthorizationEnd, request: Request, locator: str) -> Response:
         """Where a page that is looked at again goes once there is nothing left to do on it."""
         if ending.code is None:
-            return self._arrived(f"/connected/{ending.app.name}", locator)
+            return self._browsers.arrived(f"/connected/{ending.app.name}", locator)
         if ending.code is Code.PROVIDER_DENIED:
-            return self._arrived(f"/declined/{ending.app.name}", locator)
-        return problems.answer(BrokerError(ending.code), request, ending.locale or self._locale)
+            return self._browsers.arrived(f"/declined/{ending.app.name}", locator)
+        return problems.answer(BrokerError(ending.code), request, self._browsers.locale(request, ending.locale))
 
     def callback_of(self, app: OAuthApp) -> Handler:
         """The handler of one app's own callback path."""
@@ -152,12 +135,12 @@ class ConsentPages:
         async def arrive(request: Request, query: bytes) -> Response:
             came = await self._consent.arrive(app, query, self._cookies_of(request))
             place = f"{NEXT}/as-{came.locator}" if came.parked else f"/connected/{app.name}"
-            return self._arrived(place, came.locator)
+            return self._browsers.arrived(place, came.locator)
 
         return callback
 
     async def log_in(self, request: Request) -> Response:
-        """The broker's own login sent the browser back. Whoever it is for gets a new cookie and goes on."""
+        """The broker's own login sent the browser back. The session's browser gets a new cookie and goes on."""
         if _is_prefetch(request):
             raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
         query = request.scope["query_string"]
@@ -171,7 +154,7 @@ class ConsentPages:
         else:
             session = arrived.session
             cookie = self._cookie_of(session.locator, arrived.cookie, session.expires_at)
-            return self._see_other(f"{NEXT}/{session.id}", set_cookie=cookie)
+            return self._browsers.see_other(f"{NEXT}/{session.id}", cookie)
         place = await self._consent.login_endpoint()
         if refused.code is not Code.SUBJECT_MISMATCH or not problems.wants_page(request.headers) or not place:
             raise refused
@@ -179,60 +162,51 @@ class ConsentPages:
         if offered is not None:
             return offered
         note_refusal(request.scope, refused)
-        return render_wrong_account(place, self._locale_of(request)).response()
+        return render_wrong_account(place, self._browsers.locale(request)).response()
 
     async def show_connected(self, request: Request) -> Response:
         """A clean address after the callback, so that no code stays in the history (case 92)."""
         ending = await self._just_ended(request, None)
-        view = DoneView(
-            ending.app.display_name, ending.app.provider, ending.scopes, ending.account, self._base_url + "/connections"
-        )
-        return pages.render_done(view, self._locale_of(request, ending.locale)).response()
+        connections = self._browsers.url("/connections")
+        view = DoneView(ending.app.display_name, ending.app.provider, ending.scopes, ending.account, connections)
+        return pages.render_done(view, self._browsers.locale(request, ending.locale)).response()
 
     async def show_declined(self, request: Request) -> Response:
         ending = await self._just_ended(request, Code.PROVIDER_DENIED)
-        locale = self._locale_of(request, ending.locale)
+        locale = self._browsers.locale(request, ending.locale)
         return pages.render_outcome("denied", None, ending.app.display_name, locale).response()
 
     async def _just_ended(self, request: Request, code: Code | None) -> AuthorizationEnd:
         """How it ended for this browser, which just came back, if that was with `code`. Every other browser is told
         that there is nothing here, for every name of an app."""
-        locator = arrival.locator_of(self._mac, request.headers, self._clock.now(), secure=self._secure)
-        ending = None
+        locator, ending = self._browsers.arrived_from(request), None
         if locator is not None:
-            ending = await self._consent.outcome(
-                request.path_params["app"], locator, self._cookies_of(request)(locator)
-            )
+            cookie = self._browsers.session(request, locator)
+            ending = await self._consent.outcome(request.path_params["app"], locator, cookie)
         if ending is None or ending.code is not code:
             raise HTTPException(404)
         return ending
 
     async def show_next(self, request: Request) -> Response:
-        """What comes after the callback where somebody vouches for the browser first, or after the login. A clean
+        """The step after the callback where the runtime confirms the browser first, or after the login. A clean
         address, for this browser only; shown as often as it is asked for. Not a redirect: browsers hold one that
         follows from a form against the `form-action` of the provider's page."""
         locator = locator_of(request.path_params["session"])
         return await self._truthfully(request, lambda: locator, self._go_on(request, locator))
 
     async def _go_on(self, request: Request, locator: str) -> Response:
-        step = await self._consent.next_step(locator, self._cookies_of(request)(locator))
+        step = await self._consent.next_step(locator, self._browsers.session(request, locator))
         if isinstance(step, AuthorizationEnd):
             offered = await self._retry.offered(request, locator, BrokerError(step.code)) if step.code else None
             return offered or self._ended(step, request, locator)
-        return render_next(step, self._locale_of(request), self._consent.now()).response()
+        return render_next(step, self._browsers.locale(request), self._consent.now()).response()
 
     async def show_private(self, request: Request) -> Response:
         """Where the links in a conversation lead whose real ones were delivered privately."""
-        return render_private(self._locale_of(request)).response()
+        return render_private(self._browsers.locale(request)).response()
 
     async def _checked_decision(self, request: Request, ticket: str) -> str:
-        """A form of our own page, sent by the browser that got it (case 87)."""
-        if not csrf.same_origin(request.headers, self._origin):
-            raise BrokerError(Code.OWNER_BINDING_FAILED, note="the form came from elsewhere")
-        fields = await read_form(request)
-        browser_key = csrf.read_cookie(request.headers, csrf.browser_cookie_name(secure=self._secure))
-        if not csrf.csrf_matches(self._mac, browser_key, ticket, fields.get(CSRF_FIELD)):
-            raise BrokerError(Code.OWNER_BINDING_FAILED, note="the form was not given to this browser")
+        fields = await self._browsers.form(request, self._browsers.key(request), ticket)
         decision = fields.get(DECISION_FIELD)
         if decision not in {CONTINUE, CANCEL}:
             raise BrokerError(Code.REQUEST_INVALID, note="decision")
@@ -257,28 +231,11 @@ class ConsentPages:
 
     def _cookie_of(self, locator: str, cookie: Secret, until: datetime) -> str:
         """It outlives the link: its browser may still be needed for a minute, and is told the truth for an hour."""
-        name, left = csrf.session_cookie_name(locator, secure=self._secure), self._consent.seconds_left(until)
-        return csrf.cookie_header(name, cookie.reveal(), secure=self._secure, max_age=left + TRUTH_SECONDS)
+        seconds = self._consent.seconds_left(until) + TRUTH_SECONDS
+        return self._browsers.session_cookie(locator, cookie.reveal(), seconds)
 
     def _cookies_of(self, request: Request) -> Callable[[str], str | None]:
-        return lambda locator: csrf.read_cookie(request.headers, csrf.session_cookie_name(locator, secure=self._secure))
-
-    def _arrived(self, path: str, locator: str) -> Response:
-        """On to a page that tells this browser, and no other, how its session ended."""
-        cookie = arrival.cookie_header(self._mac, locator, self._clock.now(), secure=self._secure)
-        return self._see_other(path, set_cookie=cookie)
-
-    def _see_other(self, path: str, *, set_cookie: str | None = None) -> Response:
-        """Built from `publicBaseUrl`, never from what the request says about itself (case 85)."""
-        response = Response(status_code=303, headers={**security_headers(), "location": self._base_url + path})
-        if set_cookie is not None:
-            response.raw_headers.append((b"set-cookie", set_cookie.encode("ascii")))
-        return response
-
-    def _locale_of(self, request: Request, of_turn: Locale | None = None) -> Locale:
-        """What the browser asks for, else the turn's, else the broker's: its reader may be another person than the one
-        that the turn knows."""
-        return locale_of(request.headers.get("accept-language", ""), of_turn or self._locale)
+        return partial(self._browsers.session, request)
 
 
 def _is_prefetch(request: Request) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from typing import Any
 
 from markupsafe import Markup, escape
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.particles import particle
 
+Titles = dict[str, Any]
 _FIELD = re.compile(r"\{(\w+)(?::([^{}]+))?\}")
 _JOINERS = "\u200c\u200d"  # Persian words and joined emoji need them
 _MARKS_IN_A_ROW = 4  # more stacked accents than any script uses
@@ -59,6 +61,11 @@ def plain_phrase(template: str, **names: str) -> str:
     """The same for `<title>`, where no element may stand: isolates as characters, escaped by the template."""
     shown_names = {key: f"\u2068{shown(name)}\u2069" for key, name in names.items()}
     return _FIELD.sub(lambda field: _filled(shown_names, field), template)
+
+
+def titled(template: str, **names: str) -> Titles:
+    """Return one sentence as the `title` and the `heading` of a page."""
+    return {"title": plain_phrase(template, **names), "heading": phrase(template, **names)}
 
 
 def _filled(names: Mapping[str, str], field: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What people see between link and grant: connect, leaving, and how it ended. Server-rendered, no script."""
+"""The pages between link and grant: connect, leaving, and how it ended. Server-rendered, no script."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import segno
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.results import DevicePrompt
 from oauthbroker.model.turn import SubjectMode
-from oauthbroker.web.display import HOST_LIMIT, breakable, checked_url, isolated, phrase, plain_phrase
-from oauthbroker.web.rendering import Page, render
+from oauthbroker.web.display import HOST_LIMIT, Titles, breakable, checked_url, isolated, phrase, plain_phrase, titled
+from oauthbroker.web.rendering import Page, page
 from oauthbroker.web.scopes import provider_title, scope_line
 from oauthbroker.web.words import PAGES, Words
 
 Outcome = Literal["connected", "denied", "failed", "expired", "missing"]
-CSRF_FIELD, DECISION_FIELD = "csrf", "decision"
+DECISION_FIELD = "decision"
 CONTINUE, CANCEL = "continue", "cancel"
 _SCOPES_SHOWN = 100
 _STATUS: dict[Outcome, int] = {"connected": 200, "denied": 200, "failed": 500, "expired": 400, "missing": 404}
@@ -30,7 +30,7 @@ _STATUS: dict[Outcome, int] = {"connected": 200, "denied": 200, "failed": 500, "
 @dataclass(frozen=True, slots=True)
 class ConnectView:
     """Everything the connect page says. `csrf_token` goes into the form and nowhere else;
-    `login_host` is where the broker's own login is, if that comes first. Titles are what the runtime says."""
+    `login_host` is where the broker's own login is, if that comes first. Titles come from the runtime."""
 
     agent_name: str
     app_name: str
@@ -49,7 +49,7 @@ class ConnectView:
 
 @dataclass(frozen=True, slots=True)
 class DoneView:
-    """What a person is told at the end: `scopes` None and `account` empty are not known, or not for this browser."""
+    """The end for its user: `scopes` None and `account` empty are unknown, or not for this browser."""
 
     app_name: str
     provider: str
@@ -59,33 +59,28 @@ class DoneView:
 
 
 def render_connect(view: ConnectView, locale: Locale) -> Page:
-    """Who asks for what, for whom, and where it leads. Shows, and changes nothing.
+    """The agent, the app, the subject, and the host where it leads. Shows, and changes nothing.
 
     Referrer-Policy is `same-origin`: with `no-referrer` browsers send `Origin: null` on the form's POST.
     """
-    text = PAGES[locale]
-    html = render(
-        "connect.html",
-        locale,
-        kind="connect",
-        title=plain_phrase(text.connect_title, app=view.app_name),
-        **_request_words(view, locale),
-    )
-    return Page(html, 200, locale, "same-origin")
+    title = plain_phrase(PAGES[locale].connect_title, app=view.app_name)
+    words = _request_words(view, locale)
+    return page("connect.html", locale, referrer_policy="same-origin", kind="connect", title=title, **words)
 
 
 def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:
     """The same in the device code flow (RFC 8628 section 3.3): the code, and the address and QR code of where it is
-    typed. A link on it looks again, as nothing may change under somebody who reads; nothing on it needs a script.
+    typed. A link on it looks again, as the page must not change under its reader; nothing on it needs a script.
 
     Raises `appMisconfigured` for an address that no browser should be given.
     """
-    text, url = PAGES[locale], prompt.verification_uri_complete or prompt.verification_uri
-    html = render(
+    url = prompt.verification_uri_complete or prompt.verification_uri
+    return page(
         "device.html",
         locale,
+        referrer_policy="same-origin",
         kind="device",
-        title=plain_phrase(text.device_title, app=view.app_name),
+        title=plain_phrase(PAGES[locale].device_title, app=view.app_name),
         user_code=prompt.user_code,
         address=breakable(checked_url(prompt.verification_uri)),
         url=checked_url(url),
@@ -94,7 +89,6 @@ def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Pa
         host=isolated(view.provider_host, HOST_LIMIT),
         **_request_words(view, locale),
     )
-    return Page(html, 200, locale, "same-origin")
 
 
 @lru_cache(maxsize=64)
@@ -107,7 +101,7 @@ def qr_svg(address: str) -> Markup:
 
 
 def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
-    """Who asks for what, for whom, until when."""
+    """Return the request for consent: the agent, its scopes, the subject, the expiry."""
     text = PAGES[locale]
     return {
         "view": view,
@@ -126,38 +120,40 @@ def _expiry(view: ConnectView, text: Words) -> str:
 
 
 def render_interstitial(url: str, view: ConnectView, locale: Locale) -> Page:
-    """The step to the provider: a refresh and a link, because a redirect out of a form dies on CSP `form-action`.
+    """The step to the provider. `url` is the authorization URL we built."""
+    return render_leaving(url, view.provider, view.provider_host, locale)
 
-    `url` is the authorization URL we built; raises `appMisconfigured` for one that no browser should be given.
-    """
+
+def render_leaving(url: str, provider: str, host: str, locale: Locale) -> Page:
+    """The step to a provider's host."""
     text = PAGES[locale]
-    provider = provider_title(view.provider, view.provider_host)
-    html = render(
-        "leaving.html",
-        locale,
-        kind="leaving",
-        title=plain_phrase(text.leaving_title, provider=provider),
-        view=view,
-        provider=provider,
-        url=checked_url(url),
+    return render_onward(
+        url, titled(text.leaving_title, provider=provider_title(provider, host)), text.leaving_lead, host, locale
     )
-    return Page(html, 200, locale)
+
+
+def render_onward(url: str, titles: Titles, lead: str, host: str, locale: Locale) -> Page:
+    """A step to another host: a refresh and a link, because a redirect out of a form dies on CSP `form-action`.
+
+    Raises `appMisconfigured` for a URL that no browser should be given.
+    """
+    words: dict[str, Any] = {"lead": phrase(lead, host=isolated(host, HOST_LIMIT)), "url": checked_url(url)}
+    return page("onward.html", locale, kind="leaving", **titles, **words)
 
 
 def render_done(view: DoneView, locale: Locale) -> Page:
-    """It is connected: with which account, what it may do, and where it can be ended."""
-    text, scopes = PAGES[locale], view.scopes or ()
-    html = render(
+    """The connected account, its permissions, and the page where it can be disconnected."""
+    scopes = view.scopes or ()
+    return page(
         "done.html",
         locale,
         kind="connected",
-        title=plain_phrase(text.connected_title, app=view.app_name),
+        title=plain_phrase(PAGES[locale].connected_title, app=view.app_name),
         view=view,
         scopes=[scope_line(view.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
         more_scopes=max(0, len(scopes) - _SCOPES_SHOWN),
         is_known=view.scopes is not None,
     )
-    return Page(html, 200, locale)
 
 
 def render_outcome(
@@ -173,25 +169,22 @@ def render_outcome(
 
     `reference` is the request id, shown on `failed` pages to quote when asking for help. `status` overrides.
     """
-    text = PAGES[locale]
-    heading, title, lead = _ending(outcome, code, app_name, locale)
-    html = render(
-        "outcome.html", locale, kind=outcome, title=title, heading=heading, lead=lead, reference=reference, text=text
-    )
-    return Page(html, status or (BrokerError(code).status if code else _STATUS[outcome]), locale)
+    titles, lead = _ending(outcome, app_name, locale)
+    lead = BrokerError(code).message(locale) if code else lead
+    status = status or (BrokerError(code).status if code else _STATUS[outcome])
+    return page("outcome.html", locale, status=status, kind=outcome, **titles, lead=lead, reference=reference)
 
 
-def _ending(outcome: Outcome, code: Code | None, app_name: str | None, locale: Locale) -> tuple[Markup, str, str]:
+def _ending(outcome: Outcome, app_name: str | None, locale: Locale) -> tuple[Titles, str]:
     text = PAGES[locale]
     if outcome == "connected" and app_name:
-        heading, title = phrase(text.connected_title, app=app_name), plain_phrase(text.connected_title, app=app_name)
-        return heading, title, BrokerError(code).message(locale) if code else text.connected_lead
-    titles: dict[Outcome, tuple[str, str]] = {
+        return titled(text.connected_title, app=app_name), text.connected_lead
+    sentences: dict[Outcome, tuple[str, str]] = {
         "connected": (text.connected_title_plain, text.connected_lead),
         "denied": (text.denied_title, text.denied_lead),
         "failed": (text.failed_title, text.failed_lead),
         "expired": (text.expired_title, text.expired_lead),
         "missing": (text.missing_title, text.missing_lead),
     }
-    title, lead = titles[outcome]
-    return escape(title), title, BrokerError(code).message(locale) if code else lead
+    title, lead = sentences[outcome]
+    return titled(title), lead

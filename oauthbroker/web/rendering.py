@@ -16,6 +16,8 @@ from oauthbroker.web.display import HOST_LIMIT, counted, isolated, phrase
 from oauthbroker.web.policy import TEMPLATES, content_security_policy, security_headers, stylesheet
 from oauthbroker.web.words import PAGES
 
+ReferrerPolicy = Literal["no-referrer", "same-origin"]
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -24,25 +26,19 @@ class Page:
     html: str = field(repr=False)
     status: int
     locale: Locale
-    referrer_policy: Literal["no-referrer", "same-origin"] = "no-referrer"
-
-    @property
-    def has_images(self) -> bool:
-        """Whether it bears a logo."""
-        brand = BRAND.get()
-        return brand is not None and bool(brand.logo)
+    referrer_policy: ReferrerPolicy = "no-referrer"
 
     def response(self, *, set_cookies: Iterable[str] = ()) -> HTMLResponse:
         """The page with every security header; `set_cookies` are whole values made by `csrf.cookie_header`."""
+        brand = BRAND.get()
         headers = {
             **security_headers(),
-            "content-security-policy": content_security_policy(images=self.has_images),
+            "content-security-policy": content_security_policy(images=brand is not None and bool(brand.logo)),
             "referrer-policy": self.referrer_policy,
             "content-language": self.locale,
         }
         response = HTMLResponse(self.html, self.status, headers)
-        for cookie in set_cookies:
-            response.raw_headers.append((b"set-cookie", cookie.encode("ascii")))
+        response.raw_headers.extend((b"set-cookie", cookie.encode("ascii")) for cookie in set_cookies)
         return response
 
 
@@ -62,7 +58,10 @@ def _environment() -> Environment:
     return environment
 
 
-def render(template: str, locale: Locale, **words: Any) -> str:
-    """The HTML of one template; `text` are the words of the language unless it is given."""
+def page(
+    template: str, locale: Locale, *, status: int = 200, referrer_policy: ReferrerPolicy = "no-referrer", **words: Any
+) -> Page:
+    """Return the page of one template; `text` are the words of the language unless it is given."""
     common = {"text": PAGES[locale], "brand": BRAND.get(), "support": PAGES[locale].support}
-    return _environment().get_template(template).render(locale=locale, **{**common, **words})
+    html = _environment().get_template(template).render(locale=locale, **{**common, **words})
+    return Page(html, status, locale, referrer_policy)

@@ -1,4 +1,4 @@
-"""People who visit pages of their own: the cookie that speaks for them, and the proof that a form is theirs."""
+"""The visitors of `/connections` and `/admin`: the cookie that speaks for them, and who is let in."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.settings import Settings
 from oauthbroker.operations.browser_sessions import VISIT_SECONDS, BrowserSessions, NewBrowserSession
 from oauthbroker.records.browser_session import BrowserSession, Pages
 from oauthbroker.web import csrf
-from oauthbroker.web.pages import CSRF_FIELD
-from oauthbroker.web.policy import security_headers
-from oauthbroker.web.routes import Handler, read_form
-from oauthbroker.web.words import locale_of
+from oauthbroker.web.browsers import Browsers
 
-BROWSER_COOKIE_SECONDS = 3600
 _LOCATOR_LENGTH = 22
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who was let in. `key` is this browser's, and goes into forms as their MAC only."""
+    """A person who was let in. `key` is this browser's, and goes into forms as their MAC only."""
 
     visit: BrowserSession
     key: str
@@ -34,29 +29,16 @@ class Visitor:
         return f"Visitor({self.visit!r})"
 
 
-class Visitors:
-    """Those of one kind of pages. Paths begin with a slash and stand below `publicBaseUrl`."""
+VisitorHandler = Callable[[Request, Visitor], Awaitable[Response]]
+
+
+class Visitors(Browsers):
+    """The browsers of one kind of pages."""
 
     def __init__(self, pages: Pages, visits: BrowserSessions, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+        super().__init__(settings, mac, clock)
         self.pages: Pages = pages
         self.visits = visits
-        self.clock = clock
-        self._base_url = settings.public_base_url.rstrip("/")
-        self._origin = csrf.origin_of(settings.public_base_url)
-        self._secure = settings.public_base_url.startswith("https:")
-        self._locale = settings.locale
-        self._mac = mac
-
-    def only(
-        self, handler: Callable[[Request, Visitor], Awaitable[Response]], otherwise: Callable[[Request], Response]
-    ) -> Handler:
-        """`handler` for those who were let in; whoever was not gets `otherwise`."""
-
-        async def answer(request: Request) -> Response:
-            visitor = await self.admit(request)
-            return otherwise(request) if visitor is None else await handler(request, visitor)
-
-        return answer
 
     async def admit(self, request: Request) -> Visitor | None:
         cookie = self.cookie(request)
@@ -64,59 +46,15 @@ class Visitors:
         return None if visit is None or cookie is None else Visitor(visit, cookie[_LOCATOR_LENGTH:])
 
     def cookie(self, request: Request) -> str | None:
-        """The one that speaks for a visitor, as it is sent; None from a browser that has none."""
-        return csrf.read_cookie(request.headers, self._cookie_name)
+        """Return the cookie that speaks for a visitor; None from a browser without one."""
+        return self.session(request, self.pages)
 
-    def browser_key(self, request: Request) -> str:
-        """Of a browser that nobody was let in with: the one it has, or a new one to be set by `browser_cookie`."""
-        name = csrf.browser_cookie_name(secure=self._secure)
-        return csrf.read_cookie(request.headers, name) or csrf.new_browser_key(self.clock)
+    def enter(self, home: str, arrival: NewBrowserSession) -> Response:
+        """Redirect to the first page, with the new visitor's cookie."""
+        return self.see_other(home, self.session_cookie(self.pages, arrival.cookie.reveal(), VISIT_SECONDS))
 
-    def browser_cookie(self, key: str) -> str:
-        name = csrf.browser_cookie_name(secure=self._secure)
-        return csrf.cookie_header(name, key, secure=self._secure, max_age=BROWSER_COOKIE_SECONDS)
-
-    def cookie_of(self, arrival: NewBrowserSession) -> str:
-        return csrf.cookie_header(
-            self._cookie_name, arrival.cookie.reveal(), secure=self._secure, max_age=VISIT_SECONDS
-        )
-
-    def no_cookie(self) -> str:
-        return csrf.cookie_header(self._cookie_name, "", secure=self._secure, max_age=0)
-
-    def field(self, key: str, path: str) -> str:
-        """The hidden field of the form that goes to `path`, in the browser of that key."""
-        return csrf.csrf_token(self._mac, key, path)
-
-    async def form(self, request: Request, key: str | None, path: str) -> dict[str, str]:
-        """The fields of a form of our own page, sent by the browser that got it to the path it was made for (case 87).
-
-        Raises `ownerBindingFailed`, `requestInvalid`.
-        """
-        if not csrf.same_origin(request.headers, self._origin):
-            raise BrokerError(Code.OWNER_BINDING_FAILED, note="the form came from elsewhere")
-        fields = await read_form(request)
-        if not csrf.csrf_matches(self._mac, key, path, fields.get(CSRF_FIELD)):
-            raise BrokerError(Code.OWNER_BINDING_FAILED, note="the form was not given to this browser")
-        return fields
-
-    def url(self, path: str) -> str:
-        """Built from `publicBaseUrl`, never from what the request says about itself (case 85)."""
-        return self._base_url + path
-
-    def see_other(self, path: str, *cookies: str) -> Response:
-        return self.go(self.url(path), *cookies)
-
-    def go(self, url: str, *cookies: str) -> Response:
-        """To an address that we made ourselves."""
-        response = Response(status_code=303, headers={**security_headers(), "location": url})
-        for cookie in cookies:
-            response.raw_headers.append((b"set-cookie", cookie.encode("ascii")))
-        return response
-
-    def locale(self, request: Request) -> Locale:
-        return locale_of(request.headers.get("accept-language", ""), self._locale)
-
-    @property
-    def _cookie_name(self) -> str:
-        return csrf.session_cookie_name(self.pages, secure=self._secure)
+    async def leave(self, request: Request, visitor: Visitor, home: str) -> Response:
+        """End the visit, and remove the cookie."""
+        await self.form(request, visitor.key, home + "/leave")
+        await self.visits.end(visitor.visit)
+        return self.see_other(home + "/left", self.session_cookie(self.pages, "", 0))

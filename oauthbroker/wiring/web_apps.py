@@ -11,6 +11,7 @@ from oauthbroker.web.api.caller import Callers
 from oauthbroker.web.api.routes import api_routes
 from oauthbroker.web.app import Web, build_web
 from oauthbroker.web.branding import logo_routes
+from oauthbroker.web.browsers import Browsers
 from oauthbroker.web.connections_pages import ConnectionsPages
 from oauthbroker.web.consent_pages import ConsentPages
 from oauthbroker.web.health import Readiness, health_routes
@@ -45,9 +46,10 @@ def _pages(parts: Parts) -> list[Routes]:
     def mac(message: bytes) -> bytes:
         return parts.mac("csrf", message.hex())
 
-    retry = RetryPages(retrying=parts.retry_service, settings=settings, mac=mac, clock=clock)
+    browsers = Browsers(settings, mac, clock)
+    retry = RetryPages(retrying=parts.retry_service, browsers=browsers)
     return [
-        ConsentPages(consent=parts.pages_service, retry=retry, settings=settings, mac=mac, clock=clock).routes,
+        ConsentPages(consent=parts.pages_service, retry=retry, browsers=browsers).routes,
         ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock).routes,
         AdminPages(admin=parts.admin, settings=settings, mac=mac, clock=clock).routes,
         partial(logo_routes, settings),

@@ -17,7 +17,7 @@ from oauthbroker.model.results import AuthorizationRequired, Ready, SessionOutco
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Browser, Page
-from oauthbroker.web.arrival import SECONDS
+from oauthbroker.web.browsers import ARRIVAL_SECONDS as SECONDS
 from tests.kit.callback_pages import CALLBACK, UNKNOWN_STATE, assert_error_page, without_request_id
 from tests.kit.running_broker import BASE, House, running, turn, user_app
 from tests.story.binding_kit import (

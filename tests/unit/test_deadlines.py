@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from starlette.datastructures import Headers
+from starlette.requests import Request
 
 from oauthbroker.access.turns import Turns
 from oauthbroker.authorization.polling import Polling
@@ -23,7 +23,7 @@ from oauthbroker.core.clock import LONG_AGO, SET_BACK
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.queue_index import Item
-from oauthbroker.model.settings import Limits
+from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.protocol.answers import LONGEST_WAIT
 from oauthbroker.records.api_key import ApiKey, roles_of
 from oauthbroker.records.browser_session import BrowserSession
@@ -37,7 +37,7 @@ from oauthbroker.repository.versioned import Due, DueWork, Untold
 from oauthbroker.revocation.bulk import BulkRevocation
 from oauthbroker.revocation.revoke import ASK_AGAIN
 from oauthbroker.testing import TestClock
-from oauthbroker.web import arrival
+from oauthbroker.web import browsers
 from tests.kit.samples import turn_with
 from tests.unit.records import kit
 
@@ -203,9 +203,12 @@ def a_browser_that_came_back(at: datetime, _: datetime) -> Waits:
     def mac(text: bytes) -> bytes:
         return text[:32].ljust(32, b".")
 
-    header = arrival.cookie_header(mac, "A" * 22, at, secure=False)
-    headers = Headers({"cookie": header.partition(";")[0]})
-    return lambda now: arrival.locator_of(mac, headers, now, secure=False) is not None
+    def at_time(now: datetime) -> browsers.Browsers:
+        return browsers.Browsers(Settings(), mac, TestClock(now))
+
+    cookie = at_time(at).arrived("/", "A" * 22).headers["set-cookie"].partition(";")[0]
+    request = Request({"type": "http", "headers": [(b"cookie", cookie.encode())]})
+    return lambda now: at_time(now).arrived_from(request) is not None
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,7 @@ DEADLINES: dict[str, Deadline] = {
     "records.browser_session.BrowserSession.expires_at": Deadline(a_visit, 1800),
     "repository.session_limits._Open.expires_at": Deadline(a_counted_session, 600),
     "quota.OpenSessions.check": Deadline(a_room_that_is_full, 600),
-    "web.arrival": Deadline(a_browser_that_came_back, arrival.SECONDS),
+    "web.browsers": Deadline(a_browser_that_came_back, browsers.ARRIVAL_SECONDS),
 }
 
 BY_ANOTHER_TEST = {
@@ -276,7 +279,7 @@ SHOWN = {
     "events.queue.EventLease.until", "events.queue.Depth.oldest", "records.event.AgentEvent.created_at",
     "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.results.Ready.expires_at",
     "model.results.AuthorizationRequired.expires_at", "access.turns.Begun.expires_at", "access.turns.Guest.expires_at",
-    "web.admin_views.Office.now", "web.api.streaming.EventStream._open", "web.connections_views.Desk.now",
+    "web.api.streaming.EventStream._open", "web.connections_views.Desk.now",
     "web.pages.ConnectView.expires_at", "web.pages.ConnectView.now",
 }  # fmt: skip
 
@@ -307,7 +310,7 @@ def test_every_time_in_the_code_has_a_row() -> None:
     found = set(times_of(HOUSE))
     beside = {
         "quota.OpenSessions.check",
-        "web.arrival",
+        "web.browsers",
         "records.grant.Token.lifetime_seconds",
     }  # deadlines that are no member's type
     assert (set(), set()) == (found - set(rows), set(rows) - found - beside)

@@ -73,8 +73,8 @@ def test_every_word_is_used():
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
-        ("pages.py", "text.connect_title", "text.conect_title"),
-        ("next_step.py", "PAGES[locale].code_title", "PAGES[locale].login_key"),
+        ("pages.py", "PAGES[locale].connect_title", "PAGES[locale].conect_title"),
+        ("next_step.py", "text.code_title", "text.login_key"),
         ("templates/admin_login.html", "text.login_key", "text.footer"),
     ],
 )
