@@ -152,14 +152,14 @@ class Broker:
     async def confirm(self, handle: str, subject: str) -> SessionOutcome:
         """The page that `owner.binding: runtimeConfirm` sends browsers to says who is logged in there; how the
         connection ended. Raises `stateUnknown` (unknown, used, late), `ownerBindingFailed` (somebody else)."""
-        return await self._services.confirmation.confirm(handle, subject)
+        return await self._services.parked_codes.confirm(handle, subject)
 
     async def relay_code(self, turn: TurnLike, code: str, *, apps: Collection[AppRef] | None = None) -> SessionOutcome:
         """The person sent the code of `owner.binding: channelCode` in the turn's conversation; how the connection
         ended. `apps`: only these may be meant, None for all. Raises `stateUnknown`.
 
         Relay no words of a tool or a model: a tool can open the link itself and read the code off the page."""
-        return await self._services.confirmation.relay(turn, code, apps)
+        return await self._services.parked_codes.relay(turn, code, apps)
 
     async def cancel(self, auth_session_id: str) -> bool:
         """The person said no in the conversation: the link dies, no event. False when there was nothing to cancel."""

@@ -33,7 +33,7 @@ class OAuthContexts:
 
     def of_guest(self, guest: Guest) -> OAuthContext:
         """Return the context of a turn token's holder, as `Turns.admit` returned it."""
-        return OAuthContext(self.manager, guest.caller, guest.turn.locale_or(self._locale), self.loop)
+        return OAuthContext(self.manager, guest, guest.turn.locale_or(self._locale), self.loop)
 
     @property
     def _locale(self) -> Locale:

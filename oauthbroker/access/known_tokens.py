@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from datetime import datetime
 
 from oauthbroker.core.bounded import Bounded
+from oauthbroker.model.apps import Bundle, ToolAuth
 
 MOST_KNOWN = 10_000
 
-
-class Known(Protocol):
-    """A cached token's turn, and the configuration it was checked under."""
-
-    @property
-    def locator(self) -> str: ...
-
-    @property
-    def bundle(self) -> object: ...
+Allowed = tuple[ToolAuth, ...]
 
 
-K = TypeVar("K", bound=Known)
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A checked token, valid while its turn exists and the configuration is unchanged. It does not hold the turn, which
+    may be large; the record store bounds how many turns are cached."""
+
+    locator: str
+    bundle: Bundle
+    tool: str | None
+    declared: Allowed | None
+    expires_at: datetime
+    narrowed: bool
 
 
-class KnownTokens(Generic[K]):
+class KnownTokens:
     """The last `MOST_KNOWN` tokens, all of one configuration. A newer configuration clears the cache."""
 
     def __init__(self, most: int = MOST_KNOWN) -> None:
-        self._tokens = Bounded[bytes, K](most)
+        self._tokens = Bounded[bytes, Known](most)
         self._of_turn: dict[str, set[bytes]] = {}
         self._bundle: object = None
 
@@ -37,10 +41,10 @@ class KnownTokens(Generic[K]):
     def __repr__(self) -> str:
         return f"KnownTokens({len(self)} of {len(self._of_turn)} turns)"
 
-    def get(self, digest: bytes) -> K | None:
+    def get(self, digest: bytes) -> Known | None:
         return self._tokens.get(digest)
 
-    def keep(self, digest: bytes, known: K) -> None:
+    def keep(self, digest: bytes, known: Known) -> None:
         if known.bundle is not self._bundle:
             self._tokens.clear()
             self._of_turn.clear()
@@ -54,7 +58,7 @@ class KnownTokens(Generic[K]):
         if known is not None:
             self._unlist(digest, known)
 
-    def _unlist(self, digest: bytes, known: K) -> None:
+    def _unlist(self, digest: bytes, known: Known) -> None:
         left = self._of_turn[known.locator]
         left.discard(digest)
         if not left:

@@ -13,19 +13,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from oauthbroker.access.known_tokens import KnownTokens
+from oauthbroker.access.known_tokens import Allowed, Known, KnownTokens
 from oauthbroker.audit import AuditWriter, TurnBegun, TurnEnded
 from oauthbroker.audit.gap import enter
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.subject import is_subject
 from oauthbroker.model.token_request import app_name
 from oauthbroker.model.turn import Turn, TurnLike, checked_target, whole_turn
-from oauthbroker.model.turn_token import LOCATOR, Caveat, TurnToken, is_tool, narrow
+from oauthbroker.model.turn_token import LOCATOR, BegunTurn, Caveat, TurnToken, is_tool, narrow
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.record_store import RecordStore
 from oauthbroker.tokens.token_call import Caller
@@ -34,60 +33,19 @@ MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
 MOST_BUSY = 32  # their turns are cached beside the record store's
 
-Allowed = tuple[ToolAuth, ...]
 Tools = Mapping[str, Sequence[ToolAuth] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A begun turn: its own token, not narrowed, and one for each named tool."""
-
-    turn_id: str
-    token: Secret
-    tool_tokens: dict[str, Secret]
-    expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Guest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest(Caller):
     """The holder of a turn token. `declared`: the apps and scopes that it may request, None for everything, as for the
     runtime's own token. `tool` is the one that the runtime named: a token narrowed further still acts as that tool."""
 
     turn_id: str
-    turn: Turn
-    tool: str | None
-    declared: Allowed | None
     expires_at: datetime
-    private_links: bool = False
-    narrowed: bool = False
-    turn_holds: Callable[[], Awaitable[None]] | None = field(default=None, repr=False, compare=False)
-    caller: Caller = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        caller = Caller(
-            self.turn, self.tool, self.declared, self.turn_id, self.private_links, self.narrowed, self.turn_holds
-        )
-        object.__setattr__(self, "caller", caller)  # one for all calls: it caches checked calls
 
     def may_ask(self, app: str) -> bool:
         return self.declared is None or any(auth.app == app for auth in self.declared)
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A checked token, valid while its turn exists and the configuration is unchanged. It does not hold the turn, which
-    may be large; the record store bounds how many turns are cached."""
-
-    locator: str
-    bundle: Bundle
-    tool: str | None
-    declared: Allowed | None
-    expires_at: datetime
-    narrowed: bool
-
-    def guest(self, record: TurnRecord, holds: Callable[[], Awaitable[None]]) -> Guest:
-        private = record.private_links
-        return Guest(record.id, record.turn, self.tool, self.declared, self.expires_at, private, self.narrowed, holds)
 
 
 @dataclass(slots=True)
@@ -99,8 +57,8 @@ class Turns:
     clock: Clock
     audit: AuditWriter
     _swept: float = field(default=0.0)
-    _known: KnownTokens[_Known] = field(default_factory=KnownTokens, repr=False)
-    _busy: Bounded[bytes, tuple[_Known, TurnRecord, Guest]] = field(
+    _known: KnownTokens = field(default_factory=KnownTokens, repr=False)
+    _busy: Bounded[bytes, tuple[Known, TurnRecord, Guest]] = field(
         default_factory=lambda: Bounded(MOST_BUSY), repr=False
     )
 
@@ -112,7 +70,7 @@ class Turns:
         ttl_seconds: int | None = None,
         private_links: bool = False,
         noted: Callable[[str], Awaitable[None]] | None = None,
-    ) -> Begun:
+    ) -> BegunTurn:
         """Begin a turn. Return its token and one for each of `tools`, which maps a tool's name (as for `Broker.oauth`)
         to the apps and scopes that the tool may request, or to None for the bundle's declaration. The tokens end with
         the turn, and after `ttl_seconds` (default and maximum: limits.turnSeconds). `noted` is called with the turn's
@@ -140,7 +98,7 @@ class Turns:
         await self.shelf.add(record)
         token = TurnToken.first(record.locator, self._root(record.locator)).to_text()
         tool_tokens = {tool: narrow(token, tool=tool) for tool in record.tools}
-        return Begun(record.id, token, tool_tokens, record.expires_at)
+        return BegunTurn(record.id, token, tool_tokens, record.expires_at)
 
     async def end(self, turn_id: str) -> bool:
         """End a turn: its tokens become invalid. False when it had ended. Raises `storeUnavailable` if the audit log
@@ -168,25 +126,35 @@ class Turns:
         self._known.keep(digest, known)
         return self._guest(digest, known, record)
 
-    def _guest(self, digest: bytes, known: _Known, record: TurnRecord) -> Guest:
+    def _guest(self, digest: bytes, known: Known, record: TurnRecord) -> Guest:
         """Return the cached holder while token, turn and configuration are unchanged, for the most recent callers."""
         busy = self._busy.get(digest)
         if busy is None or busy[0] is not known or busy[1] is not record:
-            busy = known, record, known.guest(record, partial(self._check_holds, known))
+            guest = Guest(
+                turn=record.turn,
+                tool=known.tool,
+                declared=known.declared,
+                turn_id=record.id,
+                private_links=record.private_links,
+                narrowed=known.narrowed,
+                turn_holds=partial(self._check_holds, known),
+                expires_at=known.expires_at,
+            )
+            busy = known, record, guest
             if any(each.bundle is not known.bundle for _, (each, _, _) in self._busy.items()):
                 self._busy.clear()
         self._busy.keep(digest, busy)
         return busy[2]
 
-    async def _check_holds(self, known: _Known) -> None:
+    async def _check_holds(self, known: Known) -> None:
         record = await self.shelf.get(known.locator)
         if record is None or self._is_over(known, record):
             raise BrokerError(Code.TURN_ENDED)
 
-    def _is_over(self, known: _Known, record: TurnRecord) -> bool:
+    def _is_over(self, known: Known, record: TurnRecord) -> bool:
         return has_passed(min(known.expires_at, record.expires_at), record.created_at, self.clock.now())
 
-    async def _judged(self, token: str) -> tuple[_Known, TurnRecord]:
+    async def _judged(self, token: str) -> tuple[Known, TurnRecord]:
         made = TurnToken.parse(token)
         if not made.signed_with(self._root(made.locator)):
             raise BrokerError(Code.UNAUTHENTICATED)
@@ -211,7 +179,7 @@ class Turns:
     def _root(self, locator: str) -> bytes:
         return self.shelf.mac("turn-token", locator)
 
-    def _known_as(self, record: TurnRecord, token: TurnToken) -> _Known:
+    def _known_as(self, record: TurnRecord, token: TurnToken) -> Known:
         """Apply every caveat: a call is permitted if all of them permit it."""
         bundle, tool, allowed, until = self.config.bundle, None, None, record.expires_at
         for caveat in _read(token):
@@ -224,7 +192,7 @@ class Turns:
                 until = min(until, caveat.expires_at)
         if allowed is not None:
             allowed = _that_exist(allowed, bundle.apps)
-        return _Known(record.locator, bundle, tool, allowed, until, bool(token.caveats))
+        return Known(record.locator, bundle, tool, allowed, until, bool(token.caveats))
 
     def _of_tool(self, record: TurnRecord, tool: str) -> Allowed:
         """Return what the tool may request: the intersection of the runtime's list for the turn and the bundle's

@@ -25,7 +25,6 @@ from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Parked
 from oauthbroker.records.parked import PARKED_SECONDS, code_of
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
-from oauthbroker.repository.session_limits import OpenSessions
 
 # A browser that did not start the session gets the same answer for all of these as for a state that never existed. A
 # guessed state reveals neither that a session exists, nor its app, nor its progress.
@@ -42,7 +41,6 @@ class Callback:
     discovery: Discovery
     finish: Finish
     exchange: Exchange
-    open_sessions: OpenSessions
     config: CurrentConfig
     clock: Clock
 
@@ -125,9 +123,6 @@ class Callback:
             await self.finish.fail(held, code)
         elif code is Code.STATE_EXPIRED:
             await self.finish.lapse(held)
-        else:
-            return
-        self.open_sessions.ended(session.locator)
 
 
 def _new_parked(clock: Clock, locator: str, kind: Vouching, callback: ValidCallback) -> Parked:

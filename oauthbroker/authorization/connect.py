@@ -19,7 +19,6 @@ from oauthbroker.protocol.callback import LOCATOR_LENGTH, attempt_cookie_fits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import Attempt, AuthSession, Grant, Login
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
-from oauthbroker.repository.session_limits import OpenSessions
 
 TICKET = re.compile(r"[A-Za-z0-9_-]{65}")
 
@@ -41,7 +40,6 @@ class Connect:
     way_out: AuthorizationUrls
     discovery: Discovery
     finish: Finish
-    open_sessions: OpenSessions
     clock: Clock
     audit: AuditWriter
 
@@ -180,7 +178,6 @@ class Connect:
         for _ in range(8):
             held = await self._undeclined(ticket)
             if await self.finish.fail(held, Code.PROVIDER_DENIED, event="auth.denied"):
-                self.open_sessions.ended(held.record.locator)
                 return held.record
         raise BrokerError(Code.STORE_LOCKED)
 
@@ -207,6 +204,5 @@ class Connect:
             if attempt == 0:
                 await enter(self.audit, RequestWithdrawn(held.record.app, held.record.id), self.clock.now())
             if await self.finish.lapse(held):
-                self.open_sessions.ended(locator)
                 return True
         raise BrokerError(Code.STORE_LOCKED)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from oauthbroker.audit import OwnerConfirmed
 from oauthbroker.audit.gap import enter
-from oauthbroker.authorization.finish import Finish, Revoker
+from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import UnderWay
@@ -27,7 +27,6 @@ from oauthbroker.protocol.token import RefusedTokens, TokenResponse, code_reques
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository.repository import Versioned
-from oauthbroker.repository.session_limits import OpenSessions
 
 PROVIDER_CALLS = 7  # discovery twice, keys twice, exchange, userinfo, revocation: a claim outlives them all
 
@@ -49,8 +48,6 @@ class Exchange:
     asker: ClientRequests
     discovery: Discovery
     finish: Finish
-    revoke: Revoker
-    open_sessions: OpenSessions
     clock: Clock
     limits: Limits
     _under_way: UnderWay = field(default_factory=UnderWay)
@@ -88,11 +85,10 @@ class Exchange:
         except BrokerError as error:
             refused = error
         else:
-            self.open_sessions.ended(claimed.session.locator)
             return claimed.session
         if isinstance(refused, RefusedTokens):
             tokens = refused.tokens
-        await self._give_up(app, claimed, refused.code, tokens)
+        await self.finish.give_up(app, claimed.held, refused.code, tokens)
         raise refused.with_traceback(None)  # the traceback's frames hold the token response
 
     async def claim(self, held: Versioned[AuthSession], *, confirmed: bool = False) -> Claimed:
@@ -123,7 +119,3 @@ class Exchange:
         else:
             return token_response(app, answer)
         raise BrokerError(Code.EXCHANGE_UNCERTAIN if sent else Code.PROVIDER_UNREACHABLE, note=note)
-
-    async def _give_up(self, app: OAuthApp, claimed: Claimed, code: Code, tokens: tuple[Secret, ...]) -> None:
-        self.open_sessions.ended(claimed.session.locator)
-        await self.finish.give_up(app, claimed.held, code, tokens, self.revoke)

@@ -8,52 +8,35 @@ the session is written last. No acknowledged grant, event or waiting session is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
 
 from oauthbroker.audit import AuditWriter, Connected, ConnectFailed, GrantRevoked, TokensDropped
 from oauthbroker.audit.gap import enter
+from oauthbroker.authorization.new_grant import Verified, granted_event, next_grant, session_event
 from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.owner_check import OwnerVerdict, check_pin, judge_owner
+from oauthbroker.model.owner_check import check_pin, judge_owner
 from oauthbroker.model.scope import granted_scopes
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.judging import crashed
 from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Token
-from oauthbroker.records.device import FLOW as DEVICE_FLOW
-from oauthbroker.records.provider_data import kept_facts
-from oauthbroker.records.unrevoked import forgotten, passed_on
+from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
+from oauthbroker.records.unrevoked import forgotten
 from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Repository, Versioned
+from oauthbroker.repository.session_limits import OpenSessions
+from oauthbroker.revocation.revoke import Revoke
 from oauthbroker.revocation.shared_grants import SharedGrants
 
 SYNCS = 3  # attempts to sync a write that reported a failure
 READS = 3  # reads of a grant that is about to be replaced
-
-
-class Revoker(Protocol):
-    """Revokes tokens at the provider. Returns whether the provider accepted all of them."""
-
-    async def __call__(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """Tokens that passed every check, with the values to store beside them. Only `verify` makes one."""
-
-    tokens: TokenResponse
-    owner: OwnerVerdict
-    scopes: tuple[str, ...]
-    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +50,8 @@ class Finish:
     audit: AuditWriter
     metrics: Metrics
     shared_grants: SharedGrants
+    open_sessions: OpenSessions
+    revoke: Revoke
     outbox: Bell
     log: Log
 
@@ -118,6 +103,7 @@ class Finish:
             stored = await self._keep(app, session, verified, sent_at)
             with suppress(BrokerError):  # the grant is durable: `recover` can finish the rest
                 await self._complete_all(stored.record, held)
+        self.open_sessions.ended(session.locator)
         self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
         grant = stored.record
         if verified.missing and grant.unlisted:
@@ -138,7 +124,7 @@ class Finish:
             old = before.record if before is not None else None
             if old is not None and old.registration == app.registration:
                 check_pin(old.account, verified.owner.account, switch_account=session.switch_account)
-            grant = self._next_grant(app, session, verified, old, sent_at)
+            grant = next_grant(app, session, verified, old, sent_at, self.clock.now())
             if entry is None:
                 entry = Connected(app.name, grant.id, session.id)
                 await enter(self.audit, entry, self.clock.now())  # no entry, no grant
@@ -160,7 +146,7 @@ class Finish:
         """End a session without a grant, in one write with its event. False if the record changed meanwhile; then
         nothing is written. `wait`: seconds to wait for the pair's lease, here and below."""
         session = held.record
-        notice = self._event(session, event, {"code": code.value}) if event is not None else None
+        notice = session_event(session, event, self.clock.now(), code=code.value) if event is not None else None
         async with self.repository.pair(session.app, session.subject, wait=wait):
             return await to_its_end(asyncio.ensure_future(self._fail(held, code, notice)))
 
@@ -172,6 +158,7 @@ class Finish:
             await self.repository.save_session(session.failed(now, code, notice), expect=held.generation)
         except (Conflict, ValueError):
             return False
+        self.open_sessions.ended(session.locator)
         await self._forget_waiting(session.app, session.subject, {session.locator})
         await enter(self.audit, ConnectFailed(session.app, session.id, code.value), now)
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
@@ -179,14 +166,14 @@ class Finish:
         return True
 
     async def give_up(
-        self, app: OAuthApp, held: Versioned[AuthSession], code: Code, tokens: tuple[Secret, ...], revoke: Revoker
+        self, app: OAuthApp, held: Versioned[AuthSession], code: Code, tokens: tuple[Secret, ...]
     ) -> None:
         """End a session without a grant, and drop the tokens received for it even if that fails."""
         try:
             await self.fail(held, code)
         finally:
             if tokens:
-                await self.drop(app, held.record, code, tokens, revoke)
+                await self.drop(app, held.record, code, tokens)
 
     async def lapse(
         self, held: Versioned[AuthSession], *, event: EventType | None = None, wait: float = PAIR_WAIT_SECONDS
@@ -206,11 +193,12 @@ class Finish:
     async def lapse_locked(self, held: Versioned[AuthSession], *, event: EventType | None = None) -> bool:
         """Do the same for a caller that holds the pair's lease and updates the waiting list itself."""
         session = held.record
-        notice = self._event(session, event, {}) if event is not None else None
+        notice = session_event(session, event, self.clock.now()) if event is not None else None
         try:
             await self.repository.save_session(session.lapsed(self.clock.now(), notice), expect=held.generation)
         except (Conflict, ValueError):
             return False
+        self.open_sessions.ended(session.locator)
         return True
 
     async def recover(self, held: Versioned[AuthSession], *, wait: float = PAIR_WAIT_SECONDS) -> bool:
@@ -229,49 +217,18 @@ class Finish:
                 await self._complete_all(grant.record, held)
         over = session.claim is None or not session.claim.holds(self.clock.now())
         if granted:
+            self.open_sessions.ended(session.locator)
             self.outbox.ring()
         elif over:
             await self.fail(held, Code.EXCHANGE_UNCERTAIN, wait=wait)
         return granted or over
 
-    async def drop(
-        self, app: OAuthApp, session: AuthSession, code: Code, tokens: tuple[Secret, ...], revoke: Revoker
-    ) -> None:
+    async def drop(self, app: OAuthApp, session: AuthSession, code: Code, tokens: tuple[Secret, ...]) -> None:
         """Drop tokens that are not stored. They are revoked only if that ends no other token."""
         revoked = False
         if app.revocation.reach == "token" and tokens:
-            revoked = await revoke(app, tokens)
+            revoked = await self.revoke.tokens(app, tokens)
         await enter(self.audit, TokensDropped(app.name, session.id, code.value, revoked), self.clock.now())
-
-    def _next_grant(
-        self, app: OAuthApp, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime
-    ) -> Grant:
-        now, tokens = self.clock.now(), verified.tokens
-        before, unsent = old, old.outbox if old is not None else ()
-        old = old if old is not None and old.registration == app.registration else None
-        refresh = tokens.refresh_token or _kept_refresh(old, verified)
-        lifetime = tokens.lifetime_seconds
-        expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
-        grant = Grant(
-            app=app.name,
-            provider=app.provider,
-            subject=session.subject,
-            flow="authorization_code" if session.device is None else DEVICE_FLOW,
-            scopes=verified.scopes,
-            token=Token(tokens.access_token, tokens.token_type, refresh, expires, lifetime),
-            created_at=old.created_at if old is not None and not old.revoked else now,
-            updated_at=now,
-            account=verified.owner.account,
-            authorized_by=verified.owner.authorized_by,
-            auth_session_id=session.id,
-            registration=app.registration,
-            resume=session.resume,
-            declined=_declined(old, session, verified),
-            provider_data=kept_facts(app, tokens.facts),
-        )
-        missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
-        event = self._granted(session, grant, missing)
-        return passed_on(before, replace(grant, outbox=(*unsent, event)), app)
 
     async def _store(self, grant: Grant, expect: int) -> Versioned[Grant]:
         """Store the grant. A write that reports a failure may have reached the store; then the grant is kept."""
@@ -311,7 +268,7 @@ class Finish:
             session = held.record
             if session.switch_account or not set(session.scopes) <= set(grant.scopes):
                 return False
-            done = session.completed(self.clock.now(), self._granted(session, grant, {}))
+            done = session.completed(self.clock.now(), granted_event(session, grant, self.clock.now()))
             try:
                 await self.repository.save_session(done, expect=held.generation)
             except Conflict:
@@ -324,41 +281,8 @@ class Finish:
         left = [held.record.locator for held in await self.repository.waiting(app, subject)]
         await self.repository.save_waiting(app, subject, [locator for locator in left if locator not in gone])
 
-    def _granted(self, session: AuthSession, grant: Grant, more: dict[str, Any]) -> AgentEvent:
-        facts = {"scopesGranted": list(grant.scopes), "grantId": grant.id, **more}
-        return self._event(session, "auth.granted", facts)
-
-    def _event(self, session: AuthSession, kind: EventType, facts: dict[str, Any]) -> AgentEvent:
-        """Build an event: the fields common to all kinds, and the facts of its own. Never a secret."""
-        payload = {
-            "oauthAppRef": {"kind": "OAuthApp", "name": session.app},
-            "provider": session.provider,
-            "subject": session.subject,
-            "authSessionId": session.id,
-            **facts,
-        }
-        return AgentEvent.about(session.id, kind, session.resume, payload, self.clock.now())
-
 
 def _carries(grant: Grant, session: AuthSession) -> bool:
     """Return whether this session's commit reached the grant, even if a later one replaced it."""
     granted = f"evt-{session.id}-auth.granted"
     return grant.auth_session_id == session.id or any(event.id == granted for event in grant.outbox)
-
-
-def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> dict[str, int]:
-    """Return the scopes that consent did not grant, with how often in a row. Scopes that were not requested keep their
-    count."""
-    before: Mapping[str, int] = {}
-    if old is not None and not old.revoked and old.account == verified.owner.account:
-        before = old.declined
-    answered = {*session.scopes, *verified.scopes}
-    kept = {scope: times for scope, times in before.items() if scope not in answered}
-    return kept | {scope: before.get(scope, 0) + 1 for scope in verified.missing}
-
-
-def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:
-    """Return the refresh token to keep when the same account connects again and the provider sends none."""
-    if old is None or old.account is None or old.account != verified.owner.account:
-        return None
-    return next(iter(old.refresh_tokens), None)  # empty for a revoked grant and without tokens known to be dead

@@ -35,7 +35,6 @@ from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.token import code_request, token_response
 from oauthbroker.records import AuthSession, Login
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
-from oauthbroker.repository.session_limits import OpenSessions
 
 # Hidden from a browser that did not start the login.
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED})
@@ -63,7 +62,6 @@ class Logins:
     exchange: Exchange
     config: CurrentConfig
     apps: Mapping[str, OAuthApp]
-    open_sessions: OpenSessions
     clock: Clock
 
     async def receive(self, query: bytes, cookie_of: CookieJar) -> LoggedIn:
@@ -135,7 +133,6 @@ class Logins:
             return
         if code in {Code.OWNER_BINDING_FAILED, Code.ISSUER_MISMATCH}:
             await self.finish.fail(held, code)
-            self.open_sessions.ended(held.record.locator)
         elif code is Code.PROVIDER_DENIED:
             await self._spend(held, login)
             await self._note_refused(held.record, code)

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from oauthbroker.audit import AuditWriter, AuthorizationRequested
 from oauthbroker.audit.gap import enter
+from oauthbroker.authorization.device import DeviceCodes
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.polling import Polling
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -43,18 +44,6 @@ class Wish:
     tries: int = 0
 
 
-class Devices(Protocol):
-    """The device code flow, as far as opening a session needs it."""
-
-    async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
-        """Request a device code. Return it with its expiry."""
-        ...
-
-    def watch(self, session: AuthSession) -> None:
-        """Start polling for this session."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Opening:
     """Opens sessions, one per wish."""
@@ -62,7 +51,8 @@ class Opening:
     repository: Repository
     finish: Finish
     open_sessions: OpenSessions
-    devices: Devices
+    devices: DeviceCodes
+    polling: Polling
     way_out: AuthorizationUrls
     config: CurrentConfig
     clock: Clock
@@ -130,7 +120,7 @@ class Opening:
             device = await self.devices.authorize(app, wish.scopes)
             session = await self._open_checked(app, wish, still_needed, device)
         if session is not None:
-            self.devices.watch(session)
+            self.polling.watch(session)
         return session
 
     async def _open_checked(
@@ -198,14 +188,9 @@ class Opening:
         A user types a device code elsewhere, unseen by the broker. Such a session ends by itself.
         """
         session = held.record
-        if not _same_wish(session, wish) or session.under_way:
+        if not _same_wish(session, wish) or session.under_way or session.device is not None:
             return False
-        if session.device is not None:
-            return False
-        if not await self.finish.lapse_locked(held):
-            return False
-        self.open_sessions.ended(session.locator)
-        return True
+        return await self.finish.lapse_locked(held)
 
     def _new_session(self, app: OAuthApp, wish: Wish, device: tuple[Device, datetime] | None) -> AuthSession:
         now, locator = self.clock.now(), random_text(self.clock, 128)

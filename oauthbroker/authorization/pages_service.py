@@ -22,17 +22,6 @@ from oauthbroker.protocol.callback import LOCATOR_LENGTH, parse_callback
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Parked
 
-__all__ = [
-    "AlreadyConnected",
-    "AuthorizationEnd",
-    "CallbackArrival",
-    "Departure",
-    "Invitation",
-    "LoggedIn",
-    "PagesService",
-    "Step",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
@@ -104,48 +93,34 @@ def locator_of_callback(query: bytes) -> str:
     return parse_callback(query).locator
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PagesService:
     """The interface for `web`. Each method takes a browser's input and raises errors that may be shown to the user."""
 
-    def __init__(
-        self,
-        apps: Mapping[str, OAuthApp],
-        connect: Connect,
-        callback: Callback,
-        logins: Logins,
-        parking: ParkedCodes,
-        discovery: Discovery,
-        clock: Clock,
-        config: CurrentConfig,
-    ) -> None:
-        self._apps = apps
-        self._connect = connect
-        self._callback = callback
-        self._logins = logins
-        self._parking = parking
-        self._discovery = discovery
-        self._clock = clock
-        self._config = config
-
-    @property
-    def apps(self) -> Mapping[str, OAuthApp]:
-        return self._apps
+    apps: Mapping[str, OAuthApp]
+    connect: Connect
+    callback: Callback
+    logins: Logins
+    parking: ParkedCodes
+    discovery: Discovery
+    clock: Clock
+    config: CurrentConfig
 
     @property
     def login(self) -> BrokerLogin | None:
         """Return the broker's own login, if one is configured."""
-        return self._config.bundle.login
+        return self.config.bundle.login
 
     async def invitation(self, ticket: str) -> Invitation:
         """Return who asks for which scopes. Changes nothing. Raises `stateUnknown` unless the request is open."""
-        session = await self._connect.shown(ticket)
+        session = await self.connect.shown(ticket)
         app = self._app(session.app)
         prompt = session.device.prompt if session.device is not None else None
         if prompt is not None:
             place = prompt.verification_uri
         else:
-            place = (await self._discovery.endpoints(app)).authorization_url
-        scopes = await self._connect.scopes_now(app, session)
+            place = (await self.discovery.endpoints(app)).authorization_url
+        scopes = await self.connect.scopes_now(app, session)
         login = await self.login_endpoint() if app.owner.vouching == "brokerLogin" else ""
         return Invitation(
             app=app,
@@ -165,7 +140,7 @@ class PagesService:
         """Return the authorization endpoint of the broker's own login; empty without one."""
         if self.login is None:
             return ""
-        return (await self._discovery.endpoints(self.login.app)).authorization_url
+        return (await self.discovery.endpoints(self.login.app)).authorization_url
 
     async def ending(self, ticket: str) -> AuthorizationEnd | None:
         """Return how the authorization ended, for the page of a device code, whose user consents elsewhere. None while
@@ -173,13 +148,13 @@ class PagesService:
 
         Raises `stateUnknown`, also for a session that was started too often or whose app was reconfigured.
         """
-        session = await self._connect.shown(ticket)
+        session = await self.connect.shown(ticket)
         app = self._app(session.app)
         if session.device is None:
             if session.worn_out or session.config_digest != app.digest():
                 raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
             return None
-        over = session.claim is None and session.is_past(self._clock.now())
+        over = session.claim is None and session.is_past(self.clock.now())
         if session.open and not over and session.config_digest == app.digest():
             return None
         return _ending(app, session)
@@ -187,13 +162,13 @@ class PagesService:
     async def truth(self, locator: str, cookie: str | None) -> BrokerError | None:
         """Return the error to show to a browser with this session's cookie: expired, link used, or already connected.
         None while the session is open, and for every other browser."""
-        session = await self._connect.session_of(locator, cookie) if cookie is not None else None
+        session = await self.connect.session_of(locator, cookie) if cookie is not None else None
         if session is None:
             return None
         if session.status == "completed":
-            app = self._apps.get(session.app)
+            app = self.apps.get(session.app)
             return AlreadyConnected(app.display_name if app is not None else session.provider)
-        is_late = session.claim is None and session.is_past(self._clock.now())
+        is_late = session.claim is None and session.is_past(self.clock.now())
         if session.status == "expired" or (session.open and is_late):
             return BrokerError(Code.STATE_EXPIRED)
         return BrokerError(Code.STATE_USED) if session.status == "failed" or session.taken else None
@@ -203,32 +178,32 @@ class PagesService:
         A session whose grant is stored counts as completed, even before its own record says so. Only the browser that
         was at the provider sees the account: others may view a page that just shows a code.
         """
-        session, app = await self._connect.outcome_of(locator), self._apps.get(app_name)
+        session, app = await self.connect.outcome_of(locator), self.apps.get(app_name)
         if session is None or app is None or session.app != app.name:
             return None
         ending = _ending(app, session)
-        grant = await self._connect.grant_of(session) if session.open or ending.code is None else None
+        grant = await self.connect.grant_of(session) if session.open or ending.code is None else None
         if grant is None:
             return None if session.open else ending
         ending = replace(ending, code=None)
         account = grant.authorized_by or (grant.account[1] if grant.account is not None else "")
-        is_own = cookie is not None and await self._connect.session_of(locator, cookie) is not None
+        is_own = cookie is not None and await self.connect.session_of(locator, cookie) is not None
         return replace(ending, scopes=grant.scopes, account=account if is_own else "")
 
     async def depart(self, ticket: str) -> Departure:
         """Send this browser to the provider, or to the broker's own login first. Raises `stateUnknown`;
         `appMisconfigured` if the browser could not go on after coming back."""
-        session = (await self._connect.look(ticket)).record
+        session = (await self.connect.look(ticket)).record
         app = self._app(session.app)
         if app.owner.vouching == "runtimeConfirm":
             self._runtime_page(app)
         if app.owner.vouching == "brokerLogin":
-            return await self._connect.start(app, ticket, self._login_of(app))
-        return await self._connect.start(app, ticket)
+            return await self.connect.start(app, ticket, self._login_of(app))
+        return await self.connect.start(app, ticket)
 
     async def decline(self, ticket: str) -> OAuthApp:
         """Record that the user declined. Return the app. Raises `stateUnknown`."""
-        session = await self._connect.decline(ticket)
+        session = await self.connect.decline(ticket)
         return self._app(session.app)
 
     async def arrive(self, app: OAuthApp, query: bytes, cookie_of: Callable[[str], str | None]) -> CallbackArrival:
@@ -238,7 +213,7 @@ class PagesService:
         Raises the codes of cases 1 to 45 (tests/CASES.md).
         """
         with span(Span.CALLBACK, app=app.name):
-            session = await self._callback.receive(app, query, cookie_of)
+            session = await self.callback.receive(app, query, cookie_of)
         return CallbackArrival(session.locator, session.parked is not None)
 
     async def log_in(self, query: bytes, cookie_of: Callable[[str], str | None]) -> LoggedIn:
@@ -248,12 +223,12 @@ class PagesService:
         Raises `subjectMismatch` for another user, and the errors of `Logins.receive`.
         """
         with span(Span.CALLBACK, app=LOGIN_NAME):
-            return await self._logins.receive(query, cookie_of)
+            return await self.logins.receive(query, cookie_of)
 
     async def next_step(self, locator: str, cookie: str | None) -> Step | AuthorizationEnd:
         """Return the next step of a browser that has brought back a code or has logged in. Changes nothing. Raises
         `stateUnknown`, also for another browser."""
-        session = await self._parking.look(locator, cookie)
+        session = await self.parking.look(locator, cookie)
         app = self._app(session.app)
         if not session.open:
             return _ending(app, session)
@@ -272,7 +247,7 @@ class PagesService:
 
     def _runtime_page(self, app: OAuthApp) -> str:
         """Return the runtime's page that confirms users, from the configuration only. No request can name a page."""
-        page = app.owner.confirm_url or self._config.bundle.settings.confirm_url
+        page = app.owner.confirm_url or self.config.bundle.settings.confirm_url
         if not page:
             raise BrokerError(Code.APP_MISCONFIGURED, note="runtimeConfirm without a confirmUrl")
         return page
@@ -285,15 +260,15 @@ class PagesService:
 
     def seconds_left(self, until: datetime) -> int:
         """Return the seconds for a cookie's Max-Age."""
-        return max(0, int((until - self._clock.now()).total_seconds()))
+        return max(0, int((until - self.clock.now()).total_seconds()))
 
     def now(self) -> datetime:
-        return self._clock.now()
+        return self.clock.now()
 
     def _app(self, name: str) -> OAuthApp:
-        app = self._apps.get(name)
+        app = self.apps.get(name)
         if app is None:
-            raise BrokerError(Code.STATE_UNKNOWN, note="the app is not configured any more")
+            raise BrokerError(Code.STATE_UNKNOWN, note="the app is no longer configured")
         return app
 
 

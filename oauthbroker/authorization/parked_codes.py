@@ -1,4 +1,5 @@
-"""Release parked codes: a code is redeemed only after the browser's user is confirmed.
+"""Release parked codes, for `broker.confirm` and `broker.relay_code`: a code is redeemed only after the runtime has
+confirmed the browser's user.
 
 A handle is used up by the first confirmation, right or wrong. The public authSessionId opens nothing here.
 """
@@ -6,7 +7,8 @@ A handle is used up by the first confirmation, right or wrong. The public authSe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from oauthbroker.authorization.exchange import Exchange
@@ -15,11 +17,13 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp, Vouching
 from oauthbroker.model.results import SessionOutcome
+from oauthbroker.model.subject import resolve_subject
+from oauthbroker.model.token_request import AppRef, app_name
+from oauthbroker.model.turn import TurnLike, whole_turn
 from oauthbroker.protocol.callback import LOCATOR_LENGTH, cookie_fits, unparked
 from oauthbroker.records import AuthSession
 from oauthbroker.records.parked import as_code
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
-from oauthbroker.repository.session_limits import OpenSessions
 
 HANDLE = re.compile(r"[A-Za-z0-9_-]{65}")
 Address = tuple[str, str, str]
@@ -27,14 +31,20 @@ Address = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class ParkedCodes:
-    """Redeems parked codes, or refuses them."""
+    """Redeems parked codes, or refuses them, by facts that only a runtime knows: who is logged in, and who wrote which
+    message where."""
 
     repository: Repository
     finish: Finish
     exchange: Exchange
     apps: Mapping[str, OAuthApp]
-    open_sessions: OpenSessions
     clock: Clock
+
+    @staticmethod
+    def session_in(handle: str) -> str | None:
+        """Return the id of the session that a well-formed handle names, whether or not the session exists. None for
+        other text."""
+        return f"as-{handle[:LOCATOR_LENGTH]}" if HANDLE.fullmatch(handle) else None
 
     async def look(self, locator: str, cookie: str | None) -> AuthSession:
         """Return the session whose code this browser brought back, parked or ended, or in which its user has logged in.
@@ -49,21 +59,31 @@ class ParkedCodes:
         return session
 
     async def confirm(self, handle: str, subject: str) -> SessionOutcome:
-        """Confirm that `subject` is logged in, in the browser that brought this handle to the runtime.
+        """Confirm that `subject` is logged in, in the browser that brought `handle` to the runtime's page.
 
-        Another subject than the session's, compared byte for byte, fails the session: its code is never redeemed, and
-        `ownerBindingFailed` is raised. Raises `stateUnknown` for a handle that is unknown, used or expired.
+        Return how the authorization ended, `completed` or `failed`. Another subject than the session's, compared byte
+        for byte, fails the session: its code is never redeemed, and `ownerBindingFailed` is raised. Raises
+        `stateUnknown` for a handle that is unknown, used or expired, and store codes.
         """
+        if not isinstance(handle, str) or not isinstance(subject, str):
+            raise BrokerError(Code.REQUEST_INVALID, note="handle and subject are texts")
         return await self.exchange.see_through(self._confirm(handle, subject))
 
-    async def relay(self, pairs: Sequence[tuple[OAuthApp, str]], address: Address, said: str) -> SessionOutcome:
-        """Redeem the code that a channel code, written in the conversation `address`, belongs to. `pairs` are the
-        turn's apps and subjects.
+    async def relay(self, turn: TurnLike, code: str, apps: Collection[AppRef] | None) -> SessionOutcome:
+        """Redeem the parked code whose channel code was written in `turn`. Only sessions of the turn's own subjects,
+        conversation and `apps` (None: all apps) are searched.
 
-        Raises `stateUnknown` for a code of none of their sessions there. Too many wrong codes fail the waiting
-        sessions.
+        Raises `stateUnknown` for a code of no such session, `requestInvalid` for an invalid turn, and store codes. Too
+        many wrong codes fail the waiting sessions.
         """
-        return await self.exchange.see_through(self._relay(pairs, address, said))
+        turn = whole_turn(turn)
+        named = None if apps is None else {app_name(app) for app in apps}
+        pairs = []
+        for app in list(self.apps.values()):
+            if app.owner.vouching == "channelCode" and (named is None or app.name in named):
+                with suppress(BrokerError):
+                    pairs.append((app, resolve_subject(app, turn)))
+        return await self.exchange.see_through(self._relay(pairs, turn.resume_target.address, code))
 
     async def _confirm(self, handle: str, subject: str) -> SessionOutcome:
         held = await self._named(handle, "runtimeConfirm")
@@ -129,7 +149,6 @@ class ParkedCodes:
         """Return the app, unchanged since the link was made. A changed app ends the session."""
         app = self.apps.get(held.record.app)
         if app is None or app.digest() != held.record.config_digest:
-            self.open_sessions.ended(held.record.locator)
             await self.finish.lapse(held)
             raise BrokerError(Code.STATE_UNKNOWN, note="the app's configuration changed meanwhile")
         return app
@@ -138,7 +157,6 @@ class ParkedCodes:
         """Fail the session. Raises `stateUnknown` if another caller ended it first."""
         if not await self.finish.fail(held, Code.OWNER_BINDING_FAILED):
             raise BrokerError(Code.STATE_UNKNOWN)
-        self.open_sessions.ended(held.record.locator)
 
     def _is_late(self, session: AuthSession) -> bool:
         return session.is_past(self.clock.now())

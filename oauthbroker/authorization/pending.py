@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from oauthbroker.authorization.connect import Connect
@@ -22,24 +23,16 @@ from oauthbroker.repository.repository import Repository
 Links = Literal["inline", "apart"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
     """Lists the requests that wait for users, as blocks of a turn, and withdraws them."""
 
-    def __init__(
-        self,
-        apps: Mapping[str, OAuthApp],
-        repository: Repository,
-        connect: Connect,
-        settings: Settings,
-        clock: Clock,
-        log: Log,
-    ) -> None:
-        self._apps = apps
-        self._repository = repository
-        self._connect = connect
-        self._settings = settings
-        self._clock = clock
-        self._log = log
+    apps: Mapping[str, OAuthApp]
+    repository: Repository
+    connect: Connect
+    settings: Settings
+    clock: Clock
+    log: Log
 
     async def block_or_none(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
         """Return `block`, or log why it failed and return None: the turn goes on without it."""
@@ -47,7 +40,7 @@ class Pending:
             return await self.block(turn, links)
         except Exception as fault:  # noqa: BLE001  (its text may hold anything)
             named = {"code": fault.code.value} if isinstance(fault, BrokerError) else {"error": type(fault).__name__}
-            self._log.warning("an auth.pending block could not be made", **named, place=place_of(fault))
+            self.log.warning("an auth.pending block could not be made", **named, place=place_of(fault))
             return None
 
     async def block(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
@@ -58,15 +51,15 @@ class Pending:
         private delivery. A session for scopes that the user declined is left out, because the user has answered.
         """
         item = _item if links == "inline" else _item_apart
-        locale = locale_of(given_turn(turn), self._settings.locale)
+        locale = locale_of(given_turn(turn), self.settings.locale)
         waiting = [each for each in await self._waiting(turn) if not await self._is_declined(*each)]
-        items = [item(app, session, self._settings, locale) for app, session in waiting]
+        items = [item(app, session, self.settings, locale) for app, session in waiting]
         return {"type": "auth.pending", "items": items} if items else None
 
     async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
         """Return the links of the same sessions with their subjects, for private delivery, never for a transcript.
         Raises store codes."""
-        return [_link(session, self._settings) for _, session in await self._waiting(turn)]
+        return [_link(session, self.settings) for _, session in await self._waiting(turn)]
 
     async def _waiting(self, turn: TurnLike) -> list[tuple[OAuthApp, AuthSession]]:
         """Return the turn's open sessions; none for an invalid turn, whose token calls raise the error."""
@@ -75,31 +68,31 @@ class Pending:
             turn = whole_turn(turn)
         except BrokerError:
             return found
-        for app in list(self._apps.values()):  # a copy: the apps may be reloaded meanwhile
+        for app in list(self.apps.values()):  # a copy: the apps may be reloaded meanwhile
             try:
                 subject = resolve_subject(app, turn)
             except BrokerError:
                 continue
             found += [
                 (app, held.record)
-                for held in await self._repository.waiting(app.name, subject)
+                for held in await self.repository.waiting(app.name, subject)
                 if held.record.resume.address == turn.resume_target.address
                 and not held.record.taken
-                and not held.record.is_past(self._clock.now())
+                and not held.record.is_past(self.clock.now())
             ]
         return found
 
     async def _is_declined(self, app: OAuthApp, session: AuthSession) -> bool:
         if session.reason == "scopesDeclined":
             return True
-        held = await self._repository.grant(app.name, session.subject)
+        held = await self.repository.grant(app.name, session.subject)
         if held is None or held.record.revoked or session.switch_account:
             return False
         return not set(session.scopes).difference(held.record.scopes).isdisjoint(held.record.declined)
 
     async def cancel(self, auth_session_id: str) -> bool:
         """Withdraw a request. False when it has ended or is claimed. Raises `requestInvalid`."""
-        return await self._connect.cancel(locator_of(auth_session_id))
+        return await self.connect.cancel(locator_of(auth_session_id))
 
 
 def _item(app: OAuthApp, session: AuthSession, settings: Settings, locale: Locale) -> dict[str, Any]:

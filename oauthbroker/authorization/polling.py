@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from oauthbroker.authorization.finish import Finish, Revoker
+from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import SET_BACK, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, OAuthApp
@@ -29,7 +29,6 @@ from oauthbroker.protocol.token import RefusedTokens, TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, Device
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
-from oauthbroker.repository.session_limits import OpenSessions
 
 SLOW_DOWN_SECONDS = 5  # RFC 8628 section 3.5
 LONGEST_BACKOFF = 60
@@ -55,9 +54,7 @@ class Polling:
     asker: ClientRequests
     discovery: Discovery
     finish: Finish
-    revoke: Revoker
     apps: Mapping[str, OAuthApp]
-    open_sessions: OpenSessions
     clock: Clock
     limits: Limits
     log: Log
@@ -151,7 +148,6 @@ class Polling:
         if held is None:
             return None
         if held.record.config_digest != app.digest():
-            self.open_sessions.ended(locator)
             return None if await self.finish.lapse(held) else BUSY_SECONDS
         if (early := self._early(held)) > 0:
             return early
@@ -238,7 +234,6 @@ class Polling:
         session, code = held.record, refused.code
         if code in {Code.PROVIDER_UNREACHABLE, Code.PROVIDER_RATE_LIMITED}:
             return await self._back_off(app, held, refused, is_sure=is_sure)
-        self.open_sessions.ended(session.locator)
         if code is Code.STATE_EXPIRED or (code is Code.EXCHANGE_FAILED and session.expires_at <= self.clock.now()):
             await self.finish.lapse(held, event="auth.expired" if self.expired_events else None)
         elif code is Code.PROVIDER_DENIED:
@@ -248,7 +243,7 @@ class Polling:
                 code = Code.EXCHANGE_UNCERTAIN  # the code is used, and its tokens were in a lost response
             self.log.warning("a device code came to nothing", app=app.name, code=code.value, note=refused.note)
             tokens = refused.tokens if isinstance(refused, RefusedTokens) else ()
-            await self.finish.give_up(app, held, code, tokens, self.revoke)
+            await self.finish.give_up(app, held, code, tokens)
         return None
 
     async def _back_off(
@@ -275,7 +270,6 @@ class Polling:
         self, app: OAuthApp, held: Versioned[AuthSession], answer: TokenResponse, sent_at: datetime
     ) -> None:
         """Claim, verify and commit, as for a callback. A failure ends the session and stores nothing."""
-        self.open_sessions.ended(held.record.locator)
         claimed, code, note = None, Code.STATE_USED, "the session ended while the provider answered"
         try:
             claimed = await self.finish.claim(held, PROVIDER_CALLS * self.limits.provider_seconds)
@@ -283,7 +277,7 @@ class Polling:
             code, note = error.code, error.note
         if claimed is None:
             self.log.warning("tokens came too late to be kept", app=app.name, code=code.value, note=note)
-            await self.finish.drop(app, held.record, code, answer.secrets, self.revoke)
+            await self.finish.drop(app, held.record, code, answer.secrets)
             return
         try:
             verified = await self.finish.verify(app, claimed.record, answer, sent_at)
@@ -294,7 +288,7 @@ class Polling:
         else:
             return
         self.log.warning("a device code came to nothing", app=app.name, code=code.value, note=note)
-        await self.finish.give_up(app, claimed, code, answer.secrets, self.revoke)
+        await self.finish.give_up(app, claimed, code, answer.secrets)
 
 
 def _device(held: Versioned[AuthSession]) -> Device:

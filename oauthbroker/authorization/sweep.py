@@ -14,7 +14,6 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.records import AuthSession, EventType
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
-from oauthbroker.repository.session_limits import OpenSessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,6 @@ class Sweep:
 
     repository: Repository
     finish: Finish
-    open_sessions: OpenSessions
     clock: Clock
     limits: Limits
     expired_events: bool = False
@@ -45,7 +43,6 @@ class Sweep:
             outdated = app is None or app.digest() != session.config_digest
             if not session.open or session.claim is not None or not outdated:
                 return False
-            self.open_sessions.ended(session.locator)
             return await self.finish.lapse(held, event=self._expired, wait=wait)
 
         return await self._each(end)
@@ -75,7 +72,6 @@ class Sweep:
         if session.open and session.claim is not None:
             return await self.finish.recover(held, wait=wait)
         if session.open and self._is_past(session, now):
-            self.open_sessions.ended(session.locator)
             if session.parked is not None:  # the user consented, but the browser was not confirmed
                 return await self.finish.fail(held, Code.OWNER_BINDING_FAILED, wait=wait)
             return await self.finish.lapse(held, event=self._expired, wait=wait)

@@ -15,21 +15,12 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.results import SessionOutcome, TokenResult, result_from_json
 from oauthbroker.model.token_request import app_name
 from oauthbroker.model.turn import Turn
+from oauthbroker.model.turn_token import BegunTurn
 from oauthbroker.records import AgentEvent
 
 LONGEST_WAIT = 60
 Links = Literal["inline", "apart"]
 Tools = Mapping[str, Sequence[ToolAuth] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class BegunTurn:
-    """The broker's answer to the beginning of a turn."""
-
-    turn_id: str
-    token: Secret
-    tool_tokens: Mapping[str, Secret]
-    expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True, repr=False)

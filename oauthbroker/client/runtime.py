@@ -18,7 +18,7 @@ from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.results import SessionOutcome
 from oauthbroker.model.turn import TurnLike, whole_turn
-from oauthbroker.model.turn_token import narrow
+from oauthbroker.model.turn_token import BegunTurn, narrow
 
 POLL_SECONDS = (0.2, 0.5, 1.0, 2.0)  # between two polls of a session; the last one repeats
 
@@ -52,7 +52,7 @@ class RunningTurn:
 
     __slots__ = ("_begun", "_locale", "_oauth", "_wire")
 
-    def __init__(self, wire: Wire, begun: calls.BegunTurn, locale: Locale | None = None) -> None:
+    def __init__(self, wire: Wire, begun: BegunTurn, locale: Locale | None = None) -> None:
         self._wire = wire
         self._begun = begun
         self._locale = locale

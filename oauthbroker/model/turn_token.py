@@ -37,6 +37,16 @@ AllowedApps = Mapping[str, Sequence[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
+class BegunTurn:
+    """A begun turn: its own token, not narrowed, and one for each named tool."""
+
+    turn_id: str
+    token: Secret
+    tool_tokens: Mapping[str, Secret]
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Caveat:
     """One narrowing; exactly one of the three is set."""
 

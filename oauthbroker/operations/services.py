@@ -8,7 +8,7 @@ from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit import AuditWriter
-from oauthbroker.authorization.confirmation import Confirmation
+from oauthbroker.authorization.parked_codes import ParkedCodes
 from oauthbroker.authorization.pending import Pending
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.lifecycle import Life
@@ -30,7 +30,7 @@ class Services:
     api_keys: ApiKeys
     pending: Pending
     outcomes: Outcomes
-    confirmation: Confirmation
+    parked_codes: ParkedCodes
     connections: Connections
     sessions: SessionList
     grants: Grants

@@ -42,6 +42,7 @@ class Flows(Foundation):
             finish=self.finish,
             open_sessions=self.open_sessions,
             devices=self.device_codes,
+            polling=self.polling,
             way_out=self.authorization_urls,
             config=self.config,
             clock=self.clock,
@@ -59,7 +60,6 @@ class Flows(Foundation):
             circuits=self.device_circuits,
             clock=self.clock,
             log=self.log,
-            watch=self.polling.watch,
         )
 
     @cached_property
@@ -69,7 +69,6 @@ class Flows(Foundation):
             way_out=self.authorization_urls,
             discovery=self.discovery,
             finish=self.finish,
-            open_sessions=self.open_sessions,
             clock=self.clock,
             audit=self.audit,
         )
@@ -85,7 +84,6 @@ class Flows(Foundation):
             exchange=self.exchange,
             config=self.config,
             apps=self.apps,
-            open_sessions=self.open_sessions,
             clock=self.clock,
         )
 
@@ -96,7 +94,6 @@ class Flows(Foundation):
             discovery=self.discovery,
             finish=self.finish,
             exchange=self.exchange,
-            open_sessions=self.open_sessions,
             config=self.config,
             clock=self.clock,
         )
@@ -108,7 +105,6 @@ class Flows(Foundation):
             finish=self.finish,
             exchange=self.exchange,
             apps=self.apps,
-            open_sessions=self.open_sessions,
             clock=self.clock,
         )
 
@@ -119,9 +115,7 @@ class Flows(Foundation):
             asker=self.client_requests,
             discovery=self.discovery,
             finish=self.finish,
-            revoke=self.revoke.tokens,
             apps=self.apps,
-            open_sessions=self.open_sessions,
             clock=self.clock,
             limits=self.limits,
             log=self.log,
@@ -134,8 +128,6 @@ class Flows(Foundation):
             asker=self.client_requests,
             discovery=self.discovery,
             finish=self.finish,
-            revoke=self.revoke.tokens,
-            open_sessions=self.open_sessions,
             clock=self.clock,
             limits=self.limits,
         )
@@ -149,6 +141,8 @@ class Flows(Foundation):
             audit=self.audit,
             metrics=self.metrics,
             shared_grants=self.shared_grants,
+            open_sessions=self.open_sessions,
+            revoke=self.revoke,
             outbox=self.outbox,
             log=self.log,
         )
@@ -158,7 +152,6 @@ class Flows(Foundation):
         return Sweep(
             repository=self.repository,
             finish=self.finish,
-            open_sessions=self.open_sessions,
             clock=self.clock,
             limits=self.limits,
             expired_events=self.settings.expired_events,

@@ -9,7 +9,6 @@ from functools import cached_property
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
-from oauthbroker.authorization.confirmation import Confirmation
 from oauthbroker.authorization.pages_service import PagesService
 from oauthbroker.authorization.pending import Pending
 from oauthbroker.authorization.retry import RetryService
@@ -103,10 +102,6 @@ class Parts(Flows):
             clock=self.clock,
             log=self.log,
         )
-
-    @cached_property
-    def confirmation(self) -> Confirmation:
-        return Confirmation(self.apps, self.parked_codes)
 
     @cached_property
     def pages_service(self) -> PagesService:
@@ -258,7 +253,7 @@ class Parts(Flows):
             api_keys=self.api_keys,
             pending=self.pending,
             outcomes=self.outcomes,
-            confirmation=self.confirmation,
+            parked_codes=self.parked_codes,
             connections=self.connections,
             sessions=self.sessions,
             grants=self.grants,

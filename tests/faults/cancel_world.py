@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.access.turns import Begun
 from oauthbroker.audit import AuditList, Connected, GrantEnded
 from oauthbroker.broker import Broker
 from oauthbroker.core.secret import Secret
@@ -22,6 +21,7 @@ from oauthbroker.events.queue import EventLease
 from oauthbroker.model.apps import Bundle, IdentityRule, OAuthApp, Owner, ToolAuth
 from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.model.turn_token import BegunTurn
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
@@ -144,7 +144,7 @@ class World:
     links: deque[tuple[str, AuthorizationRequired]] = field(default_factory=lambda: deque(maxlen=60))
     sessions: deque[str] = field(default_factory=lambda: deque(maxlen=60))
     held: deque[EventLease] = field(default_factory=lambda: deque(maxlen=40))
-    turns: deque[Begun] = field(default_factory=lambda: deque(maxlen=20))
+    turns: deque[BegunTurn] = field(default_factory=lambda: deque(maxlen=20))
     keys: deque[Any] = field(default_factory=lambda: deque(maxlen=10))
     proofs: deque[tuple[str, str, Turn | None]] = field(default_factory=lambda: deque(maxlen=20))
     visits: deque[BrowserSession] = field(default_factory=lambda: deque(maxlen=10))

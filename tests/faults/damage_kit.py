@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.access.turns import Begun
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.queue_index import Index
 from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.turn_token import BegunTurn
 from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.operations.grant_pages import GrantFilter
 from oauthbroker.records import AgentEvent, grant_id
@@ -40,7 +40,7 @@ class World:
     data: Path
     keys: dict[str, tuple[Key, Key]] = field(default_factory=dict)  # by kind: hers, and his
     asked: dict[str, AuthorizationRequired] = field(default_factory=dict)
-    turns: dict[str, Begun] = field(default_factory=dict)
+    turns: dict[str, BegunTurn] = field(default_factory=dict)
     keyed: dict[str, Secret] = field(default_factory=dict)
     tickets: dict[str, Secret] = field(default_factory=dict)
     passed: list[Key] = field(default_factory=list)  # BOB's, whose time is over

@@ -13,13 +13,13 @@ from unittest.mock import patch
 import uvicorn
 
 from oauthbroker import open_broker
-from oauthbroker.access.turns import Begun
 from oauthbroker.audit import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
 from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits, Role
+from oauthbroker.model.turn_token import BegunTurn
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
@@ -133,6 +133,6 @@ async def _furnished(broker: Broker, idp: IdentityProvider, served: Served) -> S
     asked = await broker.oauth(turn()).get_access_token("files")
     assert isinstance(asked, AuthorizationRequired)
     served.session, served.link = asked.auth_session_id, asked.authorization_url
-    begun: Begun = await broker.turns.begin(turn(), tools=dict.fromkeys(TOOLS))
+    begun: BegunTurn = await broker.turns.begin(turn(), tools=dict.fromkeys(TOOLS))
     served.turn, served.tool = begun.token.reveal(), begun.tool_tokens["Tool/both"].reveal()
     return served

@@ -232,13 +232,13 @@ async def test_a_turn_may_look_at_what_it_waits_for_while_apps_come_and_go(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
     links = {(await house.ask_link(name)).auth_session_id for name in ("mail", "files")}
-    real, added = house.parts.pending._repository.waiting, user_app(house.idp, "calendar")
+    real, added = house.parts.pending.repository.waiting, user_app(house.idp, "calendar")
 
     async def waiting(app: str, subject: str) -> Any:
         await reload(house, calendar=added)
         return await real(app, subject)
 
-    monkeypatch.setattr(house.parts.pending._repository, "waiting", waiting)
+    monkeypatch.setattr(house.parts.pending.repository, "waiting", waiting)
     block = await house.broker.pending(turn())
     assert block is not None
     assert links == {item["authSessionId"] for item in block["items"]}

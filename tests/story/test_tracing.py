@@ -122,7 +122,7 @@ async def test_a_caller_of_the_api_sees_our_spans_in_his_trace(house: House, spa
 async def test_nothing_of_a_trace_is_sent_to_a_provider(house: House, spans: InMemorySpanExporter) -> None:
     """Not by us, and not by an HTTP library that somebody has instrumented: it is told to be quiet."""
     quiet = list[tuple[object, object]]()
-    transport = house.parts.pages_service._callback.exchange.asker.transport
+    transport = house.parts.pages_service.callback.exchange.asker.transport
     send = transport._exchange
 
     async def exchange(*args: Any) -> Any:

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.access.turns import Begun
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
-from oauthbroker.model.turn_token import narrow
+from oauthbroker.model.turn_token import BegunTurn, narrow
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BASE, BOB, SCOPES, TEAM, House, global_app, running, turn, user_app
 
@@ -53,7 +52,7 @@ asks = st.fixed_dictionaries(
 @dataclass
 class World:
     house: House
-    turns: dict[str, Begun]
+    turns: dict[str, BegunTurn]
     owners: dict[str, set[str]]  # access token -> the subjects whose turns may get it
 
     async def embedded(self, token: Secret, request: dict[str, Any]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def id_of(caller: Caller) -> str:
 def may(caller: Caller, allowed: Collection[Who]) -> bool:
     """Whether a call that is for these is for this caller."""
     if isinstance(caller, Guest):
-        return "turn" in allowed or ("wholeTurn" in allowed and caller.caller.speaks_for_person)
+        return "turn" in allowed or ("wholeTurn" in allowed and caller.speaks_for_person)
     return not caller.roles.isdisjoint(allowed)
 
 

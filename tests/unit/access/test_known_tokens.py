@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.access.known_tokens import KnownTokens
+from oauthbroker.access.known_tokens import Known, KnownTokens
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.settings import Settings
 
 MOST = 6
 
 
-@dataclass(frozen=True)
-class Kept:
-    locator: str
-    bundle: str
+BUNDLES = {name: Bundle(Settings(locale=name), {}) for name in ("en", "ko")}
 
 
 turns = st.sampled_from("abc")
 steps = st.one_of(
-    st.tuples(st.just("keep"), turns, st.integers(0, 4), st.sampled_from(["older"] * 9 + ["newer"])),
+    st.tuples(st.just("keep"), turns, st.integers(0, 4), st.sampled_from(["en"] * 9 + ["ko"])),
     st.tuples(st.just("forget"), turns, st.integers(0, 4), st.just("")),
     st.tuples(st.just("end"), turns, st.just(0), st.just("")),
 )
@@ -28,13 +27,14 @@ steps = st.one_of(
 
 @given(st.lists(steps, max_size=60))
 def test_what_is_left_is_what_a_plain_list_would_hold(steps: list[tuple[str, str, int, str]]) -> None:
-    known, plain = KnownTokens[Kept](MOST), list[tuple[bytes, Kept]]()
+    known, plain = KnownTokens(MOST), list[tuple[bytes, Known]]()
     for step, turn, number, bundle in steps:
-        digest, token = f"{turn}{number}".encode(), Kept(turn, bundle)
+        digest, made = f"{turn}{number}".encode(), BUNDLES.get(bundle, BUNDLES["en"])
+        token = Known(turn, made, None, None, datetime.max.replace(tzinfo=UTC), narrowed=False)
         match step:
             case "keep":
                 known.keep(digest, token)
-                others = [each for each in plain if each[0] != digest and each[1].bundle == bundle]
+                others = [each for each in plain if each[0] != digest and each[1].bundle is made]
                 plain = [*others, (digest, token)][-MOST:]
             case "forget":
                 known.forget(digest)

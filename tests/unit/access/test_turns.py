@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.access import turns as turns_module
+from oauthbroker.access.known_tokens import Known
 from oauthbroker.access.turns import Guest, Turns
 from oauthbroker.audit import AuditEntry, AuditList, TurnBegun, TurnEnded
 from oauthbroker.core.errors import BrokerError, Code
@@ -282,13 +283,13 @@ async def test_the_end_of_a_turn_looks_at_its_own_tokens_alone(
 ) -> None:
     looked: list[str] = []
 
-    class Watched(turns_module._Known):
+    class Watched(Known):
         def __getattribute__(self, name: str) -> Any:
             if name == "locator":
                 looked.append(name)
             return super().__getattribute__(name)
 
-    monkeypatch.setattr(turns_module, "_Known", Watched)
+    monkeypatch.setattr(turns_module, "Known", Watched)
     begun = [await turns.begin(ALICE) for _ in range(40)]
     for each in begun:
         for tool in ("mail", "all"):
@@ -384,11 +385,11 @@ async def test_who_calls_again_is_the_same_guest_until_turn_or_configuration_are
     other = await turns.begin(ALICE, tools={"Tool/mail": None})
     tokens = [begun.token, *begun.tool_tokens.values(), *other.tool_tokens.values()]
     guests = [await turns.admit(token.reveal()) for token in tokens]
-    assert len({id(guest.caller) for guest in guests}) == len(tokens)
+    assert len({id(guest) for guest in guests}) == len(tokens)
     assert all([await turns.admit(token.reveal()) is guest for token, guest in zip(tokens, guests, strict=True)])
     config.take(Bundle(Settings(), {"mail": APPS["mail"]}, TOOLS))
     (later,) = [await turns.admit(begun.tool_tokens["Tool/all"].reveal())]
-    assert later.caller is not guests[2].caller
+    assert later is not guests[2]
     assert later.declared == (ToolAuth("mail"),)
     assert {id(config.bundle)} == {id(known.bundle) for _, (known, _, _) in turns._busy.items()}
     await turns.end(begun.turn_id)

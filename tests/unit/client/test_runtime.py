@@ -27,7 +27,7 @@ from oauthbroker.client import (
 )
 from oauthbroker.core.errors import Locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.turn_token import TurnToken, narrow
+from oauthbroker.model.turn_token import BegunTurn, TurnToken, narrow
 from tests.unit.client.kit import ASK, KEY, READY, TURN_TOKEN, fake_broker, patient, refuses, says
 
 AUTH = TurnAuth({"type": "user", "id": "chat:U1"}, {"user": "idp:user:U1"})
@@ -230,7 +230,6 @@ async def test_the_other_calls_are_as_the_api_has_them() -> None:
 
 
 def _running(runtime: Runtime) -> Any:
-    from oauthbroker.client.calls import BegunTurn
     from oauthbroker.client.runtime import RunningTurn
 
     begun = BegunTurn("turn-x", Secret(TURN_TOKEN), {}, datetime(2026, 2, 1, tzinfo=UTC) + timedelta(hours=1))

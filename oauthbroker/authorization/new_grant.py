@@ -1,0 +1,92 @@
+"""Make the grant and the events of a finished authorization from verified tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.owner_check import OwnerVerdict
+from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Token
+from oauthbroker.records.device import FLOW as DEVICE_FLOW
+from oauthbroker.records.provider_data import kept_facts
+from oauthbroker.records.unrevoked import passed_on
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` makes one."""
+
+    tokens: TokenResponse
+    owner: OwnerVerdict
+    scopes: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def next_grant(
+    app: OAuthApp, session: AuthSession, verified: Verified, old: Grant | None, sent_at: datetime, now: datetime
+) -> Grant:
+    """Return the grant that replaces `old`, with its event. The token's lifetime counts from `sent_at`."""
+    tokens, before, unsent = verified.tokens, old, old.outbox if old is not None else ()
+    old = old if old is not None and old.registration == app.registration else None
+    refresh = tokens.refresh_token or _kept_refresh(old, verified)
+    lifetime = tokens.lifetime_seconds
+    expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
+    grant = Grant(
+        app=app.name,
+        provider=app.provider,
+        subject=session.subject,
+        flow="authorization_code" if session.device is None else DEVICE_FLOW,
+        scopes=verified.scopes,
+        token=Token(tokens.access_token, tokens.token_type, refresh, expires, lifetime),
+        created_at=old.created_at if old is not None and not old.revoked else now,
+        updated_at=now,
+        account=verified.owner.account,
+        authorized_by=verified.owner.authorized_by,
+        auth_session_id=session.id,
+        registration=app.registration,
+        resume=session.resume,
+        declined=_declined(old, session, verified),
+        provider_data=kept_facts(app, tokens.facts),
+    )
+    missing = {"scopesMissing": list(verified.missing)} if verified.missing else {}
+    event = granted_event(session, grant, now, **missing)
+    return passed_on(before, replace(grant, outbox=(*unsent, event)), app)
+
+
+def granted_event(session: AuthSession, grant: Grant, at: datetime, **more: Any) -> AgentEvent:
+    return session_event(session, "auth.granted", at, scopesGranted=list(grant.scopes), grantId=grant.id, **more)
+
+
+def session_event(session: AuthSession, kind: EventType, at: datetime, **facts: Any) -> AgentEvent:
+    """Make an event: the fields common to all kinds, and the facts of its own. Never a secret."""
+    payload = {
+        "oauthAppRef": {"kind": "OAuthApp", "name": session.app},
+        "provider": session.provider,
+        "subject": session.subject,
+        "authSessionId": session.id,
+        **facts,
+    }
+    return AgentEvent.about(session.id, kind, session.resume, payload, at)
+
+
+def _declined(old: Grant | None, session: AuthSession, verified: Verified) -> dict[str, int]:
+    """Return the scopes that consent did not grant, with how often in a row. Scopes that were not requested keep their
+    count."""
+    before: Mapping[str, int] = {}
+    if old is not None and not old.revoked and old.account == verified.owner.account:
+        before = old.declined
+    answered = {*session.scopes, *verified.scopes}
+    kept = {scope: times for scope, times in before.items() if scope not in answered}
+    return kept | {scope: before.get(scope, 0) + 1 for scope in verified.missing}
+
+
+def _kept_refresh(old: Grant | None, verified: Verified) -> Secret | None:
+    """Return the refresh token to keep when the same account connects again and the provider sends none."""
+    if old is None or old.account is None or old.account != verified.owner.account:
+        return None
+    return next(iter(old.refresh_tokens), None)  # empty for a revoked grant and without tokens known to be dead
