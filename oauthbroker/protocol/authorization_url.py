@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -46,7 +45,7 @@ class AuthorizationUrls:
         """
         if await self.discovery.push_required(app):
             raise BrokerError(Code.APP_MISCONFIGURED, note="a direct link to a provider that requires pushed requests")
-        return Secret(authorization_url(app, await self.discovery.endpoints(app), **_asked(attempt, scopes)))
+        return Secret(authorization_url(app, await self.discovery.endpoints(app), attempt, scopes))
 
     async def now(self, app: OAuthApp, attempt: Attempt, scopes: Sequence[str]) -> Secret:
         """Build a URL for immediate use. The request is pushed (RFC 9126) where the provider supports it and the app
@@ -54,14 +53,14 @@ class AuthorizationUrls:
 
         Raises `providerUnreachable`, `providerRateLimited`, `appMisconfigured`.
         """
-        endpoints, asked = await self.discovery.endpoints(app), _asked(attempt, scopes)
+        endpoints = await self.discovery.endpoints(app)
         if _pushes(app, endpoints):
             answer = await self.asker.ask(
-                app, lambda known: par_request(known, endpoints, **asked, clock=self.clock), kind="push"
+                app, lambda known: par_request(known, endpoints, attempt, scopes, clock=self.clock), kind="push"
             )
             return Secret(pushed_url(app, endpoints, par_response(app, answer)))
         await self._check_push(app, endpoints)
-        return Secret(authorization_url(app, endpoints, **asked))
+        return Secret(authorization_url(app, endpoints, attempt, scopes))
 
     async def _check_push(self, app: OAuthApp, endpoints: Endpoints) -> None:
         if app.pushed_authorization == "never" or _pushes(app, endpoints):
@@ -70,19 +69,6 @@ class AuthorizationUrls:
             raise BrokerError(
                 Code.APP_MISCONFIGURED, note="requests must be pushed, and the app has no endpoint for them"
             )
-
-
-class _Asked(TypedDict):
-    """The arguments of an authorization request, pushed or not."""
-
-    state: Secret
-    code_challenge: str
-    nonce: Secret | None
-    scopes: Sequence[str]
-
-
-def _asked(attempt: Attempt, scopes: Sequence[str]) -> _Asked:
-    return _Asked(state=attempt.state, code_challenge=attempt.challenge, nonce=attempt.nonce, scopes=scopes)
 
 
 def _pushes(app: OAuthApp, endpoints: Endpoints) -> bool:

@@ -42,29 +42,18 @@ def new_attempt(clock: Clock, locator: str, *, cookie: Secret | None) -> Attempt
     )
 
 
-def authorization_url(
-    app: OAuthApp,
-    endpoints: Endpoints,
-    *,
-    state: Secret,
-    code_challenge: str,
-    nonce: Secret | str | None,
-    scopes: Sequence[str],
-) -> str:
+def authorization_url(app: OAuthApp, endpoints: Endpoints, attempt: Attempt, scopes: Sequence[str]) -> str:
     """Build the authorization URL for one browser. It carries `state`: keep it out of logs and chats.
 
     The endpoint's own query is kept. Raises `appMisconfigured` for an unusable query or app.
     """
-    params = authorization_params(app, state=state, code_challenge=code_challenge, nonce=nonce, scopes=scopes)
-    return with_params(app, endpoints, params)
+    return with_params(app, endpoints, authorization_params(app, attempt, scopes))
 
 
-def authorization_params(
-    app: OAuthApp, *, state: Secret, code_challenge: str, nonce: Secret | str | None, scopes: Sequence[str]
-) -> dict[str, Value]:
+def authorization_params(app: OAuthApp, attempt: Attempt, scopes: Sequence[str]) -> dict[str, Value]:
     """Return the parameters of an authorization request, for the URL or for a pushed request (`par`).
 
-    The scopes are `scopes` and the app's `alwaysScopes`. `nonce` is sent only when `openid` is among them.
+    The scopes are `scopes` and the app's `alwaysScopes`. The nonce is sent only when `openid` is among them.
     """
     asked = requested_scopes(app, scopes)
     reserved = _reserved(app)
@@ -73,13 +62,13 @@ def authorization_params(
     }
     if asked:
         params[app.habits.scope_param] = app.habits.scope_separator.join(asked)
-    params |= {"code_challenge": code_challenge, "code_challenge_method": "S256"}
-    if nonce is not None and "openid" in asked:
-        params["nonce"] = nonce
+    params |= {"code_challenge": attempt.challenge, "code_challenge_method": "S256"}
+    if attempt.nonce is not None and "openid" in asked:
+        params["nonce"] = attempt.nonce
     if app.resource:
         params["resource"] = app.resource
-    client_id, redirect_uri = app.client.client_id, app.redirect.uri
-    return params | {"response_type": "code", "client_id": client_id, "redirect_uri": redirect_uri, "state": state}
+    own: dict[str, Value] = {"client_id": app.client.client_id, "redirect_uri": app.redirect.uri}
+    return params | {"response_type": "code", **own, "state": attempt.state}
 
 
 def with_params(app: OAuthApp, endpoints: Endpoints, params: Mapping[str, Value]) -> str:

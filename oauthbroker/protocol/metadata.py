@@ -1,4 +1,4 @@
-"""Parse a provider's metadata document (OpenID Connect Discovery 1.0 section 4, RFC 8414)."""
+"""Parse what a provider publishes: its metadata (OpenID Connect Discovery 1.0 section 4, RFC 8414) and its keys."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
+
+from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import Json, decode_object
@@ -23,9 +25,14 @@ _NAMES = {
     "device_authorization_url": "device_authorization_endpoint",
     "pushed_authorization_url": "pushed_authorization_request_endpoint",
 }
-
-
 _ISSUER = re.compile(r"https?://[\x21-\x7e]{1,300}")
+
+MAX_KEYS = 100
+_PUBLIC = {  # the members we read; a published private part is ignored
+    "RSA": ("kty", "n", "e", "kid", "alg", "use"),
+    "EC": ("kty", "crv", "x", "y", "kid", "alg", "use"),
+    "OKP": ("kty", "crv", "x", "kid", "alg", "use"),
+}
 
 
 class WrongIssuer(BrokerError):
@@ -103,3 +110,33 @@ def _address(document: Mapping[str, Json], name: str) -> str:
 
 def _refused(note: str) -> BrokerError:
     return BrokerError(Code.APP_MISCONFIGURED, note=note)
+
+
+@judge(Code.APP_MISCONFIGURED)
+def keys_response(answer: ProviderResponse) -> tuple[Key, ...]:
+    """Return the public signing keys of a JWK Set, in its order. An entry that cannot be read is skipped.
+
+    Raises `appMisconfigured` when there is no key set, `providerUnreachable` or `providerRateLimited` when a retry may
+    help. The media type is not checked, because nothing depends on it.
+    """
+    refuse_if_busy(answer)
+    entries = decode_object(answer.body, Code.APP_MISCONFIGURED).get("keys") if answer.status == 200 else None
+    if not isinstance(entries, list):
+        raise BrokerError(Code.APP_MISCONFIGURED, note="no key set at its address")
+    keys = (_usable(entry) for entry in entries[:MAX_KEYS])
+    return tuple(key for key in keys if key is not None)
+
+
+def _usable(entry: Json) -> Key | None:
+    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
+        return None
+    kty = entry.get("kty")
+    members = _PUBLIC.get(kty) if isinstance(kty, str) else None
+    if members is None:  # symmetric keys too: they are not public
+        return None
+    try:
+        key = import_key({name: entry[name] for name in members if name in entry})
+        fits = isinstance(key, ECKey | OKPKey) or (isinstance(key, RSAKey) and key.raw_value.key_size >= 2048)
+    except Exception:  # noqa: BLE001 - one broken entry must not hide the others
+        return None
+    return key if fits else None

@@ -17,6 +17,7 @@ from oauthbroker.protocol.authorize import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refusal_note
 from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.records import Attempt
 
 MAX_REQUEST_URI: Final = 1024
 _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]{{1,{MAX_REQUEST_URI}}}")
@@ -41,21 +42,14 @@ class PushedRequest:
 
 
 def par_request(
-    app: OAuthApp,
-    endpoints: Endpoints,
-    *,
-    state: Secret,
-    code_challenge: str,
-    nonce: Secret | str | None,
-    scopes: Sequence[str],
-    clock: Clock,
+    app: OAuthApp, endpoints: Endpoints, attempt: Attempt, scopes: Sequence[str], *, clock: Clock
 ) -> ProviderRequest:
     """Build the pushed request (RFC 9126 section 2.1): the authorization request as a form, with client authentication.
 
     An app's own parameters never replace that authentication. `clock` dates a client assertion. Raises
     `appMisconfigured`, also for an app without this endpoint.
     """
-    params = authorization_params(app, state=state, code_challenge=code_challenge, nonce=nonce, scopes=scopes)
+    params = authorization_params(app, attempt, scopes)
     form = {name: value for name, value in params.items() if name not in CLIENT_PROOF}
     return authenticated_post(app, endpoints, endpoints.pushed_authorization_url, form, clock)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -110,6 +110,23 @@ def token_request(
     return with_headers(request, app.habits.token_headers, app.client.client_id)
 
 
+def client_credentials_request(
+    app: OAuthApp, endpoints: Endpoints, scopes: Sequence[str], *, clock: Clock
+) -> ProviderRequest:
+    """Build the request (RFC 6749 section 4.4.2), with RFC 8707 and the app's `token` options. Empty `scopes` are not
+    sent.
+
+    Pass all scopes of the app: one token then serves every tool, and no tool replaces the token of another. `clock`
+    dates a client assertion. Raises `appMisconfigured`, also for a public client (section 4.4).
+    """
+    if app.client.auth_method == "none":
+        raise BrokerError(Code.APP_MISCONFIGURED, note="a public client has no credentials")
+    form: dict[str, Value] = {"grant_type": "client_credentials"}
+    if scopes:
+        form["scope"] = app.habits.scope_separator.join(scopes)
+    return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
+
+
 @judge(Code.TOKEN_RESPONSE_INVALID)
 def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool = False) -> TokenResponse:
     """Validate an answer of the token endpoint; `refreshed`: to a refresh (cases 19 to 31).
@@ -147,6 +164,23 @@ def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool =
     else:
         return TokenResponse(access, "bearer", refresh, lifetime, scopes, id_token, facts)
     raise RefusedTokens(refused.code, tuple(usable), note=refused.note)
+
+
+def client_credentials_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:
+    """Validate the answer as `token_response` does, and drop its refresh token (section 4.4.3 advises against one) and
+    ID token.
+
+    Every refusal is `appMisconfigured`: no user's answer could be the reason.
+    """
+    try:
+        tokens = token_response(app, answer)
+    except BrokerError as error:
+        refused = error
+    else:
+        return replace(tokens, refresh_token=None, id_token=None)
+    if refused.code is Code.EXCHANGE_FAILED:
+        refused = BrokerError(Code.APP_MISCONFIGURED, note=refused.note)
+    raise refused.with_traceback(None)  # its frames hold the answer
 
 
 def _check_type(app: OAuthApp, token_type: str | None) -> None:

@@ -19,7 +19,6 @@ from oauthbroker.protocol.dialing import AddressRefused, Dialer, asking
 from oauthbroker.protocol.instrumentation import Instrumentation
 from oauthbroker.protocol.lookups import Lookups, NoAddress
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, encode_form, encode_json, reveal
-from oauthbroker.protocol.tls import tls_trouble
 
 if TYPE_CHECKING:
     import ssl
@@ -35,6 +34,18 @@ _MAX_PIECES = 8 * 1024  # a body in one-byte chunks would cost seconds of CPU ti
 _PER_ORIGIN = 64  # a slow provider uses up its own connections, never another provider's
 _URL_TEXT = re.compile(r"[A-Za-z0-9._~:/?@!$&'()*+,;=%\[\]-]+")  # RFC 3986 without the fragment
 _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
+# OpenSSL's verification results (x509_vfy.h). Its own messages may name hosts.
+_CERTIFICATE = {
+    9: "it is not valid yet",
+    10: "it has expired",
+    18: "it is signed by itself",
+    19: "its authority is not trusted here",
+    20: "its authority is not trusted here",
+    21: "its authority is not trusted here",
+    23: "it has been revoked",
+    62: "it is for another host",
+    64: "it is for another host",
+}
 _LOGGERS = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
 
@@ -103,7 +114,7 @@ class Transport:
         except NoAddress:
             failed = "its name has no address, or no name server says so in time"
         except Exception as exc:  # noqa: BLE001 - any exception may carry a URL, a header or a body
-            failed = tls_trouble(exc) or f"the exchange broke off ({type(exc).__name__})"
+            failed = _tls_trouble(exc) or f"the exchange broke off ({type(exc).__name__})"
         finally:
             _ours.reset(ours)
             asking.reset(app)
@@ -229,6 +240,27 @@ async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
         if len(body) > max_bytes or response.num_bytes_downloaded > max_bytes or pieces > _MAX_PIECES:
             raise _TooLarge
     return bytes(body)
+
+
+def _tls_trouble(error: BaseException) -> str:
+    """Return a note such as `TLS: the provider's certificate is refused, it has expired`; empty if TLS was not the
+    cause.
+
+    Walks through causes and contexts, because HTTP libraries wrap the socket's errors.
+    """
+    import ssl  # imported here: a broker without provider calls does not need it
+
+    seen: BaseException | None = error
+    for _ in range(10):
+        if isinstance(seen, ssl.SSLCertVerificationError):
+            why = _CERTIFICATE.get(seen.verify_code, f"OpenSSL's reason {seen.verify_code}")
+            return f"TLS: the provider's certificate is refused, {why}"
+        if isinstance(seen, ssl.SSLError):
+            return "TLS: no safe connection could be agreed on"
+        if seen is None:
+            break
+        seen = seen.__cause__ or seen.__context__
+    return ""
 
 
 def _tls(ca: str) -> ssl.SSLContext:

@@ -13,10 +13,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.scope import granted_scopes
-from oauthbroker.protocol.client_credentials import client_credentials_request, client_credentials_response
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.protocol.token import TokenResponse, client_credentials_request, client_credentials_response
 from oauthbroker.records import Grant, RefreshState, Token
 from oauthbroker.records.provider_data import kept_facts
 from oauthbroker.records.unrevoked import awaits, forgotten, passed_on

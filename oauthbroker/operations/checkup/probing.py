@@ -21,8 +21,13 @@ from oauthbroker.operations.checkup.findings import Finding, Light
 from oauthbroker.protocol.client_auth import AUDIENCES
 from oauthbroker.protocol.discovery import endpoints_used, relies_on_discovery, uses_issuer
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.metadata import ProviderMetadata, WrongIssuer, metadata_addresses, metadata_response
-from oauthbroker.protocol.signing_keys import keys_response
+from oauthbroker.protocol.metadata import (
+    ProviderMetadata,
+    WrongIssuer,
+    keys_response,
+    metadata_addresses,
+    metadata_response,
+)
 from oauthbroker.protocol.transport import Transport, TransportFailed
 
 AT_ONCE = 8

@@ -11,18 +11,15 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Habits, OAuthApp
 from oauthbroker.protocol.authorize import RESERVED, authorization_url, code_challenge
+from oauthbroker.records import Attempt
 from tests.unit.protocol.kit import APP, CLIENT_ID, code_of, with_endpoints, with_habits
 
 
-def url_for(app: OAuthApp = APP, *, scopes: tuple[str, ...] = ("read",), nonce: Secret | str | None = None) -> str:
-    return authorization_url(
-        app, app.endpoints, state=Secret("state-1"), code_challenge="challenge-1", nonce=nonce, scopes=scopes
-    )
+def url_for(app: OAuthApp = APP, *, scopes: tuple[str, ...] = ("read",), nonce: Secret | None = None) -> str:
+    return authorization_url(app, app.endpoints, Attempt(Secret("state-1"), "challenge-1", None, nonce), scopes)
 
 
-def asked(
-    app: OAuthApp = APP, *, scopes: tuple[str, ...] = ("read",), nonce: Secret | str | None = None
-) -> dict[str, str]:
+def asked(app: OAuthApp = APP, *, scopes: tuple[str, ...] = ("read",), nonce: Secret | None = None) -> dict[str, str]:
     pairs = parse_qsl(urlsplit(url_for(app, scopes=scopes, nonce=nonce)).query, keep_blank_values=True)
     assert len(pairs) == len(dict(pairs))
     return dict(pairs)

@@ -9,9 +9,8 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import Habits
-from oauthbroker.protocol.client_credentials import client_credentials_request, client_credentials_response
 from oauthbroker.protocol.messages import pairs_of
-from oauthbroker.protocol.token import RefusedTokens
+from oauthbroker.protocol.token import RefusedTokens, client_credentials_request, client_credentials_response
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, answer, code_of, refusal, with_client, with_habits
 

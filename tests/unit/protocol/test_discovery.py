@@ -14,8 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, Habits, IdentityRule, OAuthApp, Owner
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery, relies_on_discovery
-from oauthbroker.protocol.metadata import metadata_addresses, metadata_response
-from oauthbroker.protocol.signing_keys import keys_response
+from oauthbroker.protocol.metadata import keys_response, metadata_addresses, metadata_response
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, ISSUER, RawServer, answer, assert_clean, code_of, hits, site

@@ -19,17 +19,15 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import LifetimeForm, OAuthApp, Revocation
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
-from oauthbroker.protocol.client_credentials import client_credentials_response
 from oauthbroker.protocol.device import device_response, device_token_response
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.identity import render
 from oauthbroker.protocol.messages import ProviderResponse
-from oauthbroker.protocol.metadata import metadata_response
+from oauthbroker.protocol.metadata import keys_response, metadata_response
 from oauthbroker.protocol.par import par_response
 from oauthbroker.protocol.refresh import RefreshRefused, refresh_response
 from oauthbroker.protocol.revoke import revoke_response
-from oauthbroker.protocol.signing_keys import keys_response
-from oauthbroker.protocol.token import TokenResponse, token_response
+from oauthbroker.protocol.token import TokenResponse, client_credentials_response, token_response
 from oauthbroker.protocol.token_fields import YEAR_SECONDS
 from oauthbroker.protocol.transport import check_url
 from oauthbroker.protocol.userinfo import userinfo_response

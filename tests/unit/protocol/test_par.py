@@ -16,17 +16,14 @@ from oauthbroker.model.apps import Habits, OAuthApp
 from oauthbroker.protocol.authorize import authorization_url
 from oauthbroker.protocol.messages import ProviderRequest, pairs_of
 from oauthbroker.protocol.par import PushedRequest, par_request, par_response, pushed_url
+from oauthbroker.records import Attempt
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, answer, code_of, refusal, with_endpoints
 
 PAR = f"{ISSUER}/par"
 URN = f"urn:ietf:params:oauth:request_uri:{CANARY}"
-ASKED: dict[str, Any] = {
-    "state": Secret(f"{CANARY}-state"),
-    "code_challenge": "challenge-1",
-    "nonce": Secret(f"{CANARY}-nonce"),
-    "scopes": ("read", "openid"),
-}
+ATTEMPT = Attempt(Secret(f"{CANARY}-state"), "challenge-1", None, Secret(f"{CANARY}-nonce"))
+SCOPES = ("read", "openid")
 
 
 def pushing(app: OAuthApp = APP, **changes: Any) -> OAuthApp:
@@ -35,7 +32,7 @@ def pushing(app: OAuthApp = APP, **changes: Any) -> OAuthApp:
 
 
 def pushed(app: OAuthApp) -> ProviderRequest:
-    return par_request(app, app.endpoints, **ASKED, clock=TestClock())
+    return par_request(app, app.endpoints, ATTEMPT, SCOPES, clock=TestClock())
 
 
 def with_method(method: Any, secret: str | None = "s") -> OAuthApp:
@@ -47,7 +44,7 @@ def with_method(method: Any, secret: str | None = "s") -> OAuthApp:
 def test_exactly_what_the_url_would_say_is_pushed(resource: tuple[str, ...]) -> None:
     """RFC 9126 section 2.1, RFC 8707 section 2."""
     app = pushing(resource=resource, habits=Habits(authorize_params={"prompt": "consent"}))
-    url = authorization_url(app, app.endpoints, **ASKED)
+    url = authorization_url(app, app.endpoints, ATTEMPT, SCOPES)
     request = pushed(app)
     assert ("POST", PAR) == (request.method, request.url)
     assert request.form is not None
