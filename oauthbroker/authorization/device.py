@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,7 +13,7 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.device import CheckUrl, device_request, device_response
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.records import Device
+from oauthbroker.records import AuthSession, Device
 from oauthbroker.refresh.circuit import Circuits
 
 LONGEST_SECONDS = 1800  # the longest lifetime in seconds that a provider may set; polling stops then
@@ -20,7 +21,7 @@ LONGEST_SECONDS = 1800  # the longest lifetime in seconds that a provider may se
 
 @dataclass(frozen=True, slots=True)
 class DeviceCodes:
-    """Requests device codes."""
+    """Requests device codes. `watch` is called with each session opened with one."""
 
     asker: ClientRequests
     check_url: CheckUrl
@@ -28,6 +29,7 @@ class DeviceCodes:
     circuits: Circuits
     clock: Clock
     log: Log
+    watch: Callable[[AuthSession], None]
 
     async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
         """Request a device code. Return it with its expiry: the provider's lifetime, at most half an hour, counted from

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from oauthbroker.audit import AuditWriter, AuthorizationRequested
 from oauthbroker.audit.gap import enter
-from oauthbroker.authorization.device import DeviceCodes
 from oauthbroker.authorization.finish import Finish
-from oauthbroker.authorization.polling import Polling
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -44,6 +43,18 @@ class Wish:
     tries: int = 0
 
 
+class Devices(Protocol):
+    """The device code flow, as far as opening a session needs it."""
+
+    async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
+        """Request a device code. Return it with its expiry."""
+        ...
+
+    def watch(self, session: AuthSession) -> None:
+        """Start polling for this session."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """Opens sessions, one per wish."""
@@ -51,8 +62,7 @@ class Opening:
     repository: Repository
     finish: Finish
     open_sessions: OpenSessions
-    devices: DeviceCodes
-    polling: Polling
+    devices: Devices
     way_out: AuthorizationUrls
     config: CurrentConfig
     clock: Clock
@@ -120,7 +130,7 @@ class Opening:
             device = await self.devices.authorize(app, wish.scopes)
             session = await self._open_checked(app, wish, still_needed, device)
         if session is not None:
-            self.polling.watch(session)
+            self.devices.watch(session)
         return session
 
     async def _open_checked(

@@ -15,7 +15,8 @@ from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.subject import is_subject
-from oauthbroker.records.browser_session import BrowserSession, Pages, hash_of, subjects_of
+from oauthbroker.records.api_key import hash_of
+from oauthbroker.records.browser_session import BrowserSession, Pages, subjects_of
 from oauthbroker.repository.record_store import RecordStore
 
 LINK_SECONDS = 10 * 60

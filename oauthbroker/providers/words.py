@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from oauthbroker.providers import Preset
 
-# By a fact's path or field, in the order in which the facts are printed: a label, a text with {} for the value, and words
+# By a fact's path or field, in the order in which facts are printed: a label, a text with {} for the value, and words
 # for some values.
 _WORDS: dict[str, tuple[str, str, dict[str, str]]] = {
     path: (*row, *("{}", {})[len(row) - 1 :])

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from oauthbroker.core.clock import LONG_AGO, from_iso, has_passed, printed, to_iso
+from oauthbroker.core.clock import LONG_AGO, has_passed, printed
 from oauthbroker.model.settings import Role
 from oauthbroker.records import codec
+from oauthbroker.records.codec import APART, OPTIONAL
 
 
 def hash_of(secret: str) -> str:
@@ -24,13 +25,13 @@ class ApiKey:
     """One key. `name` is the caller's; several keys of one name belong to one caller whose key is being rotated.
     `ending_since` is when its early end was set."""
 
-    locator: str
+    locator: str = field(metadata=APART)
     name: str
-    roles: frozenset[Role]
+    roles: frozenset[Role] = field(metadata=APART)
     created_at: datetime
     expires_at: datetime | None = None
     secret_hash: str = field(default="", repr=False)
-    ending_since: datetime | None = None
+    ending_since: datetime | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def id(self) -> str:
@@ -68,26 +69,14 @@ class ApiKey:
         }
 
     def to_plaintext(self) -> bytes:
-        exact = {"createdAt": to_iso(self.created_at), "expiresAt": codec.iso(self.expires_at)}
-        if self.ending_since is not None:
-            exact["endingSince"] = to_iso(self.ending_since)
-        listed = {key: value for key, value in self.to_json().items() if key != "id"}
-        spec = listed | exact | {"secretHash": self.secret_hash}
+        spec = {"roles": sorted(self.roles), **codec.members(self)}
         return codec.encode("ApiKeyRecord", {"metadata": {"name": self.id}, "spec": spec})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> ApiKey:
         data = codec.decode("ApiKeyRecord", body)
-        spec = data["spec"]
-        return cls(
-            locator=data["metadata"]["name"].removeprefix("key-"),
-            name=spec["name"],
-            roles=roles_of(spec["roles"]),
-            created_at=from_iso(spec["createdAt"]),
-            expires_at=codec.moment(spec["expiresAt"]),
-            secret_hash=spec["secretHash"],
-            ending_since=codec.moment(spec.get("endingSince")),
-        )
+        locator, roles = data["metadata"]["name"].removeprefix("key-"), roles_of(data["spec"]["roles"])
+        return codec.made(cls, data["spec"], locator=locator, roles=roles)
 
 
 def roles_of(words: Collection[str]) -> frozenset[Role]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.records.codec import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,8 @@ class Attempt:
     """
 
     state: Secret
-    challenge: str
-    verifier: Secret | None
+    challenge: str = field(metadata=named("codeChallenge"))
+    verifier: Secret | None = field(metadata=named("codeVerifier"))
     nonce: Secret | None
     cookie: str | None = None
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-from oauthbroker.core.clock import from_iso, has_passed, to_iso
+from oauthbroker.core.clock import has_passed
 from oauthbroker.records import codec
+from oauthbroker.records.api_key import hash_of
+from oauthbroker.records.codec import APART
 
 Pages = Literal["connections", "admin"]
-
-
-def hash_of(secret: str) -> str:
-    """Return the hash of the secret. 256 random bits cannot be guessed, so a fast hash is enough."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +22,11 @@ class BrowserSession:
     `key` the API key that proved it, empty for a loopback peer. It stores the hash of a ticket until the link is
     opened, then the hash of a cookie; never both, and never the ticket or the cookie itself."""
 
-    locator: str
+    locator: str = field(metadata=APART)
     pages: Pages
     created_at: datetime
     expires_at: datetime
-    subjects: tuple[tuple[str, str], ...] = ()
+    subjects: tuple[tuple[str, str], ...] = field(default=(), metadata=APART)
     operator: str = ""
     key: str = ""
     ticket_hash: str | None = None
@@ -64,33 +60,14 @@ class BrowserSession:
         return replace(self, ticket_hash=None, cookie_hash=hash_of(cookie), expires_at=until)
 
     def to_plaintext(self) -> bytes:
-        spec: dict[str, Any] = {
-            "pages": self.pages,
-            "subjects": dict(self.subjects),
-            "operator": self.operator,
-            "key": self.key,
-            "ticketHash": self.ticket_hash,
-            "cookieHash": self.cookie_hash,
-            "createdAt": to_iso(self.created_at),
-            "expiresAt": to_iso(self.expires_at),
-        }
+        spec = {"subjects": dict(self.subjects), **codec.members(self)}
         return codec.encode("VisitRecord", {"metadata": {"name": self.id}, "spec": spec})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> BrowserSession:
         data = codec.decode("VisitRecord", body)
-        spec = data["spec"]
-        return cls(
-            locator=data["metadata"]["name"].removeprefix("visit-"),
-            pages=spec["pages"],
-            created_at=from_iso(spec["createdAt"]),
-            expires_at=from_iso(spec["expiresAt"]),
-            subjects=subjects_of(spec["subjects"]),
-            operator=spec["operator"],
-            key=spec["key"],
-            ticket_hash=spec["ticketHash"],
-            cookie_hash=spec["cookieHash"],
-        )
+        locator, subjects = data["metadata"]["name"].removeprefix("visit-"), subjects_of(data["spec"]["subjects"])
+        return codec.made(cls, data["spec"], locator=locator, subjects=subjects)
 
 
 def subjects_of(subjects: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import datetime
-from typing import Any
+from enum import StrEnum
+from functools import cache, partial
+from types import NoneType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from oauthbroker.core.clock import from_iso, to_iso
 from oauthbroker.core.errors import BrokerError, Code
@@ -13,6 +17,96 @@ from oauthbroker.core.secret import Secret
 
 API_VERSION = "agents.example.io/v1alpha1"
 SCHEMA = 1
+T = TypeVar("T")
+Form = Callable[[Any], Any]
+
+# Metadata of a record's fields. A member has its field's name in camelCase, unless `named` says another one.
+OPTIONAL: Mapping[str, Any] = {"optional": True}  # left out while it has its default value
+APART: Mapping[str, Any] = {"apart": True}  # the record writes this field itself
+
+
+def named(member: str) -> Mapping[str, Any]:
+    return {"member": member}
+
+
+class _Member(NamedTuple):
+    attribute: str
+    name: str
+    optional: bool
+    default: Any
+    write: Form
+    read: Form
+
+
+def members(record: Any) -> dict[str, Any]:
+    """Return a record's members. It holds secrets in clear: for the seal only."""
+    return {
+        name: write(getattr(record, attribute))
+        for attribute, name, optional, default, write, _ in _members_of(type(record))
+        if not optional or getattr(record, attribute) != default
+    }
+
+
+def made(kind: type[T], data: Mapping[str, Any], **apart: Any) -> T:
+    """Make a record from its members. Raises KeyError, TypeError, ValueError."""
+    for attribute, name, optional, _, _, read in _members_of(kind):
+        if name in data or not optional:
+            apart[attribute] = read(data[name])
+    return kind(**apart)
+
+
+def _plan(kind: Any) -> tuple[_Member, ...]:
+    types = get_type_hints(kind)
+    return tuple(
+        _Member(
+            each.name,
+            each.metadata.get("member") or _camel(each.name),
+            "optional" in each.metadata,
+            each.default,
+            *_forms(types[each.name]),
+        )
+        for each in fields(kind)
+        if "apart" not in each.metadata
+    )
+
+
+_members_of: Callable[[Any], tuple[_Member, ...]] = cache(_plan)
+
+
+def _forms(type_: Any) -> tuple[Form, Form]:
+    """Return how a value of that type is written and read."""
+    if type_ is datetime:
+        return to_iso, from_iso
+    if type_ is Secret:
+        return Secret.reveal, Secret
+    if isinstance(type_, type) and is_dataclass(type_):
+        write = getattr(type_, "to_record", getattr(type_, "to_json", members))
+        return write, getattr(type_, "from_json", partial(made, type_))
+    if isinstance(type_, type) and issubclass(type_, StrEnum):
+        return _same, type_
+    inner = get_args(type_)
+    if get_origin(type_) is tuple:
+        write, read = _forms(inner[0])
+        if write is _same:
+            return list, tuple
+        return lambda values: [write(each) for each in values], lambda values: tuple(read(each) for each in values)
+    if NoneType in inner:
+        write, read = _forms(inner[0])
+        return _or_none(write), _or_none(read)
+    return _same, _same
+
+
+def _or_none(form: Form) -> Form:
+    return _same if form is _same else lambda value: None if value is None else form(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
 def encode(kind: str, data: Mapping[str, Any]) -> bytes:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from oauthbroker.core.clock import from_iso, to_iso
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.results import DevicePrompt
 from oauthbroker.records import codec
+from oauthbroker.records.codec import named
 
 FLOW = "device_code"
 
@@ -26,7 +26,7 @@ class Device:
     link of an ended session.
     """
 
-    code: Secret | None
+    code: Secret | None = field(metadata=named("deviceCode"))
     user_code: str
     verification_uri: str
     verification_uri_complete: str | None
@@ -65,30 +65,11 @@ class Device:
 
     def to_json(self) -> dict[str, Any]:
         """Return `spec.flow` of the record. It holds the code in clear: for the seal only."""
-        return {
-            "type": FLOW,
-            "deviceCode": codec.reveal(self.code),
-            "userCode": self.user_code,
-            "verificationUri": self.verification_uri,
-            "verificationUriComplete": self.verification_uri_complete,
-            "interval": self.interval,
-            "nextPollAt": to_iso(self.next_poll_at),
-            "unsure": self.unsure,
-            "ticketHash": self.ticket_hash,
-        }
+        return {"type": FLOW, **codec.members(self)}
 
     @classmethod
     def from_json(cls, flow: Mapping[str, Any]) -> Device:
-        return cls(
-            code=codec.conceal(flow["deviceCode"]),
-            user_code=flow["userCode"],
-            verification_uri=flow["verificationUri"],
-            verification_uri_complete=flow["verificationUriComplete"],
-            interval=flow["interval"],
-            next_poll_at=from_iso(flow["nextPollAt"]),
-            unsure=flow["unsure"],
-            ticket_hash=flow["ticketHash"],
-        )
+        return codec.made(cls, flow)
 
 
 def ticket_hash(ticket: str) -> str:

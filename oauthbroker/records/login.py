@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
 from oauthbroker.records.attempt import Attempt
+from oauthbroker.records.codec import APART
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -20,7 +21,7 @@ class Login:
     provider's URL for the browser after the right person has logged in, valid until `until`.
     """
 
-    attempt: Attempt
+    attempt: Attempt = field(metadata=APART)
     digest: str
     used: bool = False
     wrong: bool = False
@@ -53,34 +54,8 @@ class Login:
 
     def to_json(self) -> dict[str, Any]:
         """Return `status.login` of the record. It holds secrets in clear: for the seal only."""
-        attempt = self.attempt
-        return {
-            "state": attempt.state.reveal(),
-            "codeChallenge": attempt.challenge,
-            "codeVerifier": codec.reveal(attempt.verifier),
-            "nonce": codec.reveal(attempt.nonce),
-            "cookie": attempt.cookie,
-            "digest": self.digest,
-            "used": self.used,
-            "wrong": self.wrong,
-            "until": codec.iso(self.until),
-            "wayOn": codec.reveal(self.way_on),
-        }
+        return codec.members(self.attempt) | codec.members(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Login:
-        attempt = Attempt(
-            state=Secret(data["state"]),
-            challenge=data["codeChallenge"],
-            verifier=codec.conceal(data["codeVerifier"]),
-            nonce=codec.conceal(data["nonce"]),
-            cookie=data["cookie"],
-        )
-        return cls(
-            attempt=attempt,
-            digest=data["digest"],
-            used=data["used"],
-            wrong=data["wrong"],
-            until=codec.moment(data["until"]),
-            way_on=codec.conceal(data["wayOn"]),
-        )
+        return codec.made(cls, data, attempt=codec.made(Attempt, data))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from oauthbroker.core.clock import from_iso, has_passed, to_iso
+from oauthbroker.core.clock import has_passed
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Vouching
+from oauthbroker.records import codec
 
 PARKED_SECONDS = 60
 MAX_TRIES = 5  # channel codes that a conversation may try before the session ends
@@ -47,23 +48,11 @@ class Parked:
 
     def to_json(self) -> dict[str, Any]:
         """Return `status.parked` of the record. It holds secrets in clear: for the seal only."""
-        return {
-            "kind": self.kind,
-            "code": self.code.reveal(),
-            "proof": self.proof.reveal(),
-            "until": to_iso(self.until),
-            "tries": self.tries,
-        }
+        return codec.members(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Parked:
-        return cls(
-            kind=data["kind"],
-            code=Secret(data["code"]),
-            proof=Secret(data["proof"]),
-            until=from_iso(data["until"]),
-            tries=data["tries"],
-        )
+        return codec.made(cls, data)
 
 
 def code_of(chance: bytes) -> str:

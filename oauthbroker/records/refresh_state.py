@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from oauthbroker.core.clock import SET_BACK, from_iso, has_passed, to_iso
+from oauthbroker.core.clock import SET_BACK, has_passed
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
+from oauthbroker.records.codec import OPTIONAL
 
 Ended = Literal["", "dead", "uncertain", "quarantined"]
 """Why no refresh is tried any longer: the provider refused it, it refused it after an answer was lost, or it
@@ -64,7 +65,7 @@ class RefreshState:
     refused_at: datetime | None = None
     asked: tuple[str, ...] = ()
     forced: tuple[datetime, ...] = ()
-    worked: bool = False
+    worked: bool = field(default=False, metadata=OPTIONAL)
 
     def __repr__(self) -> str:
         return f"RefreshState({self.ended or ('under way' if self.intent else 'idle')})"
@@ -118,36 +119,8 @@ class RefreshState:
         return tuple(at for at in self.forced if now - timedelta(hours=1) < at <= now)
 
     def to_json(self) -> dict[str, Any] | None:
-        if self == RefreshState():
-            return None
-        intent = self.intent
-        return {
-            "intent": _intent(intent) if intent is not None else None,
-            "spare": codec.reveal(self.spare),
-            "ended": self.ended,
-            "refusedAt": codec.iso(self.refused_at),
-            "asked": list(self.asked),
-            "forced": [to_iso(at) for at in self.forced],
-            **({"worked": True} if self.worked else {}),
-        }
+        return None if self == RefreshState() else codec.members(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> RefreshState:
-        if data is None:
-            return cls()
-        intent = data["intent"]
-        return cls(
-            intent=Intent(intent["attempt"], from_iso(intent["at"]), intent["lost"], intent["noticed"])
-            if intent
-            else None,
-            spare=codec.conceal(data["spare"]),
-            ended=data["ended"],
-            refused_at=codec.moment(data["refusedAt"]),
-            asked=tuple(data["asked"]),
-            forced=tuple(from_iso(at) for at in data["forced"]),
-            worked=data.get("worked", False),
-        )
-
-
-def _intent(intent: Intent) -> dict[str, Any]:
-    return {"attempt": intent.attempt, "at": to_iso(intent.at), "lost": intent.lost, "noticed": intent.noticed}
+        return cls() if data is None else codec.made(cls, data)

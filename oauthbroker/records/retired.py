@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from oauthbroker.core.clock import from_iso, to_iso
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
+from oauthbroker.records.codec import OPTIONAL, named
 
 MOST = 20
 """The limit for each kind. It is reached only if a provider does not answer for very long; then the oldest go."""
@@ -26,11 +26,11 @@ class Retired:
     """
 
     since: datetime
-    refresh: tuple[Secret, ...] = ()
-    access: tuple[Secret, ...] = ()
-    registration: str = ""
-    authorized_by: str | None = None
-    tell_after: datetime | None = None
+    refresh: tuple[Secret, ...] = field(default=(), metadata=named("refreshTokens"))
+    access: tuple[Secret, ...] = field(default=(), metadata=named("accessTokens"))
+    registration: str = field(default="", metadata=OPTIONAL)
+    authorized_by: str | None = field(default=None, metadata=OPTIONAL)
+    tell_after: datetime | None = field(default=None, metadata=OPTIONAL)
 
     def __repr__(self) -> str:
         return f"Retired({len(self.refresh)} refresh tokens, {len(self.access)} access tokens)"
@@ -61,14 +61,7 @@ class Retired:
         return replace(self, refresh=refresh, access=access) if refresh or access else None
 
     def to_json(self) -> dict[str, Any]:
-        others = {"registration": self.registration, "authorizedBy": self.authorized_by} if self.registration else {}
-        return {
-            "since": to_iso(self.since),
-            "refreshTokens": [secret.reveal() for secret in self.refresh],
-            "accessTokens": [secret.reveal() for secret in self.access],
-            **others,
-            **({"tellAfter": to_iso(self.tell_after)} if self.tell_after is not None else {}),
-        }
+        return codec.members(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> Retired | None:
@@ -76,9 +69,7 @@ class Retired:
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Retired:
-        refresh, access = (tuple(map(Secret, data[kind])) for kind in ("refreshTokens", "accessTokens"))
-        others = data.get("registration", ""), data.get("authorizedBy"), codec.moment(data.get("tellAfter"))
-        return cls(from_iso(data["since"]), refresh, access, *others)
+        return codec.made(cls, data)
 
 
 def joined(sets: Iterable[Retired], more: Retired) -> tuple[Retired, ...]:

@@ -10,11 +10,11 @@ Every transition returns the next record; the one-time secrets end with the sess
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from oauthbroker.core.clock import from_iso, has_passed, to_iso
+from oauthbroker.core.clock import has_passed
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Link
@@ -22,6 +22,7 @@ from oauthbroker.model.results import Reason
 from oauthbroker.model.turn import ResumeTarget, SubjectMode
 from oauthbroker.records import codec
 from oauthbroker.records.attempt import Attempt
+from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
 from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent
@@ -30,6 +31,7 @@ from oauthbroker.records.parked import Parked
 
 SessionStatus = Literal["pending", "completed", "failed", "expired"]
 NO_CLAIM_LASTS = timedelta(hours=1)  # no claim lasts longer; one that seems to was written under a fast clock
+SPEC = ("provider", "subjectMode", "subject", "requestedScopes", "status", "createdAt", "expiresAt", "resume")
 MAX_PRESSES = 20  # of a link's button; each press may cost the provider a request
 
 
@@ -42,7 +44,7 @@ class Claim:
 
     by: str
     until: datetime
-    confirmed: bool = False
+    confirmed: bool = field(default=False, metadata=OPTIONAL)
 
     def holds(self, now: datetime) -> bool:
         return now < self.until < now + NO_CLAIM_LASTS
@@ -58,15 +60,15 @@ class AuthSession:
     ended with the wrong account, or without their code. `was_parked`: it ended while its code waited.
     """
 
-    locator: str
-    app: str
+    locator: str = field(metadata=APART)
+    app: str = field(metadata=APART)
     provider: str
     subject_mode: SubjectMode
     subject: str
-    scopes: tuple[str, ...]
+    scopes: tuple[str, ...] = field(metadata=named("requestedScopes"))
     resume: ResumeTarget
     ticket: Secret | None
-    attempt: Attempt
+    attempt: Attempt = field(metadata=APART)
     created_at: datetime
     expires_at: datetime
     config_digest: str
@@ -78,12 +80,12 @@ class AuthSession:
     failure: Code | None = None
     finished_at: datetime | None = None
     outbox: AgentEvent | None = None
-    device: Device | None = None
-    presses: int = 0
-    parked: Parked | None = None
-    login: Login | None = None
-    tries: int = 0
-    was_parked: bool = False
+    device: Device | None = field(default=None, metadata=APART)
+    presses: int = field(default=0, metadata=OPTIONAL)
+    parked: Parked | None = field(default=None, metadata=OPTIONAL)
+    login: Login | None = field(default=None, metadata=OPTIONAL)
+    tries: int = field(default=0, metadata=OPTIONAL)
+    was_parked: bool = field(default=False, metadata=OPTIONAL)
 
     @property
     def id(self) -> str:
@@ -196,90 +198,30 @@ class AuthSession:
         )
 
     def to_plaintext(self) -> bytes:
-        attempt, claim = self.attempt, self.claim
-        spec: dict[str, Any] = {
-            "provider": self.provider,
-            "oauthAppRef": {"kind": "OAuthApp", "name": self.app},
-            "subjectMode": self.subject_mode,
-            "subject": self.subject,
-            "requestedScopes": list(self.scopes),
-            "flow": self.device.to_json() if self.device is not None else _code_flow(attempt),
-            "status": self.status,
-            "createdAt": to_iso(self.created_at),
-            "expiresAt": to_iso(self.expires_at),
-            "resume": self.resume.to_json(),
-        }
-        status: dict[str, Any] = {
-            "ticket": codec.reveal(self.ticket),
-            "nonce": codec.reveal(attempt.nonce),
-            "cookie": attempt.cookie,
-            "configDigest": self.config_digest,
-            "link": self.link,
-            "switchAccount": self.switch_account,
-            "reason": self.reason,
-            "claim": _claim_json(claim) if claim else None,
-            "failure": self.failure.value if self.failure else None,
-            "finishedAt": codec.iso(self.finished_at),
-            "outbox": self.outbox.to_record() if self.outbox else None,
-        }
-        if self.presses:
-            status["presses"] = self.presses
-        if self.tries:
-            status["tries"] = self.tries
-        if self.was_parked:
-            status["wasParked"] = True
-        if self.parked is not None:
-            status["parked"] = self.parked.to_json()
-        if self.login is not None:
-            status["login"] = self.login.to_json()
+        status = codec.members(self) | {"nonce": codec.reveal(self.attempt.nonce), "cookie": self.attempt.cookie}
+        spec = {name: status.pop(name) for name in SPEC}
+        spec["oauthAppRef"] = {"kind": "OAuthApp", "name": self.app}
+        spec["flow"] = self.device.to_json() if self.device is not None else _code_flow(self.attempt)
         return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> AuthSession:
         data = codec.decode("AuthSessionRecord", body)
         spec, status = data["spec"], data["status"]
-        return AuthSession(
+        is_device = spec["flow"]["type"] == DEVICE_FLOW
+        return codec.made(
+            AuthSession,
+            {**status, **spec},
             locator=data["metadata"]["name"].removeprefix("as-"),
             app=spec["oauthAppRef"]["name"],
-            provider=spec["provider"],
-            subject_mode=spec["subjectMode"],
-            subject=spec["subject"],
-            scopes=tuple(spec["requestedScopes"]),
-            resume=ResumeTarget.from_json(spec["resume"]),
-            ticket=codec.conceal(status["ticket"]),
-            attempt=Attempt.none() if spec["flow"]["type"] == DEVICE_FLOW else _attempt(spec["flow"], status),
-            device=Device.from_json(spec["flow"]) if spec["flow"]["type"] == DEVICE_FLOW else None,
-            created_at=from_iso(spec["createdAt"]),
-            expires_at=from_iso(spec["expiresAt"]),
-            config_digest=status["configDigest"],
-            link=status["link"],
-            switch_account=status["switchAccount"],
-            reason=status["reason"],
-            status=spec["status"],
-            claim=_claim(status["claim"]) if status["claim"] else None,
-            failure=Code(status["failure"]) if status["failure"] else None,
-            finished_at=codec.moment(status["finishedAt"]),
-            outbox=AgentEvent.from_json(status["outbox"]) if status["outbox"] else None,
-            presses=status.get("presses", 0),
-            tries=status.get("tries", 0),
-            was_parked=status.get("wasParked", False),
-            parked=Parked.from_json(status["parked"]) if status.get("parked") else None,
-            login=Login.from_json(status["login"]) if status.get("login") else None,
+            attempt=Attempt.none() if is_device else _attempt(spec["flow"], status),
+            device=Device.from_json(spec["flow"]) if is_device else None,
         )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClaimedSession(AuthSession):
     """A session whose code only this process may redeem. Only `claim` returns one."""
-
-
-def _claim_json(claim: Claim) -> dict[str, Any]:
-    confirmed = {"confirmed": True} if claim.confirmed else {}
-    return {"by": claim.by, "until": to_iso(claim.until), **confirmed}
-
-
-def _claim(data: Mapping[str, Any]) -> Claim:
-    return Claim(data["by"], from_iso(data["until"]), data.get("confirmed", False))
 
 
 def _code_flow(attempt: Attempt) -> dict[str, Any]:

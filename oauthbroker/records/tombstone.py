@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from oauthbroker.core.clock import LONG_AGO, from_iso, to_iso
+from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.records import codec
+from oauthbroker.records.codec import OPTIONAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Tombstone:
     of: str
     ends_at: datetime
     keep_until: datetime | None
-    since: datetime | None = None
+    since: datetime | None = field(default=None, metadata=OPTIONAL)
 
     def and_also(self, other: Tombstone) -> Tombstone:
         """Merge two tombstones of one record: the earlier end and the later `keep_until`."""
@@ -32,13 +33,8 @@ class Tombstone:
         return self.keep_until is not None and self.keep_until <= now
 
     def to_plaintext(self) -> bytes:
-        since = {} if self.since is None else {"since": to_iso(self.since)}
-        spec = {"of": self.of, "endsAt": to_iso(self.ends_at), "keepUntil": codec.iso(self.keep_until), **since}
-        return codec.encode("TombstoneRecord", {"spec": spec})
+        return codec.encode("TombstoneRecord", {"spec": codec.members(self)})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> Tombstone:
-        spec = codec.decode("TombstoneRecord", body)["spec"]
-        return cls(
-            spec["of"], from_iso(spec["endsAt"]), codec.moment(spec["keepUntil"]), codec.moment(spec.get("since"))
-        )
+        return codec.made(cls, codec.decode("TombstoneRecord", body)["spec"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from oauthbroker.core.clock import from_iso, to_iso
 from oauthbroker.records import codec
+from oauthbroker.records.codec import APART, named
 
 LATE = timedelta(hours=1)  # no process keeps a use in memory this long before writing it
 
@@ -15,12 +15,12 @@ LATE = timedelta(hours=1)  # no process keeps a use in memory this long before w
 class GrantUse:
     """The uses of one grant, by its id. `tool` is None if the runtime itself asked."""
 
-    grant: str
+    grant: str = field(metadata=APART)
     first_agent: str
     first_at: datetime
-    agent: str
-    tool: str | None
-    at: datetime
+    agent: str = field(metadata=named("lastAgent"))
+    tool: str | None = field(metadata=named("lastTool"))
+    at: datetime = field(metadata=named("lastAt"))
 
     @classmethod
     def first(cls, grant: str, agent: str, tool: str | None, at: datetime) -> GrantUse:
@@ -39,24 +39,10 @@ class GrantUse:
         return replace(self, agent=later.agent, tool=later.tool, at=later.at)
 
     def to_plaintext(self) -> bytes:
-        spec = {
-            "firstAgent": self.first_agent,
-            "firstAt": to_iso(self.first_at),
-            "lastAgent": self.agent,
-            "lastTool": self.tool,
-            "lastAt": to_iso(self.at),
-        }
+        spec = codec.members(self)
         return codec.encode("UseRecord", {"metadata": {"name": self.grant}, "spec": spec})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> GrantUse:
         data = codec.decode("UseRecord", body)
-        spec = data["spec"]
-        return cls(
-            grant=data["metadata"]["name"],
-            first_agent=spec["firstAgent"],
-            first_at=from_iso(spec["firstAt"]),
-            agent=spec["lastAgent"],
-            tool=spec["lastTool"],
-            at=from_iso(spec["lastAt"]),
-        )
+        return codec.made(cls, data["spec"], grant=data["metadata"]["name"])

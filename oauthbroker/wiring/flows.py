@@ -42,7 +42,6 @@ class Flows(Foundation):
             finish=self.finish,
             open_sessions=self.open_sessions,
             devices=self.device_codes,
-            polling=self.polling,
             way_out=self.authorization_urls,
             config=self.config,
             clock=self.clock,
@@ -60,6 +59,7 @@ class Flows(Foundation):
             circuits=self.device_circuits,
             clock=self.clock,
             log=self.log,
+            watch=self.polling.watch,
         )
 
     @cached_property
