@@ -1,9 +1,14 @@
-"""The address of a broker's API: `https://host`, `http://` on this machine, or `unix:/path` of its socket."""
+"""The address of a broker's API: `https://host`, `http://` on this machine, or `unix:/path` of its socket.
+
+A runtime sets the environment variables here for a tool's process, and an operator for a runtime's.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -11,6 +16,10 @@ from oauthbroker.core.secret import Secret
 
 _TEXT = re.compile(r"[A-Za-z0-9._~:/@!$&'()*+,;=%\[\]-]{1,2048}")  # RFC 3986 without query and fragment
 _BEARER = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")  # RFC 6750 section 2.1
+
+
+URL, TURN_TOKEN, KEY = "OAUTHBROKER_URL", "OAUTHBROKER_TURN_TOKEN", "OAUTHBROKER_API_KEY"
+LOCALE = "OAUTHBROKER_LOCALE"  # the turn's
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,19 @@ def bearer(text: str | Secret) -> Secret:
     if not _BEARER.fullmatch(secret.reveal()):
         raise ValueError("this is no token or key of a broker")
     return secret
+
+
+def needed(name: str, env: Mapping[str, str] | None) -> str:
+    """Return the variable. Raises ValueError, which names it, if it is missing."""
+    value = given(name, env)
+    if value is None:
+        raise ValueError(f"{name} is not set")
+    return value
+
+
+def given(name: str, env: Mapping[str, str] | None) -> str | None:
+    """Return the variable; None if it is unset or empty."""
+    return (os.environ if env is None else env).get(name) or None  # noqa: TID251  (who calls from_env asks for this)
 
 
 def _is_here(host: str) -> bool:

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Any, Self, TypedDict, Unpack
 
 from oauthbroker.client import calls
-from oauthbroker.client.address import bearer
-from oauthbroker.client.environment import KEY, LOCALE, TURN_TOKEN, URL, given, needed
+from oauthbroker.client.address import KEY, LOCALE, TURN_TOKEN, URL, bearer, given, needed
 from oauthbroker.client.operators import OperatorCalls
 from oauthbroker.client.tool import DEFAULT, OAuth, Options
 from oauthbroker.client.wire import Wire

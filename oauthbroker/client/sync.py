@@ -1,10 +1,13 @@
-"""The clients for code without `await`: the async ones, run on one shared thread.
+"""The clients for code without `await`: the async ones, run on one thread whose event loop sends for all of them.
 
 Most methods are made from the async one, so that signature and description stand in one place.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +17,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from oauthbroker.client import calls
 from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime, TurnOptions
-from oauthbroker.client.sync_thread import run
 from oauthbroker.client.tool import DEFAULT, OAuth, Options
 from oauthbroker.client.wire import OnWire
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.sync_bridge import wait_on
 from oauthbroker.model.results import SessionOutcome
 from oauthbroker.model.turn import TurnLike
 from oauthbroker.model.turn_token import AllowedApps
@@ -26,6 +29,45 @@ A = TypeVar("A")
 P = ParamSpec("P")
 C = TypeVar("C", bound=OnWire)
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Worker:
+    """The shared loop thread. `process`: a forked child has the object and not the thread."""
+
+    loop: asyncio.AbstractEventLoop
+    process: int
+
+
+_lock = threading.Lock()
+_worker: _Worker | None = None
+
+
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine and return its result. It has its own deadline; Ctrl-C in the caller's thread cancels it."""
+    return wait_on(_loop(), coroutine, None)
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    global _worker  # noqa: PLW0603  (one thread for the process, started by the first caller)
+    with _lock:
+        if _worker is None or _worker.process != os.getpid():
+            loop = asyncio.new_event_loop()
+            started = threading.Event()
+            loop.call_soon(started.set)
+            threading.Thread(target=loop.run_forever, name="oauthbroker-client", daemon=True).start()
+            started.wait()
+            _worker = _Worker(loop, os.getpid())
+        return _worker.loop
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603  (another thread of the parent may have held it)
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Sync(Generic[A]):
@@ -49,7 +91,7 @@ def _waits(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Calla
 
     @wraps(method)
     def wait(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(method(self._async, *args, **kwargs))
+        return _run(method(self._async, *args, **kwargs))
 
     return wait
 
@@ -62,7 +104,7 @@ def _collects(method: Callable[Concatenate[A, P], AsyncIterator[T]]) -> Callable
         async def every() -> list[T]:
             return [item async for item in method(self._async, *args, **kwargs)]
 
-        return run(every())
+        return _run(every())
 
     return collect
 
@@ -84,7 +126,7 @@ class _SyncClient(_Sync[C]):
 
     def close(self) -> None:
         """Close the connections, which derived clients share."""
-        run(self._async.aclose())
+        _run(self._async.aclose())
 
     def __enter__(self) -> Self:
         return self
@@ -138,11 +180,11 @@ class SyncDelivery(calls.Leased):
 
     def ack(self) -> bool:
         """As `Delivery.ack`."""
-        return run(self._delivery.ack())
+        return _run(self._delivery.ack())
 
     def nack(self) -> bool:
         """As `Delivery.nack`."""
-        return run(self._delivery.nack())
+        return _run(self._delivery.nack())
 
 
 class SyncRunningTurn(_Sync[RunningTurn]):
@@ -189,11 +231,11 @@ class SyncRuntime(_SyncClient[Runtime]):
 
     def begin(self, turn: TurnLike, **options: Unpack[TurnOptions]) -> SyncRunningTurn:
         """As `Runtime.begin`: `end` it."""
-        return SyncRunningTurn._of(run(self._async.begin(turn, **options)))  # noqa: SLF001
+        return SyncRunningTurn._of(_run(self._async.begin(turn, **options)))  # noqa: SLF001
 
     def end(self, turn: SyncRunningTurn | str) -> None:
         """End a turn and its tokens. Idempotent."""
-        run(self._async.end(turn if isinstance(turn, str) else turn.turn_id))
+        _run(self._async.end(turn if isinstance(turn, str) else turn.turn_id))
 
     @contextmanager
     def turn(self, turn: TurnLike, **options: Unpack[TurnOptions]) -> Iterator[SyncRunningTurn]:
@@ -202,17 +244,17 @@ class SyncRuntime(_SyncClient[Runtime]):
         try:
             yield running
         finally:
-            run(self._async.end_if_reached(running.turn_id))
+            _run(self._async.end_if_reached(running.turn_id))
 
     def lease(self, agent: str, wait: float = 30) -> SyncDelivery | None:
         """As `Runtime.lease`."""
-        delivery = run(self._async.lease(agent, wait))
+        delivery = _run(self._async.lease(agent, wait))
         return None if delivery is None else SyncDelivery._of(delivery)  # noqa: SLF001
 
     def events(self, agent: str, wait: float = 30) -> Iterator[SyncDelivery]:
         """As `Runtime.events`: for ever."""
         while True:
-            yield SyncDelivery._of(run(self._async.next_event(agent, wait)))  # noqa: SLF001
+            yield SyncDelivery._of(_run(self._async.next_event(agent, wait)))  # noqa: SLF001
 
     def relay_code(self, turn: SyncRunningTurn, code: str | Secret) -> SessionOutcome:
         """Pass on the code (`channelCode`) that the user sent in the turn's conversation."""

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from oauthbroker.client import calls, operators
-from oauthbroker.client.address import bearer, parse_address
-from oauthbroker.client.environment import LOCALE, TURN_TOKEN, URL, given, needed
+from oauthbroker.client.address import LOCALE, TURN_TOKEN, URL, bearer, given, needed, parse_address
 from oauthbroker.client.wire import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
