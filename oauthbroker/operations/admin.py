@@ -1,4 +1,4 @@
-"""What operators may do: come in, look around, end what has to end. The door for the pages of `/admin`."""
+"""The operators' actions: sign in, look around, revoke, cancel, settle. Serves the pages of `/admin`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOPBACK = "loopback"
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """One per broker. What is done is in the audit log with the visit it was done in."""
+    """One per broker. The audit log has each action with its visit."""
 
     survey: Survey
     letters: DeadLetters
@@ -46,7 +46,7 @@ class Admin:
         return await self._entered(await self.visits.enter(LOOPBACK, ""))
 
     async def turned_away(self, route: str, code: Code) -> None:
-        """Somebody who wanted to come in and may not. Of whom there is nothing that could be trusted."""
+        """Audit a refused sign-in. Nothing that the visitor said can be trusted."""
         await enter(self.audit, CallRefused(route, code.value, None, None, None), self.clock.now())
 
     async def is_welcome(self, visit: BrowserSession) -> bool:

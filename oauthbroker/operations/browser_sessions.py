@@ -73,7 +73,7 @@ class BrowserSessions:
     async def invited(self, ticket: str) -> BrowserSession:
         """Whom the ticket is for; changes nothing, because chat applications fetch links before people do.
 
-        Raises `stateUnknown` for whatever is not a ticket that can be used: which of the reasons it is stays ours.
+        Raises `stateUnknown` for a ticket that cannot be used, without the reason.
         """
         visit, secret = await self._find(ticket)
         if visit is None or not visit.is_invited_by(secret, self.clock.now()):
@@ -118,7 +118,7 @@ class BrowserSessions:
 
     @staticmethod
     def is_of(visit: BrowserSession, ticket: str) -> bool:
-        """Whether the ticket was the one that began this visit, as far as what is public of it says."""
+        """Whether the ticket was the one that began this visit, by its public part."""
         found = _TEXT.fullmatch(ticket)
         return found is not None and found[1] == visit.locator
 
@@ -127,8 +127,8 @@ class BrowserSessions:
         await self.shelf.end(visit.locator)
 
     async def sweep(self) -> int:
-        """Removes what is over, and counts what is left; how many went. Looks once in a while, however often it is
-        called, and each time while links are refused because there are too many."""
+        """Remove ended visits, count the others, and return how many were removed. Reads the store every five minutes,
+        and at each call while links are refused because there are too many."""
         monotonic = self.clock.monotonic()
         if self._swept is not None and monotonic - self._swept < SWEEP_SECONDS and self._counted < MOST:
             return 0

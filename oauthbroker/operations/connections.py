@@ -1,6 +1,6 @@
-"""What is connected for a person: seen, ended, moved to another account. The door for the pages of `/connections`.
+"""A user's connections: seen, ended, moved to another account. Serves the pages of `/connections`.
 
-Everything is looked up by the subjects of the visit, so that nothing of anybody else is ever at hand.
+Everything is looked up by the subjects of the visit, so that no other person's data is ever at hand.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class WaitingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One app, with what is connected and what waits for the subjects of one visit. One of the two is there."""
+    """One app, with the connection or the waiting requests of the subjects of one visit."""
 
     app: OAuthApp
     connection: GrantConnection | None
@@ -85,8 +85,8 @@ class Connections:
     async def link(
         self, subjects: Mapping[str, str], *, noted: Callable[[str], Awaitable[None]] | None = None
     ) -> tuple[str, datetime]:
-        """A link that opens, once and within ten minutes, the page of what is connected for these subjects (`global`,
-        `user` or both), and when it expires. Whoever opens it can end those connections: send it to that person alone.
+        """Return a link that opens, once and within ten minutes, the connections page of these subjects (`global`,
+        `user` or both), and when it expires. Its holder can end those connections: send it to that person alone.
         `noted` hears the id of the visit that it is for, before there is one.
 
         Raises `requestInvalid`, `rateLimited`, store codes.
@@ -95,14 +95,14 @@ class Connections:
         return f"{self.settings.public_base_url.rstrip('/')}{LINK_PATH}/{ticket.reveal()}", expires_at
 
     async def open(self, ticket: str) -> NewBrowserSession:
-        """Somebody pressed the button of a link's page: the link is used up. Raises `stateUnknown`."""
+        """Use the link up, and let this browser in. Raises `stateUnknown`."""
         arrival = await self.visits.open(ticket)
         await enter(self.audit, ConnectionsOpened(arrival.visit.id), self.clock.now())
         return arrival
 
     async def overview(self, visit: BrowserSession) -> list[Service]:
-        """What is connected and what waits, app by app: first those that wait, then by their titles. An app whose
-        records cannot be read is left out."""
+        """Return the connections and waiting requests, app by app: first those that wait, then by their titles. An app
+        whose records cannot be read is left out."""
         services = list[Service]()
         for app in sorted(self.apps.values(), key=lambda app: (app.display_name.casefold(), app.name)):
             subject = visit.subject(app.subject_mode)
@@ -123,7 +123,7 @@ class Connections:
         return Service(app, connection, requests) if connection is not None or requests else None
 
     async def find(self, visit: BrowserSession, grant_id: str) -> GrantConnection:
-        """One of this visit's own. Raises `grantNotFound`, for everybody else's too."""
+        """Return a connection of this visit. Raises `grantNotFound`, also for one of another person."""
         grant = await self._own(visit, grant_id)
         return await self._connection(self.apps[grant.app], grant)
 
@@ -135,12 +135,12 @@ class Connections:
         return told
 
     async def reconnect(self, visit: BrowserSession, grant_id: str, *, switch: bool) -> str:
-        """The link to agree again, for the same account or (`switch`) for another one, on behalf of whoever asked
-        last. Raises `grantNotFound`, `requestInvalid` for what no person can agree to, `rateLimited`."""
+        """Return a link to consent again, for the same account or (`switch`) for another one, on behalf of the agent
+        that asked last. Raises `grantNotFound`, `requestInvalid` where no user can consent, `rateLimited`."""
         grant = await self._own(visit, grant_id)
         app = self.apps[grant.app]
         if grant.resume is None or not (_can_switch(app, grant) if switch else _can_refresh(app, grant)):
-            raise BrokerError(Code.REQUEST_INVALID, note="nobody can agree to this one")
+            raise BrokerError(Code.REQUEST_INVALID, note="no user can agree to this one")
         reason: Reason = "noGrant" if switch else "expired"
         wish = Wish(grant.subject, _asked_scopes(app, grant), grant.resume, reason, switch)
         session = await self.opening.open(app, wish, lambda _: True)
@@ -157,7 +157,7 @@ class Connections:
             if held is not None and held.record.id == grant_id:
                 if not held.record.revoked:
                     return held.record
-                await self.repository.sync("grants")  # whoever ended it a moment ago is told that it is gone
+                await self.repository.sync("grants")  # it may have ended a moment ago: the answer says that it is gone
         raise BrokerError(Code.GRANT_NOT_FOUND)
 
     async def _connection(self, app: OAuthApp, grant: Grant) -> GrantConnection:
@@ -176,7 +176,7 @@ class Connections:
 
 
 def _can_refresh(app: OAuthApp, grant: Grant) -> bool:
-    """Whether there is a person to agree, and somebody who asked."""
+    """Whether there is a user to consent, and an agent that asked."""
     return grant.resume is not None and app.flow != "clientCredentials"
 
 

@@ -1,4 +1,4 @@
-"""The queues of all agents as an operator sees them: how deep, how old, and what nobody could settle."""
+"""The queues of all agents for operators: how deep, how old, and their dead letters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One event that nobody could settle, without its payload. `type` and `made` are unknown where it is damaged."""
+    """One unsettled event, without its payload. `type` and `made` are unknown where it is damaged."""
 
     id: str
     agent: str
@@ -53,7 +53,7 @@ class DeadLetter:
     made: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As the API and the command line print it. What is not known of a damaged one is left out."""
+        """As the API and the command line print it. Unknown members of a damaged one are left out."""
         kind, _, name = self.swarm.partition("/")
         app = {"oauthAppRef": {"kind": "OAuthApp", "name": self.app}} if self.app else {}
         return {
@@ -74,7 +74,7 @@ class DeadLetter:
 
 
 def agent_of(queue: str) -> str:
-    """The agent that `Letter.queue` was made of; empty for what is none."""
+    """Return the agent of a `DeadLetter.queue`; empty for any other text."""
     try:
         return urlsafe_b64decode(queue.encode("ascii")).decode("utf-8", "surrogatepass")
     except ValueError:
@@ -107,7 +107,7 @@ class DeadLetters:
     async def retry(self, agent: str, event_id: str, noted: Noted | None = None) -> bool:
         """Give a dead letter all its attempts anew, at the end of its queue. False where none has that id.
 
-        `noted` writes down who does it, before anything is changed: what it raises keeps everything as it is."""
+        `noted` audits the caller before anything is changed: if it raises, nothing changes."""
         if not await self._write(agent, event_id, "retried", noted):
             return False
         return await self.queues.revive(agent, event_id)
@@ -128,7 +128,7 @@ class DeadLetters:
         return True
 
     async def _indexes(self) -> list[Index]:
-        """A damaged one is mended by whoever uses it next, and left out here."""
+        """Return the readable indexes. The next use of a damaged one repairs it."""
         found = []
         async for body in self.repository.queues():
             try:

@@ -146,7 +146,7 @@ class Erasure:
         if not found.ready:
             return Erased(False, found)
         done = await self._remove(found)
-        await self.repository.sync(*KINDS)  # what is gone already, too
+        await self.repository.sync(*KINDS)  # also of records that are gone already
         return Erased(done, found)
 
     async def _settle_claims(self) -> None:
@@ -189,7 +189,7 @@ class Erasure:
             await self.repository.erase_session(newest)
 
     async def _remove_grant(self, grant: Grant) -> bool:
-        """False when the grant is alive again. No renewal or revocation is under way while the flight is held."""
+        """False when the grant is alive again. No refresh or revocation is under way while the flight is held."""
         pair = (grant.app, grant.subject)
         async with self.repository.flight(*pair, wait=FLIGHT_SECONDS), self.repository.pair(*pair):
             held = await self.repository.grant(*pair)

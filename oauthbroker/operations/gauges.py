@@ -1,4 +1,4 @@
-"""What is now: circuits that are open, authorizations that wait, queues, problems. Asked for when somebody looks."""
+"""The current values: open circuits, waiting authorizations, queues, problems. Computed for each scrape."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Gauges:
         return now
 
     async def of_store(self) -> Now:
-        """What is true of the store, whoever is asked. A store that cannot be read has no figures."""
+        """Return the figures of the store, the same in every process. A store that cannot be read has none."""
         now: Now = {(Gauge.BUILD, (_version(),)): 1.0}
         at = self._clock.monotonic()
         if self._looked is None or at - self._looked[0] >= LOOK_SECONDS:

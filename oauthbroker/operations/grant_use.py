@@ -46,7 +46,7 @@ class Uses:
         return self._shelf.all()
 
     async def forget(self, grant: str) -> None:
-        """Remove what is noted and what was written."""
+        """Remove the note and the record."""
         self._noted.pop(grant, None)
         await self._shelf.discard(grant)
 

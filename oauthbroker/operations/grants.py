@@ -83,7 +83,7 @@ class SessionList:
         return sorted(chosen, key=lambda it: (it.created_at, it.id), reverse=True)
 
     async def find(self, session_id: str) -> AuthSession | None:
-        """By authSessionId. Raises `requestInvalid` for what is no id."""
+        """By authSessionId. Raises `requestInvalid` for a text that is no id."""
         held = await self._repository.session(locator_of(session_id))
         return held.record if held is not None else None
 
@@ -112,7 +112,7 @@ class Grants(GrantList):
         return [GrantSummary.of(view) for view in page], goes_on
 
     async def find(self, grant_id: str) -> GrantSummary | None:
-        """By grantId, for whoever will read the grant itself; an id of no grant takes up to a second."""
+        """By grantId; an id of no grant takes up to a second."""
         view = await self.pages.find(grant_id)
         return None if view is None else GrantSummary.of(view)
 

@@ -1,6 +1,6 @@
 """Grants of another system, one JSON object a line: read, and judged before anything is written. Pure.
 
-What is wrong is told by line and in words of ours, all of it at once. No value is ever repeated.
+All flaws are reported at once, by line and in words of ours. No value is ever repeated.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Incoming:
 
 @dataclass(slots=True)
 class Judged:
-    """A whole file: what may be written, and what has to be mended first."""
+    """A whole file: the lines that may be written, and the flaws to mend first."""
 
     incoming: list[Incoming] = field(default_factory=list)
     flaws: list[LineFlaw] = field(default_factory=list)
@@ -174,7 +174,7 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
 def _flaws_of_owner(app: OAuthApp, members: Mapping[str, Any]) -> Iterator[str]:
     subject, rule = members["subject"], _rule(app)
     if app.flow == "clientCredentials":
-        yield "the app asks for itself: nobody's grant is needed"
+        yield "the app asks for itself: no user's grant is needed"
     elif not is_subject(subject) or not subject.isprintable():
         yield "subject is empty, too long or unprintable"
     elif rule is not None and not _shape(rule.template).fullmatch(subject):
@@ -218,7 +218,7 @@ def _scopes(app: OAuthApp, said: list[str] | None) -> tuple[tuple[str, ...], int
 
 
 class _Nonsense:
-    """What is written where a time should be."""
+    """A text in the place of a time."""
 
 
 _NO = _Nonsense()

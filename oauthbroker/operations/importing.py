@@ -1,5 +1,5 @@
-"""Grants that another system made, taken over as if they had been agreed to here. Whoever writes the file vouches for
-it, until the provider's own answers say whose they are.
+"""Grants of another system, taken over as if users had consented here. The author of the file vouches for it, until
+the provider's own answers say whose they are.
 
 Idempotent by design: a grant remembers the line it came from. So a run that was killed is simply repeated.
 """
@@ -63,8 +63,8 @@ class Importing:
         return "imported" if old is None else "replaced"
 
     async def verify(self, incoming: Incoming) -> Code | None:
-        """Renews it once, now, unless that has happened before: the provider's word that the token lives and, where its
-        answer tells, whose it is. None when all is well, else why not."""
+        """Refresh it once, now, unless that has happened before: it shows that the token lives and, where the answer
+        tells, whose it is. Return None when all is well, else the code."""
         app = self._app(incoming)
         held = await self.repository.grant(app.name, incoming.subject)
         grant = held.record if held is not None else None
@@ -86,7 +86,7 @@ class Importing:
         return app
 
     def _grant(self, app: OAuthApp, incoming: Incoming, old: Grant | None) -> Grant:
-        """A token whose end nobody knows counts as ended: then the first use renews it."""
+        """A token with an unknown end counts as ended: then the first use refreshes it."""
         now = self.clock.now()
         known = incoming.access_token is not None and incoming.expires_at is not None
         expires = incoming.expires_at if known else LONG_AGO

@@ -37,7 +37,7 @@ async def alone() -> list[Left]:
 
 @dataclass(frozen=True, slots=True)
 class Troubles:
-    """`own` are the circuits of revocations, device codes and renewals, in this order. `elsewhere` reads what the
+    """`own` are the circuits of revocations, device codes and refreshes, in this order. `elsewhere` reads what the
     other workers have left."""
 
     own: Sequence[Circuits]

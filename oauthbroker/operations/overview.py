@@ -59,7 +59,7 @@ class AppState:
 
 @dataclass(frozen=True, slots=True)
 class WaitingSession:
-    """One authorization that waits for a person; `under_way`: somebody is being asked, or is coming back."""
+    """One authorization that waits for a person; `under_way`: a browser is at the provider, or is coming back."""
 
     id: str
     app: str
@@ -126,7 +126,7 @@ class Survey:
         return self.trail.name("grant", grant_id)
 
     async def waiting(self) -> list[WaitingSession]:
-        """Whoever is waited for, the first to expire first."""
+        """Return the waiting authorizations, the first to expire first."""
         now = self.clock.now()
         found = [held.record async for held in self.repository.sessions()]
         open_ones = [_waiting(each) for each in found if each.open and each.expires_at > now]

@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class Snapshot(Generic[T]):
-    """`read` is asked by one at a time. What it raises is raised, and nothing is kept of it."""
+    """`read` is called once at a time. If it raises, so does the caller's call, and nothing is kept."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], clock: Clock) -> None:
         self._read = read
         self._clock = clock
-        self._kept: tuple[int, float, T] | None = None  # which reading, when it ended, what it found
+        self._kept: tuple[int, float, T] | None = None  # number of the reading, its end, its result
         self._begun = 0
         self._reading = asyncio.Lock()
 
@@ -36,11 +36,11 @@ class Snapshot(Generic[T]):
             return await self._read_now()
 
     async def fresh(self) -> T:
-        """Read after this was called; whoever asks while another is reading shares the next reading."""
+        """Read after this was called; calls during another reading share the next one."""
         return await self._after(self._begun)
 
     async def fresh_unhurried(self) -> T:
-        """The same, and a while after the last reading: for those who may ask again and again for what is not there."""
+        """The same, a while after the last reading: for callers that may ask for missing things in a loop."""
         before = self._begun
         if self._kept is not None:
             await self._clock.sleep(max(0.0, self._kept[1] + PAUSE_SECONDS - self._clock.monotonic()))

@@ -1,4 +1,4 @@
-"""Our own access log: what was asked of which route and how it went; never a path, a query or a header.
+"""Our own access log: the route, the status and the time of each request; never a path, a query or a header.
 
 Servers log the request line, and ours would carry tickets and codes; so theirs is off (`uvicorn_options`).
 """
@@ -26,7 +26,7 @@ class AccessLog:
     """ASGI middleware, the outermost: one line, one count and one span a request, and a request id, also sent back as
     X-Request-Id.
 
-    The line of a refused request has the code, and our own words on what was wrong: what an operator goes by.
+    The line of a refused request has the code, and a note in our own words for the operator.
     """
 
     def __init__(self, app: ASGIApp, *, clock: Clock, log: FilteringBoundLogger, metrics: Metrics) -> None:
@@ -67,7 +67,7 @@ class AccessLog:
 
 
 def _traceparent(scope: Scope) -> str:
-    """What a caller of the API says of its own trace. What a person's browser says is nobody's trace."""
+    """Return the trace of an API caller. A traceparent of a user's browser is ignored."""
     if not scope["path"].removeprefix(scope.get("root_path", "")).startswith(API):
         return ""
     found = [value for name, value in scope["headers"] if name == b"traceparent"]

@@ -1,7 +1,7 @@
 """The team whose pages these are: its name, logo and support address, on every page of one broker.
 
-Pages are rendered in many places, also where nothing is known but an error. So what is the same on all of them is set
-once for each request, around everything that may render.
+Pages are rendered in many places, also where only an error is known. So the brand is set once for each request, around
+everything that may render.
 """
 
 from __future__ import annotations

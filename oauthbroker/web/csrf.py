@@ -93,7 +93,7 @@ def cookie_header(name: str, value: str, *, secure: bool, max_age: int) -> str:
 
 
 def read_cookie(headers: Headers, name: str) -> str | None:
-    """The value of our cookie `name`, or None: absent, doubled (somebody tossed one in), quoted or misshapen.
+    """The value of our cookie `name`, or None: absent, doubled (cookie tossing), quoted or misshapen.
 
     Only space and tab are trimmed: anything wider would let a name behind U+2000 pass for `__Host-x`.
     """

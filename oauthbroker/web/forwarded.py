@@ -1,7 +1,7 @@
 """Who the caller is when a proxy of ours stands in between: X-Forwarded-For, believed from listed proxies only.
 
 Nothing else that a proxy or a client says about a request is ever believed: addresses come from `publicBaseUrl`
-(case 84). That somebody says anything of the kind is noted: such a request is not from this machine alone.
+(case 84). A request with such a header is noted: it did not come from this machine alone.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Proxies:
         self._networks = tuple(ip_network(each, strict=False) for each in trusted)
 
     def note_relayed(self, scope: Scope) -> None:
-        """Remembers, for `is_local`, whether somebody in between shows: in a header as it came, or because the
-        connection's other end is a listed proxy, whatever it says."""
+        """Note, for `is_local`, whether a proxy stands in between: by a header as it came, or because the connection's
+        other end is a listed proxy."""
         said = bool([name for name, _ in scope["headers"] if name.startswith(_OF_PROXIES)])
         scope.setdefault("state", {})[_KEY] = said or self.lists((scope.get("client") or ("",))[0])
 
@@ -48,7 +48,7 @@ class Proxies:
     def client(self, peer: str, said: str) -> str | None:
         """The rightmost address that is not a proxy of ours; None where the peer's word does not count.
 
-        What is no address ends the search, and so does loopback: nobody else's word makes a caller local.
+        A text that is no address ends the search, and so does loopback: no header makes a caller local.
         """
         at = _address(peer)
         if at is None or not said or not self._lists(at):
@@ -72,8 +72,8 @@ class Proxies:
 
 
 def is_local(request: Request) -> bool:
-    """Whether somebody on this machine asks, by himself: the other end is loopback, so is the host that he asks for,
-    and no proxy shows. A proxy on this machine that adds no header and asks for our own name cannot be told from him.
+    """Whether the caller is on this machine: the other end is loopback, so is the requested host, and no proxy shows. A
+    proxy on this machine that adds no header and asks for our own name looks the same.
     """
     if request.scope.get("state", {}).get(_KEY, True):  # what did not come through the Guard is not judged
         return False
@@ -86,7 +86,7 @@ def is_local(request: Request) -> bool:
 
 
 def _address(text: str) -> Address | None:
-    """`192.0.2.1`, `2001:db8::1`, and both with a port; an IPv4 address in IPv6 clothes counts as what it is."""
+    """`192.0.2.1`, `2001:db8::1`, and both with a port; an IPv4-mapped IPv6 address counts as IPv4."""
     with_port = _WITH_PORT.fullmatch(text)
     for each in (text, with_port and (with_port["six"] or with_port["four"])):
         try:

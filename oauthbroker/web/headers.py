@@ -111,7 +111,7 @@ class Guard:
             await response(scope, exchange.receive, exchange.send)
 
     async def _run(self, scope: Scope, exchange: _Exchange) -> Response | None:
-        """Lets the routes answer; what they could not answer comes back as a response."""
+        """Let the routes answer. Return a response for their failures."""
         try:
             async with asyncio.timeout(self.seconds) as limit:
                 set_deadline(scope, limit)
@@ -157,7 +157,7 @@ class Guard:
         if refused is None:
             return None
         response = answer(BrokerError(refused), Request(scope), self.locale)
-        response.headers["connection"] = "close"  # the body is on its way and nobody will read it
+        response.headers["connection"] = "close"  # the body is on its way and will not be read
         return response
 
     def _is_ours(self, hosts: list[bytes]) -> bool:
@@ -202,7 +202,7 @@ def _of_body(scope: Scope) -> tuple[list[bytes], bool]:
 
 
 def _body_refusal(announced: list[bytes], *, coded: bool) -> Code | None:
-    """Whether the body may come, by what is announced. Two ways to say how long it is are one too many (case 84)."""
+    """Judge the announced length. Two announcements are refused (case 84)."""
     if len(announced) > 1 or (announced and coded):
         return Code.REQUEST_INVALID
     if announced and (not announced[0].isdigit() or int(announced[0][:20]) > BODY_LIMIT):

@@ -45,7 +45,7 @@ class Readiness:
         now = self._clock.monotonic()
         if self._looked is not None and 0 <= now - self._looked[0] < FRESH_SECONDS:
             return self._looked[1]
-        if self._looking is None or self._looking.done():  # a disk that hangs is asked once, not once by everybody
+        if self._looking is None or self._looking.done():  # a disk that hangs is asked once, not by each probe
             self._looking = asyncio.create_task(self._look())
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -68,8 +68,8 @@ def health_routes(health: HealthCheck, readiness: Readiness) -> list[BaseRoute]:
 
 
 def health_page(health: HealthCheck) -> Handler:
-    """Always 200: the process answers and serves tokens. Whoever restarts on another status would end a broker that
-    works, and with a broken configuration it would not come up again. What is wrong is in the body."""
+    """Always 200: the process answers and serves tokens. A restart on another status would end a broker that works, and
+    with a broken configuration it would not come up again. The body has the problems."""
 
     async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
         return JSONResponse(health.now().to_json(), headers=security_headers())
@@ -78,7 +78,7 @@ def health_page(health: HealthCheck) -> Handler:
 
 
 def ready_page(readiness: Readiness) -> Handler:
-    """200, or 503 while no work should be sent here; what is wrong is in the body. Restarting mends none of it."""
+    """200, or 503 while no work should be sent here, with the problems in the body. Restarting mends none of them."""
 
     async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
         problems = await readiness.problems()

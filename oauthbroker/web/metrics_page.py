@@ -65,7 +65,7 @@ class Scrape:
 
 
 def metrics_routes(figures: Callable[[], Awaitable[MetricFigures]], admit: Admit) -> list[BaseRoute]:
-    """`admit` raises for whoever may not read."""
+    """`admit` raises for callers that may not read."""
     return [route(PATH, metrics_page(figures, admit), "GET")]
 
 
@@ -79,7 +79,7 @@ def metrics_page(figures: Callable[[], Awaitable[MetricFigures]], admit: Admit) 
 
 
 def operators_only(callers: Callers, limits: RequestLimits, *, loopback: bool) -> Admit:
-    """Operators by key or over the socket; where `loopback` is on, also whoever sends no key from this machine.
+    """Operators by key or over the socket; where `loopback` is on, also a caller without a key from this machine.
 
     Raises `unauthenticated`, `notAllowed`, `turnEnded`, `rateLimited`.
     """
@@ -98,7 +98,7 @@ def text_of(figures: MetricFigures) -> tuple[bytes, str]:
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-    registry = CollectorRegistry(auto_describe=False)  # of our own: nothing that anybody else registered gets in
+    registry = CollectorRegistry(auto_describe=False)  # of our own: without the figures of other libraries
     registry.register(_Collector(figures))
     return generate_latest(registry), CONTENT_TYPE_LATEST
 

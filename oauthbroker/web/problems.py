@@ -67,7 +67,7 @@ def problem(
 
 
 def refusal(error: BrokerError, request: Request, locale: Locale, more: Mapping[str, Any] | None = None) -> Response:
-    """The problem as the API answers it, whatever the caller would like to look at; `more` are further members."""
+    """The problem as the API answers it, without regard to Accept; `more` are further members."""
     note_refusal(request.scope, error)
     return problem(error, locale, more=more)
 
@@ -99,8 +99,8 @@ def answer(error: BrokerError, request: Request, default: Locale, *, status: int
 
 
 def bare_answer(status: int, request: Request, default: Locale, headers: Mapping[str, str] | None = None) -> Response:
-    """HTTP's own refusals: 404 and 405, whose page says no code, and what has none: above all the 500 that tells
-    nothing but its reference."""
+    """HTTP's own refusals: 404 and 405, whose page says no code, and those without a code: above all the 500 with
+    its reference only."""
     code, locale = _OF_HTTP.get(status), locale_of(request.headers.get("accept-language"), default)
     if not wants_page(request.headers):
         if code is None:

@@ -19,13 +19,13 @@ class ScopeLine:
 
 
 def scope_line(provider: str, scope: str, locale: Locale) -> ScopeLine:
-    """A permission in the reader's words. A scope that we do not know has none: a guess could hide what it allows."""
+    """A permission in the reader's words. An unknown scope has none: a guess could hide its permissions."""
     words = SECTIONS[locale]
     return ScopeLine(words.get(f"scopes.{provider}", {}).get(scope) or words["scopes"].get(scope, ""), scope)
 
 
 def brand_of(provider: str) -> str:
-    """How people call a provider that everybody knows; empty for any other."""
+    """Return the brand of a well-known provider; empty for any other."""
     return _BRANDS.get(provider, "")
 
 

@@ -1,4 +1,4 @@
-"""The way to what is called most: paths without variable parts are looked up, and the router is not asked."""
+"""The way to the most frequent calls: paths without variable parts are looked up, without the router."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class OwnMethods(Route):
 
 
 class Shortcut:
-    """ASGI middleware, the innermost. A router tries every route and wraps what it finds; this looks once.
+    """ASGI middleware, the innermost. A router tries every route and wraps the found one; this looks once.
 
-    Whatever it does not know, any other method and any prefix included, goes to the router as ever.
+    Unknown paths, other methods and prefixes go to the router as ever.
     """
 
     def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute]) -> None:

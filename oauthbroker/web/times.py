@@ -42,7 +42,7 @@ def _exact(moment: datetime) -> str:
 
 
 def moment_of(field: str) -> datetime | None:
-    """What a `datetime-local` field sends, read as UTC; None for an empty one and for what is no time."""
+    """Parse the value of a `datetime-local` field as UTC; None for an empty one and for any other text."""
     try:
         moment = datetime.fromisoformat(field)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -45,7 +45,7 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
 
     `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
     lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which
-    checks are off (for short commands); `only` are then the apps it knows, so that nobody else's values are needed, and
+    checks are off (for short commands); `only` are then the apps it knows, so that no other values are needed, and
     events that are due are queued at its end. Several processes that share a `metrics_folder` answer `/metrics` for all
     of them; each of `workers` processes of one store takes its part of the limits that hold for all.
     Raises ConfigRefused with every problem, or a store code; nothing has been changed then. Leaving the block waits
@@ -149,6 +149,6 @@ def _say_what_is_off(settings: Settings, log: FilteringBoundLogger) -> None:
 
 
 def _weakenings(settings: Settings) -> list[str]:
-    """What is said aloud at start. Pages without TLS, which only loopback may have, set cookies without `Secure`."""
+    """Return the warnings at start. Pages without TLS, which only loopback may have, set cookies without `Secure`."""
     plain = settings.public_base_url.startswith("http:")
     return sorted(settings.weaken) + (["plainHttpPages"] if plain else [])

@@ -150,8 +150,8 @@ class Running:
     async def _keep_up_for_ever(self) -> None:
         """Also first thing at start: a provider may forgive a refresh token that comes twice only for seconds."""
         while True:
-            await self._try("renewals left open", self.parts.background_refresh.recover)
-            await self._try("renewals ahead", self.parts.background_refresh.ahead)
+            await self._try("refreshes left open", self.parts.background_refresh.recover)
+            await self._try("refreshes ahead", self.parts.background_refresh.ahead)
             await asyncio.sleep(min(UPKEEP_SECONDS, self.parts.limits.sweep_seconds))
 
     async def _mend_for_ever(self) -> None:

@@ -87,7 +87,7 @@ def upgrade_state(keyring: Keyring) -> Literal["done", "waits", "begun"]:
 
 
 def reporting(log: FilteringBoundLogger) -> Callable[[str, Code], None]:
-    """What is said of entries and records that cannot be read: a kind, the first digits of a name, and why."""
+    """Log entries and records that cannot be read: a kind, the first digits of a name, and the code."""
     return lambda place, code: log.error("unreadable", place=place, code=code.value)
 
 

@@ -210,7 +210,7 @@ async def test_an_answer_that_was_lost_before_is_settled_soon(
 
 
 LOOPS = {
-    "sweep", "relay", "turns", "visits", "uses", "tombstones", "API keys", "revocations", "renewals left open", "renewals ahead",
+    "sweep", "relay", "turns", "visits", "uses", "tombstones", "API keys", "revocations", "refreshes left open", "refreshes ahead",
     "markers", "anchor of the audit log",
 }  # fmt: skip
 

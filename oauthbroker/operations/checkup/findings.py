@@ -1,4 +1,4 @@
-"""What an operator's checkup finds: lights, sentences, and what to do next. Pure judgements over what was seen."""
+"""The findings of an operator's checkup: lights, sentences, and what to do next. Pure functions of the records."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SOON_DAYS = 14
 NAMED = 3  # grants that a sentence names; --json and `grants list` have all
 
 _ENDED = {
-    "dead": "the provider refuses to renew",
-    "uncertain": "could not be renewed after an answer was lost",
-    "quarantined": "are used no more, because a renewal came back for somebody else",
+    "dead": "the provider refuses to refresh",
+    "uncertain": "could not be refreshed after an answer was lost",
+    "quarantined": "are no longer used, because a refresh returned the token of another account",
 }
 
 
@@ -104,12 +104,12 @@ def of_api_keys(keys: Iterable[ApiKey], now: datetime) -> list[Finding]:
 
 
 def _expired(key: ApiKey) -> Finding:
-    todo = f"Run `oauthbroker api-keys remove {key.id}`, or rotate it if somebody still uses it."
+    todo = f"Run `oauthbroker api-keys remove {key.id}`, or rotate it if it is still in use."
     return Finding("apiKeys", "warning", f"{key.id} has expired.", todo, key.name)
 
 
 def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[Finding]:
-    """Authorizations, events, and what is marked as left to do."""
+    """Report authorizations, events, and unfinished work."""
     found = []
     if depth.dead:
         todo = "See why the consumer does not take them: `broker.events.dead(agent)`."
@@ -133,7 +133,7 @@ def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[F
 
 
 def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list[Finding]:
-    """What is wrong with grants, one finding a kind."""
+    """Report the problems of grants, one finding a kind."""
     found: list[Finding] = []
     living = [grant for grant in grants if not grant.revoked]
     for ended, words in _ENDED.items():
@@ -141,7 +141,7 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
         found += _if_any("warning", f"that {words}", [it for it in living if it.ended == ended], todo)
     found += _if_any(
         "warning",
-        "whose renewals fail, and are tried again",
+        "whose refreshes fail, and are tried again",
         [grant for grant in living if not grant.ended and (grant.lost or grant.refused_at)],
         "Look at `renewals` in the broker's log, and at the provider.",
     )
@@ -223,7 +223,7 @@ def of_forecast(told: Forecast, now: datetime) -> list[Finding]:
         text = f"{who} to agree again within {SOON_DAYS} days, for {_counted(len(soon), 'grant')}."
         found = [Finding("forecast", "warning", text, todo)]
     else:
-        text = f"Nobody has to agree again for certain within {SOON_DAYS} days."
+        text = f"No user has to consent again for certain within {SOON_DAYS} days."
         found = [Finding("forecast", "ok", text, todo if told.outlooks else "")]
     if told.unknown:
         apps = ", ".join(f"{count} of {app}" for app, count in told.unknown.items())

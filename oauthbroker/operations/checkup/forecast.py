@@ -1,6 +1,6 @@
 """Who will have to agree again, when, and why: told ahead from what the grants and the presets say. Pure.
 
-What nobody knows is said too: how long most providers' refresh tokens live is not written down anywhere.
+Unknown ends are listed too: most providers do not say how long their refresh tokens live.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from oauthbroker.records.grant_view import GrantView
 Why = Literal["registration", "ended", "noRefreshToken", "age", "disuse", "crowded", "scopes"]
 REASONS: dict[Why, str] = {
     "registration": "the app has another client id or token endpoint than the grant was made with",
-    "ended": "the provider refuses to renew it",
-    "noRefreshToken": "the token ends and there is nothing to renew it with",
+    "ended": "the provider refuses to refresh it",
+    "noRefreshToken": "the token ends and there is no refresh token",
     "age": "the refresh token ends that long after the person agreed, at the earliest",
     "disuse": "the token ends if it is not used until then",
     "crowded": "the provider keeps only so many tokens of one account, and this one is among the oldest",
-    "scopes": "the app has scopes that this grant lacks: whoever asks for them asks the person",
+    "scopes": "the app has scopes that this grant lacks: a call for them asks the user",
 }
 
 
@@ -52,8 +52,8 @@ class AppFacts:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """One grant whose person will have to agree again. `when` None: as soon as somebody asks for what it lacks.
-    `certain`: nothing that the broker does can put it off."""
+    """One grant whose user will have to consent again. `when` None: as soon as a call asks for more than it has.
+    `certain`: the broker cannot put it off."""
 
     app: str
     subject: str
@@ -75,7 +75,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Sorted by when. `unknown` counts, by app, the grants that can be renewed nobody knows how long."""
+    """Sorted by when. `unknown` counts, by app, the grants whose refresh tokens live for an unknown time."""
 
     outlooks: tuple[Outlook, ...]
     unknown: Mapping[str, int]

@@ -85,7 +85,7 @@ class Probe:
     _row: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def providers(self, apps: Iterable[OAuthApp]) -> list[Finding]:
-        """What is to be said of each app's provider, app by app; raises nothing."""
+        """Return the findings of each app's provider, app by app; raises nothing."""
         found = await asyncio.gather(*(self._provider(app) for app in apps))
         return [finding for findings in found for finding in findings]
 
@@ -116,8 +116,8 @@ class Probe:
         return [*found, *_of_assertion(app)]
 
     async def _issuer(self, app: OAuthApp) -> tuple[Endpoints, list[Finding]]:
-        """What the app learns of what its issuer publishes, and what is wrong with that. An app that has all it needs
-        learns nothing, and is only warned."""
+        """Return the endpoints that the app learns from its issuer's metadata, and the problems. An app that has all it
+        needs learns nothing, and is only warned."""
         if not uses_issuer(app):
             return Endpoints(), []
         metadata, why, issuer = await self._metadata(app)
@@ -184,7 +184,7 @@ _COMPARE = "Compare the app's endpoints with the provider's page."
 
 
 def _addresses(app: OAuthApp, learned: Endpoints) -> dict[str, str]:
-    """What the app would ask, by what it is; one with a placeholder in it is asked at its host's root."""
+    """Return the app's addresses by name; one with a placeholder is asked at its host's root."""
     found, used = {}, endpoints_used(app)
     for slot, name in ((slot, name) for slot, name in SLOTS.items() if slot in used):
         url = getattr(app.endpoints, slot) or getattr(learned, slot)

@@ -25,7 +25,7 @@ Who = Literal["runtime", "operator", "turn", "wholeTurn"]
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCaller:
-    """Somebody with roles: the holder of an API key, or a user of this machine."""
+    """A caller with roles: the holder of an API key, or a user of this machine."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ _TURN, _KEY = f"{TURN_PREFIX}.", f"{KEY_PREFIX}."
 
 
 class Callers:
-    """Tells callers apart. What is sent as a bearer counts, and nothing else then: a bad one is no caller at all."""
+    """Authenticates callers. If a bearer token is sent, only the token counts."""
 
     def __init__(self, *, turns: Turns, api_keys: ApiKeys, settings: Settings) -> None:
         self._turns = turns
@@ -46,7 +46,7 @@ class Callers:
         self._users = {each.uid: RuntimeCaller(f"uid-{each.uid}", f"uid {each.uid}", each.roles) for each in known}
 
     async def who(self, request: Request) -> Caller:
-        """Raises `unauthenticated` for everybody who is not known, all alike; `turnEnded` for a token of ours whose
+        """Raises `unauthenticated` for all unknown callers alike; `turnEnded` for a token of ours whose
         turn is over."""
         sent = _credentials(request)
         if not sent:

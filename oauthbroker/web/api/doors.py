@@ -1,4 +1,4 @@
-"""What a handler is given: the caller, what was read of the request, and the services."""
+"""The arguments of a handler: the caller, the parsed request, and the services."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Still = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ApiCall(Generic[B, Q, P]):
-    """One call that may be made: the caller has the rights that the operation asks for, what was sent has its form.
+    """One call that may be made: the caller has the rights that the operation asks for, and the request is valid.
     `still` raises `unauthenticated`, `turnEnded` or `notAllowed` once that is over."""
 
     request: Request

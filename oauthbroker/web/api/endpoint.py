@@ -86,7 +86,7 @@ class Endpoint:
             _judge(await self._callers.who(request), operation)
 
     async def _note(self, request: Request, caller: Caller | None, error: BrokerError) -> None:
-        """Who reached for what is not theirs is written down: above all whoever tried to name a subject."""
+        """Audit a caller that reached beyond its rights, above all one that tried to name a subject."""
         reached = error.code in {Code.NOT_ALLOWED, Code.TURN_ENDED} or (
             isinstance(caller, Guest) and isinstance(error, RequestInvalid) and error.unknown
         )
@@ -95,7 +95,7 @@ class Endpoint:
 
 
 async def _handled(operation: Operation, call: ApiCall[Any, Any, Any]) -> Response:
-    assert operation.handler is not None  # noqa: S101  (only what has one is routed)
+    assert operation.handler is not None  # noqa: S101  (only operations with one are routed)
     return await operation.handler(call)
 
 

@@ -14,7 +14,7 @@ MOST = 32 * 1024  # characters of a token that a caller sends back
 
 
 class Model(BaseModel):
-    """A request: only known fields, each of exactly its type; errors never quote what was sent."""
+    """A request: only known fields, each of exactly its type; errors never quote the request."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 

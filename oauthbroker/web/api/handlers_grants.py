@@ -33,8 +33,8 @@ async def grant_record(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> 
 
 
 async def end_grant(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Response:
-    """Ended here at once, and at the provider as soon as it answers. What ended before, and the provider has not
-    heard of, is told once more."""
+    """End a grant here at once, and at the provider as soon as it answers. A grant that ended before is told again to a
+    provider that does not know yet."""
     summary = await call.services.grants.find(call.path.grantId)
     told = None
     if summary is not None:

@@ -35,7 +35,7 @@ def ref_of(ref: str | NamedApp) -> str:
 
 
 async def _answer(call: AnyCall, result: TokenResult) -> Response:
-    """A tool that asked for what is not its own is written down. A turn that ended during the call is refused as
+    """Audit a tool that asked beyond its declaration. A turn that ended during the call is refused as
     it would have been before it."""
     if isinstance(result, Failed) and result.code is Code.TURN_ENDED:
         raise BrokerError(Code.TURN_ENDED)

@@ -1,4 +1,4 @@
-"""Turns: begun and ended by the runtime, narrowed by whoever holds a token, and what waits for people in them."""
+"""Turns: begun and ended by the runtime, narrowed by the holder of a token, and their requests that wait for people."""
 
 from __future__ import annotations
 

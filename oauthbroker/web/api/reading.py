@@ -1,4 +1,4 @@
-"""Requests, read strictly: one meaning, only known fields, and a refusal that never repeats what was sent."""
+"""Requests, read strictly: one meaning, only known fields, and a refusal that never repeats a value."""
 
 from __future__ import annotations
 

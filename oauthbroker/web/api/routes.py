@@ -28,5 +28,5 @@ def api_routes(services: Services, settings: Settings) -> list[BaseRoute]:
 
 
 def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, bool, str]:
-    """`/v1/auth-sessions/confirm` before `/v1/auth-sessions/{id}`; what is called most is found first."""
+    """`/v1/auth-sessions/confirm` before `/v1/auth-sessions/{id}`; the most frequent call is found first."""
     return ("{" in path[0], not path[0].startswith("/v1/tokens"), path[0])

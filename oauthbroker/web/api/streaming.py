@@ -1,8 +1,8 @@
 """Events over HTTP: one by long polling, or a stream of them (server-sent events, the HTML standard, section 9.2).
 
-An event that is handed out is leased. Who goes away before it was handed out gives it back at once, and so does who
-may not call any more; one that was written to a caller keeps its lease until that ends, because nobody knows whether it
-was read. A stream whose caller let a lease end is over: it may hang, and would use up every event's attempts.
+An event that is handed out is leased. If its caller disconnects or loses its rights before that, the event is given
+back at once. An event that was written to a caller keeps its lease until that ends, because the caller may have read
+it. A stream ends when its caller lets a lease end: it may hang, and would use up every event's attempts.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def lease_for(
 ) -> EventLease | None:
     """The agent's next event, or None after `wait` seconds, when `gone` is set, or when the broker is ending.
 
-    Whatever ends this call, no event stays leased that it did not hand over. Raises what `still` raises.
+    However this call ends, an event that it did not hand over is given back. Raises what `still` raises.
     """
     leasing = asyncio.ensure_future(services.events.lease(agent, wait=wait, gone=gone))
     try:
@@ -173,7 +173,7 @@ class EventStream(Response):
         await self._look_at_leases()
 
     async def _look_at_leases(self) -> None:
-        """Forgets those that were settled. Raises `leaseLost` when one has ended and nobody had settled it."""
+        """Forget settled leases. Raises `leaseLost` when one has ended unsettled."""
         if not self._open:
             return
         now = self._services.clock.now()

@@ -79,11 +79,11 @@ def test_work_that_nobody_does_is_told(sessions: Sessions, depth: Depth, says: l
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"ended": "dead"}, "the provider refuses to renew"),
+        ({"ended": "dead"}, "the provider refuses to refresh"),
         ({"ended": "uncertain"}, "an answer was lost"),
-        ({"ended": "quarantined"}, "somebody else"),
-        ({"lost": 1}, "whose renewals fail"),
-        ({"refused_at": NOW}, "whose renewals fail"),
+        ({"ended": "quarantined"}, "of another account"),
+        ({"lost": 1}, "whose refreshes fail"),
+        ({"refused_at": NOW}, "whose refreshes fail"),
         ({"revoked": True, "to_be_told": True}, "whose provider does not know yet"),
         ({"app": "gone", "revoked": True, "to_be_told": True}, "this configuration cannot tell (1 of gone)"),
         ({"app": "gone"}, "of apps that are not configured (1 of gone)"),
@@ -115,7 +115,7 @@ def test_a_grant_beside_tokens_of_another_client_says_who_can_tell(clients: tupl
 def test_many_of_a_kind_are_counted_and_few_are_named():
     grants = [replace(GRANT, ended="dead", id=f"sha256:{number:064}") for number in range(9)]
     found = findings.of_grants(grants, APPS)[0]
-    assert found.text.startswith("9 grants that the provider refuses to renew (9 of slack-bot): ")
+    assert found.text.startswith("9 grants that the provider refuses to refresh (9 of slack-bot): ")
     assert found.text.endswith(" and 6 more.")
 
 
