@@ -33,8 +33,8 @@ from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.operations.checkup.probing import probing
 from oauthbroker.providers import presets
 from oauthbroker.records.grant_view import GrantView
-from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys import Keyring
+from oauthbroker.store.port import Store
 from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, upgrade_state, with_keys
 
 
@@ -49,7 +49,7 @@ class Doctor:
     loaded: Loaded | None = None
     settings: Settings | None = None
     keyring: Keyring | None = None
-    store: FileStore | None = None
+    store: Store | None = None
     seen: Inspection | None = None
     grants: list[GrantView] = field(default_factory=list)
     apps: dict[str, OAuthApp] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from oauthbroker.core.errors import BrokerError
 
 if TYPE_CHECKING:
     from oauthbroker.operations.checkup.inspection import Inspection
-    from oauthbroker.store.file.file_store import FileStore
+    from oauthbroker.store.port import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def _kept(loaded: Loaded, env: Mapping[str, str]) -> Collection[SecretKey] | Non
         return None
 
 
-async def _names(store: FileStore, inspection: Inspection) -> Collection[SecretKey]:
+async def _names(store: Store, inspection: Inspection) -> Collection[SecretKey]:
     try:
         return (await inspection.secrets()).keys()
     finally:

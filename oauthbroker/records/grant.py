@@ -191,6 +191,16 @@ class Grant:
         intent, mine = self.refresh_state.intent, begun.refresh_state.intent
         return not self.revoked and intent is not None and mine is not None and intent.attempt == mine.attempt
 
+    def awaits_answer_of(self, begun: Grant) -> bool:
+        """Tell whether an answer to the refresh whose intent is `begun` belongs here: its own intent stands, or another
+        attempt began with the same tokens after the first one's lease had lapsed and has no token yet. The answer is
+        newer than any refusal of that other attempt."""
+        mine, sent = self.token, begun.token
+        if mine is None or sent is None:
+            return self.is_attempted_as(begun)
+        unchanged = (mine.refresh_token, mine.access_token) == (sent.refresh_token, sent.access_token)
+        return self.is_attempted_as(begun) or (unchanged and not self.revoked)
+
     def tombstoned(self, at: datetime) -> Grant:
         """Return the revoked grant. Its tokens stay sealed until the provider has revoked them. The pin ends with
         it."""

@@ -29,7 +29,7 @@ from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.failures import Failures
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.writeback import Refreshed, Writeback
-from oauthbroker.repository.repository import Repository, Versioned
+from oauthbroker.repository.repository import Lease, Repository, Versioned
 
 PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a flight may last, and so how long to wait for one
 
@@ -95,13 +95,13 @@ class RefreshTransaction:
         """Run steps 2 to 9. Trouble becomes part of the answer, with the grant as it is then."""
         try:
             with span(Span.REFRESH, app=job.app.name):
-                async with self._lease(job) as leased:  # (2) one flight in all processes
-                    return await (self._under_lease(job, flight) if leased else self._without_lease(job))
+                async with self._lease(job) as lease:  # (2) one flight in all processes
+                    return await (self._without_lease(job) if lease is None else self._under_lease(job, flight, lease))
         except BrokerError as error:
             trouble = error.with_traceback(None)
         return Refreshed(await self._newest_or_none(job), trouble)
 
-    async def _under_lease(self, job: RefreshJob, flight: Flight[Refreshed]) -> Refreshed:
+    async def _under_lease(self, job: RefreshJob, flight: Flight[Refreshed], lease: Lease) -> Refreshed:
         held = await self._newest(job)  # (3) read again
         if job.settled_by(held):
             return Refreshed(_record(held))
@@ -109,9 +109,11 @@ class RefreshTransaction:
             return await self._by_client_credentials(job, held)
         if held is None or not job.can_send(held.record):
             return Refreshed(_record(held))
-        return await self._by_refresh_token(job, held, flight)
+        return await self._by_refresh_token(job, held, flight, lease)
 
-    async def _by_refresh_token(self, job: RefreshJob, held: Versioned[Grant], flight: Flight[Refreshed]) -> Refreshed:
+    async def _by_refresh_token(
+        self, job: RefreshJob, held: Versioned[Grant], flight: Flight[Refreshed], lease: Lease
+    ) -> Refreshed:
         self.failures.check_pause(held.record)
         async with self._turn(job):  # (10) the app's circuit lets us ask
             endpoints = await self._endpoints(job.app)
@@ -119,6 +121,9 @@ class RefreshTransaction:
                 begun = await self.writeback.begin(held, forced=job.forced)  # (5) the intent is sealed
                 if begun is None:  # a revocation or a new consent came since step 3
                     return Refreshed(_record(await self._newest(job)))
+                if lease.lost:  # its next holder sends
+                    await self.writeback.withdraw(begun)
+                    return await self._without_lease(job)
                 try:
                     redeemed = await self.redeemer.redeem(job.app, endpoints, begun)  # (6) ask, (7) judge the answer
                 except RefreshRefused as error:
@@ -149,18 +154,17 @@ class RefreshTransaction:
         return Refreshed(fetched)
 
     @asynccontextmanager
-    async def _lease(self, job: RefreshJob) -> AsyncIterator[bool]:
-        """Hold the flight lease of the pair. Yields False where another process keeps it for longer than we wait."""
+    async def _lease(self, job: RefreshJob) -> AsyncIterator[Lease | None]:
+        """Hold the flight lease of the pair. Yields None where another process keeps it for longer than we wait."""
         async with AsyncExitStack() as stack:
-            leased = True
+            lease: Lease | None = None
             try:
                 wait = PROVIDER_CALLS * self.limits.provider_seconds
-                await stack.enter_async_context(self.repository.flight(*job.pair, wait=wait))
+                lease = await stack.enter_async_context(self.repository.flight(*job.pair, wait=wait))
             except BrokerError as error:
                 if error.code is not Code.STORE_LOCKED:
                     raise
-                leased = False
-            yield leased
+            yield lease
 
     async def _without_lease(self, job: RefreshJob) -> Refreshed:
         """Return what another process has made of the grant. Raises `refreshInProgress` where it is not done."""

@@ -107,7 +107,7 @@ class Writeback:
     ) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
-            if held is not None and held.record.is_attempted_as(begun):
+            if held is not None and held.record.awaits_answer_of(begun):
                 grant = self._with(redeemed, held.record)
                 held = await self.repository.save_grant(grant, expect=held.generation, room=room)
                 await self.note(TokenRenewed(begun.app, begun.id, forced), Metric.RENEWALS, begun.app)
@@ -164,6 +164,10 @@ class Writeback:
                 refreshed = Refreshed(await write(room), trouble)
         await self._drop_unwanted(app, refused, refresh_state, refreshed.grant)
         return refreshed
+
+    async def withdraw(self, begun: Grant) -> None:
+        """Take back an intent whose request was not sent."""
+        await self._write_down(begun, replace(begun, refresh_state=begun.refresh_state.unsent()), None)
 
     async def _write_down(self, begun: Grant, after: Grant, room: Reservation | None) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):

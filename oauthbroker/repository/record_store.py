@@ -79,7 +79,7 @@ class RecordStore(Generic[R]):
         """Return the newest version; a restored copy of an ended record is returned as ended. An unchanged record costs
         one stat. An unreadable one is reported and returned as None."""
         found = self._cache.get(locator)
-        if found is not None and self._store.unchanged(found.version):
+        if found is not None and (self._store.unchanged(found.version) or await self._store.is_current(found.version)):
             self._cache.touch(locator)
             return found.record
         self._cache.pop(locator)

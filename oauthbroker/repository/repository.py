@@ -33,9 +33,9 @@ from oauthbroker.repository.versioned import (
     waiting_in,
     write_over,
 )
-from oauthbroker.store.port import Conflict, Entry, Key, Reservation, Store
+from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Store
 
-__all__ = ["Conflict", "Due", "DueWork", "Entry", "Key", "Repository", "Reservation", "Untold", "Versioned"]
+__all__ = ["Conflict", "Due", "DueWork", "Entry", "Key", "Lease", "Repository", "Reservation", "Untold", "Versioned"]
 
 KINDS = (
     "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses",
@@ -72,11 +72,11 @@ class Repository:
             CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: len(held.entry.body)
         )
 
-    def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
+    def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
         """Return the write lock of one (app, subject). Never held during a provider call."""
         return self._store.lease(self._store.key("pair", app, subject), wait=wait)
 
-    def flight(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
+    def flight(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
         """Return the lock for a provider call that changes a grant. It blocks no write."""
         return self._store.lease(self._store.key("flight", app, subject), wait=wait)
 
@@ -92,8 +92,8 @@ class Repository:
 
     async def grant(self, app: str, subject: str) -> Versioned[Grant] | None:
         """Return the newest grant of a pair, tombstones included. A damaged one is reported and returned as None."""
-        held = self.warm_grant(app, subject)
-        if held is not None:
+        held = self._cache.get((app, subject))
+        if held is not None and (self._store.unchanged(held.entry) or await self._store.is_current(held.entry)):
             return held
         key = self.grant_key(app, subject)
         try:
@@ -269,7 +269,7 @@ class Repository:
 
     # queues and events
 
-    def queue_lock(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[None]:
+    def queue_lock(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
         return self._store.lease(self._store.key("queue", agent), wait=wait)
 
     async def queue(self, agent: str) -> tuple[bytes | None, Entry | None]:

@@ -9,8 +9,14 @@ from contextlib import asynccontextmanager
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.names import check_key, check_kinds, entry_name, labelled_mac
-from oauthbroker.store.port import Conflict, Entry, Key, Reservation
+from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation
 from oauthbroker.store.seal import MAX_BODY
+
+
+class _Held:
+    """A lease in memory. It never lapses."""
+
+    lost = False
 
 
 class MemoryStore:
@@ -42,6 +48,9 @@ class MemoryStore:
     def unchanged(self, entry: Entry) -> bool:
         newest = self._entries.get(entry.key.kind, {}).get(entry.key.name)
         return not self._closed and newest is not None and newest.stamp is entry.stamp
+
+    async def is_current(self, entry: Entry) -> bool:
+        return self.unchanged(entry)
 
     async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         kind = self._kind(key)
@@ -84,7 +93,7 @@ class MemoryStore:
         return len(self._named(kind))
 
     @asynccontextmanager
-    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
         check_key(key, self._lease_kinds)
         self._check_open()
         lock = self._leases.setdefault(key, asyncio.Lock())
@@ -97,7 +106,7 @@ class MemoryStore:
         if not locked:
             raise BrokerError(Code.STORE_LOCKED)
         try:
-            yield
+            yield _Held()
         finally:
             lock.release()
 

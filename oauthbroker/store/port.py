@@ -52,6 +52,16 @@ class Reservation:
         return f"Room({self.key.kind}/{self.key.name[:8]}, {'free' if self.held is not None else 'used up'})"
 
 
+class Lease(Protocol):
+    """A lease that is held. It decides who may send a request to a provider. It fences no write: a commit is fenced by
+    its generation and by the intent in the record, so an answer is stored even if the lease has lapsed meanwhile."""
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether another holder may have the lease by now. Ask right before a request is sent."""
+        ...
+
+
 class Conflict(BrokerError):
     """The generation is not the expected one: another writer was first. Read and decide again.
 
@@ -81,6 +91,11 @@ class Store(Protocol):
     def unchanged(self, entry: Entry) -> bool:
         """Tell whether `entry`, with or without its body, is certainly the newest version. Cheap and synchronous;
         False when in doubt."""
+        ...
+
+    async def is_current(self, entry: Entry) -> bool:
+        """Tell whether `entry`, with or without its body, is the newest version, in all processes and on all hosts. For
+        an entry that `unchanged` cannot vouch for. False when in doubt."""
         ...
 
     async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
@@ -119,9 +134,10 @@ class Store(Protocol):
         """Count the entries of a kind, without opening them."""
         ...
 
-    def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[None]:
+    def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[Lease]:
         """Hold a lock named by `key` against all tasks, processes and threads. Waits at most `wait` seconds, then
-        raises `storeLocked`. It does not block `put`."""
+        raises `storeLocked`. It does not block `put`. A backend may give a lapsed lease to another holder; then it is
+        `lost` to the first one."""
         ...
 
     async def close(self) -> None:

@@ -22,9 +22,10 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.shared_metrics import MetricsFolder
 from oauthbroker.repository.repository import Repository
+from oauthbroker.store.port import Store
 from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
-from oauthbroker.wiring.storage import AnyStore, default_audit, open_store, reporting, with_keys
+from oauthbroker.wiring.storage import default_audit, open_store, reporting, with_keys
 
 
 @asynccontextmanager
@@ -33,7 +34,7 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     *,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
-    store: AnyStore | None = None,
+    store: Store | None = None,
     audit: AuditWriter | None = None,
     log: FilteringBoundLogger | None = None,
     background: bool = True,
@@ -72,7 +73,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
     *,
     env: Mapping[str, str],
     clock: Clock,
-    store: AnyStore | None = None,
+    store: Store | None = None,
     audit: AuditWriter | None = None,
     log: FilteringBoundLogger | None = None,
     background: bool = True,

@@ -25,17 +25,17 @@ from oauthbroker.store.file.fs import Fs, at_border
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Store
 from oauthbroker.store.upgrade import LEASE_KIND, KeyringFile, is_behind, left_of, names_of, upgrade
 
 KEY_ENV = "OAUTHBROKER_KEY"
 CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
 CREDENTIAL = "oauthbroker.kek"
-AnyStore = FileStore | MemoryStore
 
 
 async def open_store(
     settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger, *, upgrading: bool = True
-) -> FileStore:
+) -> Store:
     """Open the file store of the settings. A store of an older version is upgraded first, unless the caller only reads:
     then the log names the steps that are left. Raises `storeLocked`, and as `unlocked` does."""
     file, keyring = _opened(settings, env, log)
@@ -133,12 +133,12 @@ def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
     return replace(settings, key_file=with_key_file(settings, env))
 
 
-def default_audit(settings: Settings, store: AnyStore, log: FilteringBoundLogger) -> AuditWriter:
+def default_audit(settings: Settings, store: Store, log: FilteringBoundLogger) -> AuditWriter:
     """Beside the records; in memory for a store in memory."""
     return AuditList() if isinstance(store, MemoryStore) else audit_file(settings, store, log)
 
 
-def audit_file(settings: Settings, store: FileStore, log: FilteringBoundLogger) -> AuditFile:
+def audit_file(settings: Settings, store: Store, log: FilteringBoundLogger) -> AuditFile:
     keys = AuditKeys(store.mac)
     return AuditFile(folder=_data(settings), keys=keys, most_bytes=settings.audit_max_bytes, tell=log.warning)
 

@@ -20,9 +20,9 @@ from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.grants import GrantList, Secrets, SessionList, Vault
 from oauthbroker.repository.repository import KINDS, Repository
-from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.read_only import look_at
 from oauthbroker.store.keys import Keyring
+from oauthbroker.store.port import Store
 from oauthbroker.wiring.storage import api_keys, audit_file, open_store, reporting, with_keys
 
 
@@ -57,7 +57,7 @@ async def open_vault(
         )
 
 
-def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[FileStore, Inspection] | None:
+def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[Store, Inspection] | None:
     """The store for a checkup, while a broker may work on it: nothing is written and no lock is taken. None for one
     that no broker has opened yet. Raises store codes."""
     damaged: list[str] = []

@@ -46,6 +46,11 @@ async def outcome(work: Awaitable[object]) -> str:
     return "won"
 
 
+async def hold_briefly(store: Store, key: Key) -> None:
+    async with store.lease(key, wait=0):
+        pass
+
+
 async def bodies(store: Store, kind: str) -> list[bytes]:
     return sorted([entry.body async for entry in store.scan(kind)])
 
@@ -130,6 +135,22 @@ class StoreContract:
         with pytest.raises(ValueError, match="at most"):
             async with store.reserve(key, MAX_BODY + 1):
                 raise AssertionError
+
+    async def test_a_version_is_current_until_another_one_is_written(self, store, other, key):
+        first = await store.put(key, b"one", expect=0)
+        seen = await other.get(key)
+        assert await store.is_current(first.without_body())
+        assert await other.is_current(seen)
+        second = await other.put(key, b"two", expect=1)
+        assert not await store.is_current(first)
+        assert not await other.is_current(seen)
+        await store.delete(key, expect=2)
+        assert not await other.is_current(second)
+
+    async def test_a_lease_that_is_held_is_not_lost(self, store, other):
+        async with store.lease(store.key("pair", "slack-bot", "T111"), wait=1) as held:
+            assert "storeLocked" == await outcome(hold_briefly(other, other.key("pair", "slack-bot", "T111")))
+            assert not held.lost
 
     async def test_a_missing_entry_can_only_be_written_as_new(self, store, key):
         assert "conflict" == await outcome(store.put(key, b"x", expect=1))

@@ -17,7 +17,7 @@ from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Reservation
+from oauthbroker.store.port import Entry, Key, Lease, Reservation
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.http import Answer, Reply
 from oauthbroker.testing.provider.misbehave import Hold, Work
@@ -67,11 +67,11 @@ class WatchedStore(MemoryStore):
             yield room
 
     @asynccontextmanager
-    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
         await self._pass()
-        async with super().lease(key, wait=wait):
+        async with super().lease(key, wait=wait) as held:
             await self._pass()
-            yield
+            yield held
 
     async def _pass(self) -> None:
         self.reached()
@@ -188,15 +188,18 @@ async def test_the_reason_is_that_of_now_even_where_a_link_of_before_still_leads
 
 
 class Lockless(FileStore):
-    """A store whose flight locks hold nobody back: a file system that lies, or a holder that was stopped and forgotten."""
+    """A store whose flight leases lapse at once: another broker may have each of them at any time. `lost` says whether
+    this broker has noticed it."""
+
+    lost = False
 
     @asynccontextmanager
-    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
         if key.kind == "flight":
-            yield
+            yield self
             return
-        async with super().lease(key, wait=wait):
-            yield
+        async with super().lease(key, wait=wait) as held:
+            yield held
 
 
 @dataclass(frozen=True)
@@ -282,6 +285,50 @@ async def test_a_zombie_whose_intent_was_superseded_commits_nothing(two: tuple[H
     assert newer.access_token == told.access_token
     assert before == await one.grant() == await other.grant()
     assert 0 == one.idp.count("revoke")  # what came late may be of one family with what is kept
+
+
+@pytest.mark.case("51")
+@pytest.mark.parametrize("two", [Lockless], indirect=True)
+@pytest.mark.parametrize("others", ["nothing", "a refusal"])
+async def test_a_holder_that_was_frozen_after_the_provider_rotated_keeps_the_new_token(
+    two: tuple[House, House], others: str
+):
+    """Its lease has lapsed, and the next holder may have sent the old token, in vain."""
+    one, other = two
+    hold = one.idp.script.refresh.hang(after_work=True)
+    asking = asyncio.create_task(one.ask())
+    await hold.arrived()
+    if others == "a refusal":
+        one.idp.script.refresh.refuse("invalid_grant")
+        one.clock.advance(2)
+        assert not isinstance(await other.ask(), Ready)
+    hold.release()
+    told = await asking
+    assert isinstance(told, Ready), told
+    assert told.access_token == (await other.ask()).access_token
+    grant = await one.grant()
+    assert grant is not None
+    assert grant.token is not None
+    assert grant.token.refresh_token is not None
+    assert ("", None) == (grant.refresh_state.ended, grant.refresh_state.intent)
+    assert 2 == one.idp.generation_of(grant.token.refresh_token)
+    healthy(one)
+
+
+@pytest.mark.case("51")
+@pytest.mark.parametrize("two", [Lockless], indirect=True)
+async def test_a_holder_that_has_lost_its_lease_sends_nothing(two: tuple[House, House]):
+    one, _ = two
+    assert isinstance(one.store, Lockless)
+    one.store.lost = True
+    answer = await one.ask()
+    assert ("error", "refreshInProgress") == (answer.status, answer.code)
+    grant = await one.grant()
+    assert grant is not None
+    assert (0, None) == (one.idp.count("refresh_token"), grant.refresh_state.intent)
+    one.store.lost = False
+    assert isinstance(await one.ask(), Ready)
+    healthy(one)
 
 
 # a revoke or a login before the intent is sealed

@@ -22,7 +22,7 @@ from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.file.stamp import Stamp
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.names import check_key, check_kinds, is_name
-from oauthbroker.store.port import Entry, Key, Reservation
+from oauthbroker.store.port import Entry, Key, Lease, Reservation
 
 T = TypeVar("T")
 Damage = Callable[[str, Code], None]
@@ -122,6 +122,9 @@ class FileStore:
             return False
         return self._entries.unchanged(entry.key, entry.stamp)
 
+    async def is_current(self, entry: Entry) -> bool:
+        return self.unchanged(entry)
+
     async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
         self._check_open(key)
         return await self._see_through(self._put(key, body, expect, _used_up(key, room)))
@@ -166,11 +169,11 @@ class FileStore:
         return len(await self._keys(kind))
 
     @asynccontextmanager
-    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
         check_key(key, self._lease_kinds)
         self._check_usable()
-        async with self._locks.hold(f"{key.kind}-{key.name}", wait):
-            yield
+        async with self._locks.hold(f"{key.kind}-{key.name}", wait) as held:
+            yield held
 
     async def close(self) -> None:
         if self._closed:

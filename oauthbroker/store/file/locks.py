@@ -35,6 +35,14 @@ class HeldLock:
         """Tell whether the locked file still has its name. A removed lock file would allow two holders."""
         return _names(self._fs, self._folder, self._name, self._fd)
 
+    @property
+    def lost(self) -> bool:
+        """Tell whether another process may hold a lock of this name. A failing disk counts as lost."""
+        try:
+            return not self.still_named()
+        except OSError:
+            return True
+
     def release(self) -> None:
         """Unlock explicitly: closing is not enough, since a forked child may still share the descriptor."""
         quietly(lambda: self._fs.unlock(self._fd))

@@ -24,7 +24,7 @@ from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Reservation
+from oauthbroker.store.port import Entry, Key, Lease, Reservation
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
 from tests.unit.records import kit
@@ -573,11 +573,11 @@ class CancelsItsCaller(MemoryStore):
         await self._step()
 
     @asynccontextmanager
-    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[None]:
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
         await self._step()
-        async with super().lease(key, wait=wait):
+        async with super().lease(key, wait=wait) as held:
             await self._step()
-            yield
+            yield held
             await self._step()
 
 

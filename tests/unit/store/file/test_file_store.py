@@ -331,3 +331,12 @@ async def test_the_kinds_of_a_store_may_grow(tmp_path):
         store = FileStore.open(tmp_path / "store", ring, kinds=kinds, lease_kinds=LEASES, clock=SystemClock())
         await store.close()
     assert set(KINDS) <= {path.name for path in (tmp_path / "store" / "data").iterdir()}
+
+
+async def test_a_lease_whose_lock_file_was_removed_is_lost(store: FileStore, tmp_path: Path) -> None:
+    """Another process may lock a new file of that name."""
+    async with store.lease(store.key("flight", "mail", "T111"), wait=1) as held:
+        assert not held.lost
+        for path in (tmp_path / "store" / "data" / "locks").glob("flight-*"):
+            path.unlink()
+        assert held.lost
