@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.refusals import confirm
-from oauthbroker.cli.text import shown, table
+from oauthbroker.cli.stored import by_id, change, read, say, show_all
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
     from oauthbroker.operations.grants import Vault
     from oauthbroker.records.api_key import ApiKey
 
-SHORTEST_ID = 6
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d{1,9})([smhd])")
 
@@ -73,11 +68,8 @@ def create_command(
     """
     words: list[Role] = [role.value for role in roles or [RoleWord.RUNTIME]]
 
-    async def make() -> tuple[ApiKey, Secret]:
-        async with _vault(config) as vault:
-            return await vault.api_keys.create(name, words, lives_seconds=expires)
-
-    _hand_over(*asyncio.run(make()), as_json=as_json)
+    made = change(config, lambda vault: vault.api_keys.create(name, words, lives_seconds=expires))
+    _hand_over(*made, as_json=as_json)
 
 
 @app.command("list")
@@ -85,13 +77,11 @@ def list_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """List the keys, expired ones too."""
     from oauthbroker.core.clock import SystemClock
 
-    now, found = SystemClock().now(), asyncio.run(_list(config))
-    if as_json:
-        answer([key.to_json() | {"state": _state(key, now)} for key in found])
-    elif found:
-        table(("key", "name", "roles", "made", "expires", "state"), [_row(key, now) for key in found])
-    else:
-        typer.echo("There are no API keys. `oauthbroker api-keys create NAME` makes one.", err=True)
+    now, found = SystemClock().now(), _keys(config)
+    documents = [key.to_json() | {"state": _state(key, now)} for key in found]
+    head = ("key", "name", "roles", "made", "expires", "state")
+    none = "There are no API keys. `oauthbroker api-keys create NAME` makes one."
+    show_all(documents, [_row(key, now) for key in found], head, none, as_json=as_json)
 
 
 @app.command("rotate")
@@ -104,13 +94,12 @@ def rotate_command(
 ) -> None:
     """Make a new key of this name and print it; the old ones end after the overlap."""
 
-    async def make() -> tuple[ApiKey, Secret] | None:
-        async with _vault(config) as vault:
-            if all(key.name != name for key in await vault.api_keys.list()):
-                return None
-            return await vault.api_keys.rotate(name, overlap_seconds=overlap, lives_seconds=expires)
+    async def make(vault: Vault) -> tuple[ApiKey, Secret] | None:
+        if all(key.name != name for key in await vault.api_keys.list()):
+            return None
+        return await vault.api_keys.rotate(name, overlap_seconds=overlap, lives_seconds=expires)
 
-    made = asyncio.run(make())
+    made = change(config, make)
     if made is None:
         raise Refused("There is no key of that name. `oauthbroker api-keys list` shows what there is.")
     _hand_over(*made, as_json=as_json)
@@ -119,28 +108,18 @@ def rotate_command(
 @app.command("remove")
 def remove_command(key_id: KeyId, yes: Yes = False, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """End a key at once, in every broker of the store."""
-    key = _one(asyncio.run(_list(config)), key_id)
+    key = by_id(((key.id, key) for key in _keys(config)), key_id, ("key-",), "key", "api-keys list")
     confirm(f"End {key.id} of {key.name}?", yes=yes)
 
-    async def remove() -> bool:
-        async with _vault(config) as vault:
-            return await vault.api_keys.remove(key.id)
-
-    if not asyncio.run(remove()):
+    if not change(config, lambda vault: vault.api_keys.remove(key.id)):
         raise Refused("Another operator has removed it meanwhile.")
-    if as_json:
-        answer({"id": key.id, "name": key.name})
-    else:
-        typer.echo(f"Removed {key.id} of {key.name}.")
+    say(f"Removed {key.id} of {key.name}.", {"id": key.id, "name": key.name}, as_json=as_json)
 
 
 def _hand_over(key: ApiKey, text: Secret, *, as_json: bool) -> None:
     """Print the key. This is the only place where it leaves the process."""
-    if as_json:
-        told = {name: value for name, value in key.to_json().items() if name != "createdAt"}
-        answer(told | {"key": text.reveal()})
-    else:
-        typer.echo(text.reveal())
+    told = {name: value for name, value in key.to_json().items() if name != "createdAt"}
+    say(text.reveal(), told | {"key": text.reveal()}, as_json=as_json)
     until = f" until {_day(key.expires_at)}" if key.expires_at else ""
     typer.echo(f"{key.id}, {', '.join(sorted(key.roles))}{until}. It is not shown again.", err=True)
 
@@ -158,30 +137,5 @@ def _day(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M}"
 
 
-def _one(keys: list[ApiKey], typed: str) -> ApiKey:
-    """Return the key with this id or beginning of an id. Raises Refused if none or several match."""
-    typed = typed.removeprefix("key-")
-    if len(typed) < SHORTEST_ID:
-        raise Refused(f"Type at least {SHORTEST_ID} characters of the id.")
-    found = [key for key in keys if key.locator.startswith(typed)]
-    if len(found) != 1:
-        raise Refused(
-            "That is the beginning of several keys' ids. Type more of it."
-            if found
-            else f"There is no key {shown('key-' + typed[:22])}. `oauthbroker api-keys list` shows what there is."
-        )
-    return found[0]
-
-
-async def _list(config: Path) -> list[ApiKey]:
-    async with _vault(config, upgrading=False) as vault:
-        return await vault.api_keys.list()
-
-
-@asynccontextmanager
-async def _vault(config: Path, *, upgrading: bool = True) -> AsyncIterator[Vault]:
-    from oauthbroker.config import load
-    from oauthbroker.wiring import open_vault
-
-    async with open_vault(load(config).settings, upgrading=upgrading) as vault:
-        yield vault
+def _keys(config: Path) -> list[ApiKey]:
+    return read(config, lambda vault: vault.api_keys.list())

@@ -12,6 +12,7 @@ import typer
 
 from oauthbroker.cli.answers import answer, begin_stream, one_of_many
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.stored import read, show_all, vault_of
 from oauthbroker.cli.text import counted, shown, table
 from oauthbroker.cli.words import app_option, entry_types
 from oauthbroker.core.refused import Refused
@@ -45,7 +46,8 @@ Noted = Annotated[
 @app.command("verify")
 def verify_command(head: Noted = None, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Verify that every line is genuine and in its place, and that none is missing. Exit status 1 if not."""
-    verdict = asyncio.run(_verify(config, _head(head)))
+    noted = _head(head)
+    verdict = read(config, lambda vault: vault.audit.verify(noted))
     if as_json:
         answer(verdict.to_json())
     elif verdict.sound:
@@ -77,23 +79,13 @@ def tail_command(
     asyncio.run(_tail(config, lines, app_name, entry_type, follow=follow, as_json=as_json))
 
 
-async def _verify(config: Path, head: ChainHead | None) -> Verdict:
-    from oauthbroker.config import load
-    from oauthbroker.wiring import open_vault
-
-    async with open_vault(load(config).settings, upgrading=False) as vault:
-        return await vault.audit.verify(head)
-
-
 async def _tail(
     config: Path, count: int, app_name: str | None, entry_type: str | None, *, follow: bool, as_json: bool
 ) -> None:
     from oauthbroker.audit.trail import Sought
-    from oauthbroker.config import load
-    from oauthbroker.wiring import open_vault
 
     sought = Sought(app_name, entry_type)
-    async with open_vault(load(config).settings, upgrading=False) as vault:
+    async with vault_of(config, upgrading=False) as vault:
         people = GrantNames(vault)
         coming = vault.audit.follow() if follow else None
         found = await vault.audit.tail(count, app=app_name, type=entry_type)
@@ -136,12 +128,8 @@ class GrantNames:
 
 async def _show(found: list[AuditLine], people: GrantNames, *, as_json: bool) -> None:
     await people.learn(found)
-    if as_json:
-        answer([people.to_json(line) for line in found])
-    elif found:
-        table(TITLES, [_row(line, people) for line in found])
-    else:
-        typer.echo("There are no such lines.", err=True)
+    documents, rows = [people.to_json(line) for line in found], [_row(line, people) for line in found]
+    show_all(documents, rows, TITLES, "There are no such lines.", as_json=as_json)
 
 
 async def _show_more(found: list[AuditLine], people: GrantNames, *, as_json: bool) -> None:

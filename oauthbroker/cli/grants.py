@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,16 +11,17 @@ import typer
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.refusals import confirm
+from oauthbroker.cli.stored import by_id, read, show_all
 from oauthbroker.cli.text import counted, facts, table
 from oauthbroker.cli.words import app_option
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
-    from oauthbroker.operations.grants import GrantSummary
+    from oauthbroker.operations.grants import GrantSummary, Vault
 
-SHORTEST_ID = 6
 MOST_ROWS = 50  # a longer list would not be read before confirming
 PATIENCE = 300.0
+HEAD = ("grant", "app", "subject", "state", "expires", "scopes")
 NEEDS = {None: "nothing", "renewal": "a refresh, which the next call makes", "consent": "a user who consents again"}
 
 app = typer.Typer(
@@ -53,13 +53,9 @@ def list_command(
     app_name: AppName = None, subject: Subject = None, as_json: AsJson = False, config: ConfigPath = CONFIG
 ) -> None:
     """List grants, the newest first; revoked ones too."""
-    found = asyncio.run(_list(config, app_name, subject))
-    if as_json:
-        answer([grant.to_json() for grant in found])
-    elif found:
-        _show(found)
-    else:
-        typer.echo("There are no such grants.", err=True)
+    found = _list(config, app_name, subject)
+    documents = [grant.to_json() for grant in found]
+    show_all(documents, map(_row, found), HEAD, "There are no such grants.", as_json=as_json)
 
 
 @app.command("show")
@@ -72,9 +68,9 @@ def show_command(
     config: ConfigPath = CONFIG,
 ) -> None:
     """Show one grant."""
-    grant = _one(asyncio.run(_list(config, None, None)), grant_id)
+    grant = _one(_list(config, None, None), grant_id)
     if record:
-        asyncio.run(_tell_record(config, grant, as_json=as_json))
+        _tell_record(config, grant, as_json=as_json)
         return
     if as_json:
         answer(grant.to_json())
@@ -108,7 +104,7 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
 
     if not (grant_id or app_name or subject or everything):
         raise Refused("Say which: a GRANT_ID, --app and --subject, or --all. Nothing was changed.")
-    left = [grant for grant in asyncio.run(_list(config, app_name, subject)) if grant.unended]
+    left = [grant for grant in _list(config, app_name, subject) if grant.unended]
     chosen = [_one(left, grant_id)] if grant_id else left
     if not chosen:
         if not everything:
@@ -118,14 +114,11 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
     if len(chosen) > 1 and not everything and not dry_run:
         raise Refused(f"That names {counted(len(chosen), 'grant')}. Say --all to end them all. Nothing was changed.")
     if dry_run:
-        if as_json:
-            answer([grant.to_json() for grant in chosen])
-        else:
-            _show(chosen)
+        show_all([grant.to_json() for grant in chosen], map(_row, chosen), HEAD, "", as_json=as_json)
         typer.echo(f"{revoking.summed(chosen)} They would be revoked. Nothing was changed.", err=True)
         return
     if len(chosen) <= MOST_ROWS:
-        _show(chosen, aside=True)
+        table(HEAD, map(_row, chosen), aside=True)
     typer.echo(revoking.summed(chosen), err=True)
     confirm(f"Revoke {counted(len(chosen), 'grant')}?", yes=yes)
     patience = (PATIENCE if everything else 0) if wait is None else wait
@@ -176,21 +169,7 @@ def import_command(
 
 
 def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:
-    """Return the grant with this id or beginning of an id. Raises Refused if none or several match."""
-    typed = grant_id.removeprefix("sha256:")
-    found = [grant for grant in grants if grant.grantId.removeprefix("sha256:").startswith(typed)]
-    if len(typed) < SHORTEST_ID:
-        raise Refused(f"Type at least {SHORTEST_ID} characters of the id.")
-    if not found:
-        raise Refused("There is no such grant. `oauthbroker grants list` shows what there is.")
-    if len(found) > 1:
-        raise Refused("That is the beginning of several grants' ids. Type more of it.")
-    return found[0]
-
-
-def _show(grants: list[GrantSummary], *, aside: bool = False) -> None:
-    head = ("grant", "app", "subject", "state", "expires", "scopes")
-    table(head, [_row(grant) for grant in grants], aside=aside)
+    return by_id(((grant.grantId, grant) for grant in grants), grant_id, ("sha256:",), "grant", "grants list")
 
 
 def _row(grant: GrantSummary) -> tuple[str, ...]:
@@ -212,27 +191,21 @@ def _expires(grant: GrantSummary) -> str:
     return (ends or "never") + (" (renewable)" if grant.refreshable else "")
 
 
-async def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> None:
+def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> None:
     from oauthbroker.cli.answers import tell_record
-    from oauthbroker.config import load
     from oauthbroker.records.display import grant_record
-    from oauthbroker.wiring import open_vault
 
-    async with open_vault(load(config).settings, upgrading=False) as vault:
-        record = await vault.grants.record(grant.grantId)
+    record = read(config, lambda vault: vault.grants.record(grant.grantId))
     if record is None:
         raise Refused("There is no such grant any more.")
     tell_record(grant_record(record), as_json=as_json)
 
 
-async def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:
-    """Read the grants from the store alone, because a shell may lack the configuration's values."""
-    from oauthbroker.config import load
-    from oauthbroker.wiring import open_vault
+def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:
+    async def listed(vault: Vault) -> list[GrantSummary]:
+        return newest_first([grant async for grant in vault.grants.list(app=app_name, subject=subject)])
 
-    async with open_vault(load(config).settings, upgrading=False) as vault:
-        found = [grant async for grant in vault.grants.list(app=app_name, subject=subject)]
-    return newest_first(found)
+    return read(config, listed)
 
 
 def newest_first(grants: Iterable[GrantSummary]) -> list[GrantSummary]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.refusals import confirm
-from oauthbroker.cli.text import table
+from oauthbroker.cli.stored import change, read, say, show_all
 from oauthbroker.cli.words import secret_keys, secret_names
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
@@ -51,12 +49,9 @@ def set_command(
         raise Refused("A secret is never an argument: others could read it. Type it when asked, or send it to stdin.")
     loaded = _load(config)
     name = _checked(name, key)
-    asyncio.run(_put(loaded, name, key, _value(name, key)))
-    is_read = (name, key) in loaded.secret_keys
-    if as_json:
-        answer({"name": name, "key": key, "isRead": is_read})
-    else:
-        typer.echo(f"Kept Secret/{name} {key}.")
+    secret, is_read = _value(name, key), (name, key) in loaded.secret_keys
+    change(loaded, lambda vault: vault.secrets.put(name, key, secret))
+    say(f"Kept Secret/{name} {key}.", {"name": name, "key": key, "isRead": is_read}, as_json=as_json)
     if not is_read:
         typer.echo(f"warning: nothing in {config} reads Secret/{name} {key}", err=True)
 
@@ -65,13 +60,11 @@ def set_command(
 def list_command(config: ConfigPath = CONFIG, as_json: AsJson = False) -> None:
     """List the stored and the missing secrets."""
     loaded = _load(config)
-    rows = _rows(loaded, set(asyncio.run(_names(loaded))))
-    if as_json:
-        answer([{"name": name, "key": key, "state": state} for name, key, state in rows])
-    elif rows:
-        table(("secret", "key", ""), [(f"Secret/{name}", key, state) for name, key, state in rows])
-    else:
-        typer.echo(f"There are no secrets, and {config} needs none.", err=True)
+    found = _rows(loaded, set(read(loaded, lambda vault: vault.secrets.names())))
+    documents = [{"name": name, "key": key, "state": state} for name, key, state in found]
+    rows = [(f"Secret/{name}", key, state) for name, key, state in found]
+    none = f"There are no secrets, and {config} needs none."
+    show_all(documents, rows, ("secret", "key", ""), none, as_json=as_json)
 
 
 @app.command("remove")
@@ -83,12 +76,9 @@ def remove_command(
     name = _checked(name, key or "all")
     what = f"Secret/{name} {key}" if key else f"Secret/{name}"
     confirm(f"Forget {what}?", yes=yes)
-    if not asyncio.run(_remove(loaded, name, key)):
+    if not change(loaded, lambda vault: vault.secrets.remove(name, key)):
         raise Refused(f"There is no {what}. `oauthbroker secrets list` shows what there is.")
-    if as_json:
-        answer({"name": name, "key": key})
-    else:
-        typer.echo(f"Removed {what}.")
+    say(f"Removed {what}.", {"name": name, "key": key}, as_json=as_json)
 
 
 def _load(config: Path) -> Loaded:
@@ -134,24 +124,3 @@ def _rows(loaded: Loaded, there: set[tuple[str, str]]) -> list[tuple[str, str, s
     needed = loaded.secret_keys
     states = {(True, True): "set", (True, False): "set, not used", (False, True): "missing"}
     return [(*entry, states[entry in there, entry in needed]) for entry in sorted(there | needed)]
-
-
-async def _put(loaded: Loaded, name: str, key: str, value: Secret) -> None:
-    from oauthbroker.wiring import open_vault
-
-    async with open_vault(loaded.settings) as vault:
-        await vault.secrets.put(name, key, value)
-
-
-async def _names(loaded: Loaded) -> list[tuple[str, str]]:
-    from oauthbroker.wiring import open_vault
-
-    async with open_vault(loaded.settings, upgrading=False) as vault:
-        return await vault.secrets.names()
-
-
-async def _remove(loaded: Loaded, name: str, key: str | None) -> bool:
-    from oauthbroker.wiring import open_vault
-
-    async with open_vault(loaded.settings) as vault:
-        return await vault.secrets.remove(name, key)

@@ -3,24 +3,13 @@ secret."""
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.text import table
+from oauthbroker.cli.stored import by_id, read, show_all
 from oauthbroker.cli.words import app_option
-from oauthbroker.core.refused import Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from oauthbroker.records import AuthSession
-
-SHORTEST_ID = 6
 
 app = typer.Typer(help="Authorizations under way: list, show.", no_args_is_help=True, add_completion=False)
 SessionId = Annotated[
@@ -38,14 +27,10 @@ def list_command(
     from oauthbroker.core.clock import printed
     from oauthbroker.records.display import session_record
 
-    found = asyncio.run(_sessions(config, app_name, subject))
-    if as_json:
-        answer([session_record(session) for session in found])
-    elif found:
-        rows = [(it.id, it.app, it.subject, it.status, printed(it.expires_at), it.resume.agent_name) for it in found]
-        table(("session", "app", "subject", "status", "expires", "agent"), rows)
-    else:
-        typer.echo("There are no such sessions.", err=True)
+    found = read(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
+    rows = [(it.id, it.app, it.subject, it.status, printed(it.expires_at), it.resume.agent_name) for it in found]
+    head = ("session", "app", "subject", "status", "expires", "agent")
+    show_all([session_record(it) for it in found], rows, head, "There are no such sessions.", as_json=as_json)
 
 
 @app.command("show")
@@ -54,27 +39,6 @@ def show_command(session_id: SessionId, as_json: AsJson = False, config: ConfigP
     from oauthbroker.cli.answers import tell_record
     from oauthbroker.records.display import session_record
 
-    tell_record(session_record(_one(asyncio.run(_sessions(config)), session_id)), as_json=as_json)
-
-
-def _one(sessions: Sequence[AuthSession], session_id: str) -> AuthSession:
-    """Return the session with this id or beginning of an id. Raises Refused if none or several match."""
-    typed = session_id.removeprefix("as-")
-    found = [session for session in sessions if session.locator.startswith(typed)]
-    if len(typed) < SHORTEST_ID:
-        raise Refused(f"Type at least {SHORTEST_ID} characters of the id.")
-    if len(found) != 1:
-        raise Refused(
-            "There is no such session. `oauthbroker sessions list` shows what there is."
-            if not found
-            else "That is the beginning of several sessions' ids. Type more of it."
-        )
-    return found[0]
-
-
-async def _sessions(config: Path, app_name: str | None = None, subject: str | None = None) -> Sequence[AuthSession]:
-    from oauthbroker.config import load
-    from oauthbroker.wiring import open_vault
-
-    async with open_vault(load(config).settings, upgrading=False) as vault:
-        return await vault.sessions.list(app=app_name, subject=subject)
+    found = read(config, lambda vault: vault.sessions.list())
+    session = by_id(((each.id, each) for each in found), session_id, ("as-",), "session", "sessions list")
+    tell_record(session_record(session), as_json=as_json)

@@ -128,7 +128,7 @@ def test_removing_ends_it_at_once_and_asks_first(ready: Desk, canaries: Canaries
         (("create", "planner", "--expires", "99999d"), "requestInvalid"),
         (("rotate", "planner"), "There is no key of that name."),
         (("rotate", "planner", "--overlap", "soon"), "90d, 24h, 30m or 45s"),
-        (("remove", "key-1234567", "--yes"), "There is no key key-1234567."),
+        (("remove", "key-1234567", "--yes"), "There is no such key."),
         (("remove", "key-12", "--yes"), "at least 6 characters"),
     ],
 )
