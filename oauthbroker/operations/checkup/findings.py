@@ -55,7 +55,7 @@ class Finding:
 def of_upgrade(state: Literal["done", "waits", "begun"]) -> list[Finding]:
     """Report a store of an older version, or one whose upgrade was interrupted or is running."""
     if state == "waits":
-        todo = "Stop all brokers, copy the store, then start the new version: docs/compatibility.md."
+        todo = "Stop all brokers, copy the store, then start the new version."
         return [Finding("keys", "warning", "The store is of an older version, and the next start upgrades it.", todo)]
     if state == "begun":
         return [Finding("keys", "warning", "An upgrade of the store has begun.", "Start a broker: it finishes it.")]
