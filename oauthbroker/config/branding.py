@@ -1,18 +1,17 @@
-"""`pages` of the Broker resource: a team's name, logo and support address on the pages that people see.
+"""Read `pages` of the Broker resource: a team's name, logo and support address on the pages that users see.
 
-The logo is a local file, read once. Its kind is told by its first bytes and never by its name; only bitmaps are taken,
-because an SVG may hold scripts and load other files.
+The logo is a local file, read once. Its kind is detected by its first bytes and never by its name; only bitmaps are
+accepted, because an SVG may hold scripts and load other files.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.config.broker_spec import BrokerSpec, PagesSpec
-from oauthbroker.config.files import open_plain
+from oauthbroker.config.files import read_plain
 from oauthbroker.config.settings import page_flaw
 from oauthbroker.config.shape import Written
 from oauthbroker.model.settings import Branding, Logo
@@ -28,7 +27,7 @@ _MAIL = re.compile(r"mailto:[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,25
 
 
 def branding_of(broker: Written[BrokerSpec] | None) -> Branding:
-    """What it says. A flaw is a problem, and its part is left out."""
+    """Return the branding. A flaw is a problem, and its part is left out."""
     spec = broker.spec.pages if broker is not None else None
     if broker is None or spec is None:
         return Branding()
@@ -57,7 +56,8 @@ def _support_url(broker: Written[BrokerSpec], spec: PagesSpec) -> str:
 def _logo(broker: Written[BrokerSpec], spec: PagesSpec) -> Logo | None:
     if spec.logo is None:
         return None
-    body = _bytes(broker.document.folder / Path(spec.logo).expanduser()) if "\x00" not in spec.logo else None
+    path = broker.document.folder / Path(spec.logo).expanduser()
+    body = read_plain(path, MAX_LOGO_BYTES) if "\x00" not in spec.logo else None
     kind = next((kind for kind, head in _KINDS.items() if head.match(body or b"")), None)
     if body is None:
         broker.refuse(("pages", "logo"), "not a readable plain file", "name an image beside this file")
@@ -68,12 +68,3 @@ def _logo(broker: Written[BrokerSpec], spec: PagesSpec) -> Logo | None:
     else:
         return Logo(kind, body)
     return None
-
-
-def _bytes(path: Path) -> bytes | None:
-    """The file, or as much of it as shows that it is too large."""
-    try:
-        with os.fdopen(open_plain(path), "rb") as stream:
-            return stream.read(MAX_LOGO_BYTES + 1)
-    except OSError:
-        return None

@@ -70,7 +70,7 @@ class SocketSpec(Strict):
 
 
 class ApiSpec(Strict):
-    """Doors of the API's own; without any it is served beside the pages."""
+    """Listeners of the API's own; without any it is served beside the pages."""
 
     listen: ListenSpec | None = None
     socket: SocketSpec | None = None
@@ -86,7 +86,7 @@ class AuditSpec(Strict):
 
 
 class LoginEndpointsSpec(Strict):
-    """As an app's, and no more of them than a login needs."""
+    """The endpoints of an app that a login needs."""
 
     issuer: Text | None = None
     authorization_url: Text | None = None
@@ -106,7 +106,7 @@ class LoginSpec(Strict):
 
 
 class PagesSpec(Strict):
-    """Whose pages these are, for the people who see them."""
+    """The team's name and logo on the pages that users see."""
 
     name: Text | None = None
     logo: Text | None = None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.config.files import open_plain
+from oauthbroker.config.files import read_plain
 from oauthbroker.config.shape import Written
 
 _MOST_BYTES: Final = 1024 * 1024
@@ -32,9 +31,10 @@ def _read(folder: Path, path: str) -> tuple[str, str]:
     if not path.strip() or "\x00" in path:
         return "", "not a path"
     try:
-        with os.fdopen(open_plain(folder / Path(path).expanduser()), "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-    except (OSError, RuntimeError):  # RuntimeError: a home folder that is not known
+        data = read_plain(folder / Path(path).expanduser(), _MOST_BYTES)
+    except RuntimeError:  # a home folder that is not known
+        data = None
+    if data is None:
         return "", "a file that cannot be read"
     if len(data) > _MOST_BYTES:
         return "", "a file that is too large"

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker.config import urls
-from oauthbroker.config.client_spec import ClientSpec
+from oauthbroker.config.client_spec import ENDPOINT_NAMES, ClientSpec
 from oauthbroker.config.merge import Merged, params_in, provider_options
 from oauthbroker.config.spelling import nearest
 from oauthbroker.model.provider_networks import ProviderNetworks
@@ -17,7 +17,7 @@ from oauthbroker.providers import presets
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-# What we set ourselves, or what would move the answer or the proof out of our sight (case 95).
+# Parameters that we set ourselves, or that would send the answer or the proof elsewhere (case 95).
 RESERVED_OPTIONS: Final = frozenset(
     {"assertion", "client_assertion", "client_assertion_type", "client_id", "client_secret", "code",
      "code_challenge", "code_challenge_method", "code_verifier", "device_code", "dpop_jkt", "grant_type", "id_token",
@@ -25,7 +25,7 @@ RESERVED_OPTIONS: Final = frozenset(
      "response_type", "scope", "state", "token", "username"}
 )  # fmt: skip
 _CALLBACK = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
-# First steps of paths that are the broker's own.
+# First segments of the broker's own paths.
 OWN_PATHS: Final = frozenset(
     {
         "admin",
@@ -44,17 +44,6 @@ OWN_PATHS: Final = frozenset(
         "v1",
     }
 )
-_ENDPOINT_NAMES: Final = {
-    "authorization_url": "authorizationUrl",
-    "token_url": "tokenUrl",
-    "revoke_url": "revokeUrl",
-    "user_info_url": "userInfoUrl",
-    "issuer": "issuer",
-    "jwks_url": "jwksUrl",
-    "device_authorization_url": "deviceAuthorizationUrl",
-    "refresh_url": "refreshUrl",
-    "pushed_authorization_url": "pushedAuthorizationUrl",
-}
 
 
 def check_provider(app: Merged) -> None:
@@ -86,7 +75,7 @@ def _needed(app: Merged, param: str) -> bool:
 
 
 def check_client(app: Merged) -> None:
-    """Whether a secret is there and wanted. Its value is read later, by `values`."""
+    """Check that a secret is given where one is needed, and only there. Its value is read later, by `values`."""
     client = app.spec.client
     if client is None or client.client_id is None:
         app.written.missing(("client", "clientId"), "write client: {clientId: ...}")
@@ -129,7 +118,7 @@ def _secrets(client: ClientSpec | None) -> dict[str, object]:
 
 def check_endpoints(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None:
     written = app.spec.endpoints
-    for slot, name in _ENDPOINT_NAMES.items():
+    for slot, name in ENDPOINT_NAMES.items():
         said = getattr(written, slot) if written else None
         if said is None:
             continue
@@ -151,7 +140,7 @@ def check_endpoints(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -
     needed = ("authorization_url", "token_url") if app.spec.flow in {None, "authorizationCode"} else ("token_url",)
     for slot in needed:
         if not getattr(app.endpoints, slot) and app.spec.provider is not None:
-            app.written.missing(("endpoints", _ENDPOINT_NAMES[slot]), todo)
+            app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), todo)
 
 
 def _query_names(url: str) -> set[str]:
@@ -185,18 +174,20 @@ def check_scopes(app: Merged) -> None:
 
 
 def check_quirks(app: Merged) -> None:
-    """Their shape was judged; this is what one of them means for another."""
+    """Check the quirks against each other. Their shapes were checked before."""
     quirks = app.spec.quirks
     if quirks is None:
         return
     if quirks.scope_param in RESERVED_OPTIONS - {"scope"}:
-        app.written.refuse(("quirks", "scopeParam"), "a parameter that is ours to set", "write what it is called there")
+        app.written.refuse(
+            ("quirks", "scopeParam"), "a parameter that is ours to set", "write the name that the provider uses"
+        )
     if quirks.user_info_body and app.habits.user_info_method == "GET":
         app.written.refuse(("quirks", "userInfoBody"), "a body for a GET", "write userInfoMethod: POST", key=True)
 
 
 def check_redirect(app: Merged, *, public_base_url: str) -> None:
-    """RFC 9700: every app has its own redirect URI; the paths of the broker itself are not for apps."""
+    """Check the redirect. Every app has its own redirect URI (RFC 9700), and none on a path of the broker."""
     path, base = app.redirect.callback_path, app.redirect.base_url
     if not _CALLBACK.fullmatch(path) or len(path) > 256:
         app.written.refuse(
@@ -216,7 +207,7 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
 
 
 def base_url_flaw(url: str) -> tuple[str, str] | None:
-    """(what, what to do) for an address of ours that browsers could not be sent to safely, else None."""
+    """Return (flaw, remedy) for an address of ours that browsers could not be sent to safely, else None."""
     trouble = urls.flaw(url, query=False)
     if trouble is None and urls.is_http(url) and not urls.is_loopback(urls.host_of(url)):
         return "http instead of https", "write https://, http is for loopback only"
@@ -224,7 +215,7 @@ def base_url_flaw(url: str) -> tuple[str, str] | None:
 
 
 def check_options(app: Merged) -> None:
-    """Options may add parameters; they can never name one that carries a check (case 95)."""
+    """Check options. They may add parameters, but never name one that carries a check (case 95)."""
     reserved = RESERVED_OPTIONS | {app.habits.scope_param}
     known = {"authorize", "token", "refresh"} | (
         {app.spec.provider or ""} if app.preset and app.preset.modes else set()

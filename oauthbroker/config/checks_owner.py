@@ -1,4 +1,4 @@
-"""Checks of one app's owner: can we learn whose account comes back, and who may bring it (case 40)."""
+"""Check one app's owner: whether its account can be learnt, and which users may connect it (case 40)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_binding(app: Merged, settings: Settings, *, login: bool) -> None:
     if app.spec.flow == "clientCredentials":
         return
     if app.binding == "localOperator" and not is_local(settings):
-        what = "localOperator away from loopback: whoever reaches the broker would be its operator"
+        what = "localOperator away from loopback: any caller would be its operator"
         app.written.refuse(
             ("owner", "binding"), what, "listen on 127.0.0.1 with a loopback publicBaseUrl, or remove it"
         )
@@ -43,11 +43,11 @@ def check_binding(app: Merged, settings: Settings, *, login: bool) -> None:
 
 
 def _check_broker_login(app: Merged, *, login: bool) -> None:
-    """A login knows one person, and nobody's team."""
+    """Check that the login fits. It identifies one user and no team."""
     path = ("owner", "binding")
     if app.mode == "global":
         what = "brokerLogin knows people, and a global subject is none"
-        todo = "write providerIdentity: identity.global and authorizers say who may connect it for everybody"
+        todo = "write providerIdentity: identity.global and authorizers say who may connect it for the team"
         app.written.refuse(path, what, todo)
     elif not login:
         what = "brokerLogin, and the Broker has no login"
@@ -55,7 +55,7 @@ def _check_broker_login(app: Merged, *, login: bool) -> None:
 
 
 def _check_confirm_url(app: Merged, settings: Settings) -> None:
-    """`runtimeConfirm` has exactly one page to send browsers to; for other bindings one is a mistake."""
+    """Check the page of `runtimeConfirm`: it needs exactly one, and other bindings none."""
     path = ("owner", "confirmUrl")
     url = app.spec.owner.confirm_url if app.spec.owner else None
     if app.binding != "runtimeConfirm":
@@ -121,13 +121,13 @@ def _check_source(app: Merged, mode: SubjectMode, source: IdentitySource) -> Non
 
 
 def template_flaw(template: str) -> tuple[str, str] | None:
-    """(what, what to do) for a template that is malformed or cannot tell accounts apart, else None."""
+    """Return (flaw, remedy) for a template that is malformed or cannot tell accounts apart, else None."""
     rest = re.sub(r"\{[^{}]*\}", "", template)
     names = params_in(template)
     if not _LITERAL.fullmatch(rest) or not all(_CLAIM.fullmatch(name) for name in names):
         return "not a template", "write words and {path.to.claim}, such as slack:user:{team.id}:{authed_user.id}"
     if not names:
-        return "a template without a {claim} fits everybody", "name the claim that tells accounts apart"
+        return "a template without a {claim} fits every account", "name the claim that tells accounts apart"
     if re.search(r"\}[^:{}]*\{", template):
         return "two claims without a : between them", "write one: it is what no claim can hold"
     if "{*" in template and (len(names) > 1 or not template.endswith("}")):
@@ -141,11 +141,11 @@ def _check_authorizers(app: Merged) -> None:
     path = ("owner", "authorizers")
     written = app.spec.owner.authorizers if app.spec.owner else None
     if written is None:
-        todo = "list the accounts that may connect it for everybody, or write authorizers: anyone"
+        todo = "list the accounts that may connect it for the team, or write `authorizers: anyone`"
         app.written.missing(path, todo)
         return
     if not written:
-        app.written.refuse(path, "an empty list: nobody could ever connect this app", "name accounts, or write anyone")
+        app.written.refuse(path, "an empty list: no account could connect this app", "name accounts, or write `anyone`")
     if written == [ANYONE]:
         return
     rule = app.identities["user"].rule

@@ -1,4 +1,4 @@
-"""Tools, extensions, connections and connectors: which app each may ask tokens of, and with which of its scopes."""
+"""Check the auth of tools, extensions, connections and connectors: the app of each, and its scopes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConnectorDraft:
 
 
 def tool_auths(tool: Written[ToolSpec], apps: Apps) -> Iterator[tuple[str, ToolAuth]]:
-    """(`Tool/name` or `Tool/name:export`, what it may ask for), after reporting what does not fit."""
+    """Yield (`Tool/name` or `Tool/name:export`, its app and scopes), after reporting flaws."""
     auth = tool.spec.auth
     declared: ToolAuth | None = None
     if auth is not None:
@@ -47,7 +47,7 @@ def tool_auths(tool: Written[ToolSpec], apps: Apps) -> Iterator[tuple[str, ToolA
 
 
 def part_auth(part: Written[PartSpec], apps: Apps) -> Iterator[tuple[str, ToolAuth]]:
-    """(`Extension/name` or `Connection/name`, what it may ask for), after reporting what does not fit."""
+    """Yield (`Extension/name` or `Connection/name`, its app and scopes), after reporting flaws."""
     if part.spec.auth is not None:
         declared = _declared(part, ("auth",), part.spec.auth.oauth_app_ref, part.spec.auth.scopes, apps)
         if declared is not None:
@@ -55,7 +55,7 @@ def part_auth(part: Written[PartSpec], apps: Apps) -> Iterator[tuple[str, ToolAu
 
 
 def _narrowed(tool: Written[ToolSpec], index: int, export: ExportSpec, declared: ToolAuth | None) -> ToolAuth | None:
-    """What an export may ask for: its tool's auth, or fewer of its scopes."""
+    """Return the auth of an export: its tool's, or fewer of its scopes."""
     path = ("exports", index, "auth")
     if export.auth is None or declared is None:
         if export.auth is not None and tool.spec.auth is None and tool.whole("auth"):
@@ -72,7 +72,7 @@ def _narrowed(tool: Written[ToolSpec], index: int, export: ExportSpec, declared:
 
 
 def connector_draft(connector: Written[ConnectorSpec], apps: Apps, *, plain_secrets: bool) -> ConnectorDraft | None:
-    """What a connector says about auth: exactly one of oauthAppRef and staticToken."""
+    """Return a connector's auth: exactly one of oauthAppRef and staticToken."""
     auth = connector.spec.auth
     if auth is None or not connector.whole("auth"):
         return None

@@ -71,3 +71,6 @@ class EndpointsSpec(Strict):
     jwks_url: Text | None = None
     refresh_url: Text | None = None
     pushed_authorization_url: Text | None = None
+
+
+ENDPOINT_NAMES = {name: info.alias or name for name, info in EndpointsSpec.model_fields.items()}

@@ -1,15 +1,15 @@
-"""What an app relies on and nobody has verified: its preset's unverified facts, less what the app says itself."""
+"""List the unverified facts of a preset that an app relies on, without those that the app sets itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from oauthbroker.config.client_spec import EndpointsSpec
+from oauthbroker.config.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.merge import Merged
 from oauthbroker.config.resources import QuirksSpec
 from oauthbroker.model.apps import Flow
 
-_ENDPOINTS = {info.alias or name: name for name, info in EndpointsSpec.model_fields.items()}
+_ENDPOINTS = {written: name for name, written in ENDPOINT_NAMES.items()}
 _QUIRKS = {info.alias or name: name for name, info in QuirksSpec.model_fields.items()}
 _OPTIONS = {"authorizeParams": "authorize", "tokenParams": "token", "refreshParams": "refresh"}
 
@@ -30,18 +30,18 @@ _UNUSED: Mapping[Flow, frozenset[str]] = {
 
 
 def doubts(app: Merged) -> tuple[str, ...]:
-    """The paths of those facts, as in the preset's file: `endpoints.issuer`, `revoke.reach`."""
+    """Return the paths of those facts, as in the preset's file: `endpoints.issuer`, `revoke.reach`."""
     preset = app.preset
     return tuple(path for path in preset.unverified() if _matters(app, path)) if preset else ()
 
 
 def is_unusual(app: Merged) -> bool:
-    """Whether the app's flow is none of those that the preset knows to work there."""
+    """Return whether the app's flow is none of those that the preset knows to work there."""
     return app.preset is not None and app.spec.flow is not None and app.spec.flow not in app.preset.flows
 
 
 def _matters(app: Merged, path: str) -> bool:
-    """Not a note, not for another flow, and not something that the app wrote itself."""
+    """Return whether it is no note, not for another flow, and not set by the app."""
     name, _, inner = path.partition(".")
     spec = app.spec
     if _is_unused(app, path):
@@ -69,7 +69,7 @@ def _matters(app: Merged, path: str) -> bool:
 
 
 def _is_unused(app: Merged, path: str) -> bool:
-    """Whether the app's flow has no step that looks at it."""
+    """Return whether no step of the app's flow uses it."""
     flow = app.spec.flow or "authorizationCode"
     if path == "endpoints.issuer" and flow == "clientCredentials":
         return bool(app.endpoints.token_url)  # else it is found by its issuer

@@ -1,4 +1,4 @@
-"""The words that every written form is made of: strict models, short texts, references."""
+"""The parts of every written form: strict models, short texts, references."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Strict(BaseModel):
 
 
 class Tolerant(Strict):
-    """The fields around our own belong to somebody else."""
+    """A form whose other fields belong to another program."""
 
     model_config = ConfigDict(extra="ignore")
 

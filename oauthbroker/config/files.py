@@ -1,4 +1,4 @@
-"""Which files make a bundle, read with limits: one file, or a folder and all below it."""
+"""Read the files of a bundle, within limits: one file, or a folder and all below it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIXES: Final = (".yaml", ".yml")
 
 
 def read_bundle(path: Path, problems: Problems) -> list[yaml_reader.Document]:
-    """Every YAML document below `path`, in the order of the file names. Nothing is written, nothing executed."""
+    """Return every YAML document below `path`, in the order of the file names. Nothing is written or executed."""
     documents: list[yaml_reader.Document] = []
     left = MAX_TOTAL_BYTES
     for file in _files(path, problems):
@@ -29,7 +29,7 @@ def read_bundle(path: Path, problems: Problems) -> list[yaml_reader.Document]:
 
 
 def _files(path: Path, problems: Problems) -> list[Path]:
-    """Names that begin with a dot are left out: mounted folders keep their older versions there."""
+    """Return the files. Names with a leading dot are skipped: mounted folders keep older versions there."""
     if not path.is_dir():
         if path.exists():
             return [path]
@@ -60,20 +60,11 @@ def _files(path: Path, problems: Problems) -> list[Path]:
 
 
 def _text(file: Path, limit: int, problems: Problems) -> str | None:
-    """The file's text, or None and a problem. Its size is asked before it is read, and again while reading."""
-    what = ""
-    raw = b""
-    try:
-        with os.fdopen(open_plain(file), "rb") as stream:
-            if os.fstat(stream.fileno()).st_size > limit:
-                what = "too large"
-            else:
-                raw = stream.read(limit + 1)
-                what = "too large" if len(raw) > limit else ""
-    except OSError:
-        what = "not a readable plain file"
+    """Return the file's text, or None and a problem. No more than the limit is read."""
+    raw = read_plain(file, limit)
+    what = "not a readable plain file" if raw is None else "too large" if len(raw) > limit else ""
     todo = f"keep each file under {MAX_BYTES // 1024} kB and the bundle under {MAX_TOTAL_BYTES // 1024} kB"
-    if what:
+    if raw is None or what:
         problems.add(
             SourcePlace(_shown(file)), "", what, todo if what == "too large" else "check its kind and permissions"
         )
@@ -87,13 +78,14 @@ def _text(file: Path, limit: int, problems: Problems) -> str | None:
     return None
 
 
-def open_plain(file: Path) -> int:
-    """A descriptor. Opens without waiting (a pipe would hang us); raises OSError for what is not a plain file."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError("not a plain file")
+def read_plain(file: Path, most: int) -> bytes | None:
+    """Return the file's bytes, or one more than `most` of a larger file. None for any other kind of file, such as a
+    pipe, which is opened without waiting."""
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            return stream.read(most + 1) if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else None
+    except OSError:
+        return None
 
 
 def _shown(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""A bundle -> Loaded: every document read, shaped and checked, all problems at once; nothing outside is asked yet."""
+"""Load a bundle: read, shape and check every document, and report all problems at once. No value is resolved yet."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LoginDraft:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A bundle without a flaw of its own. What it needs from outside is read by `resolve`.
+    """A bundle without a flaw of its own. `resolve` reads its values from outside.
 
     `left_alone` are the resources of other programs, `idle_refs` the references to apps that have no effect.
     """
@@ -82,7 +82,7 @@ class Loaded:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Everything that has to be read: clients' ids and secrets, connectors' tokens."""
+        """Return all values to read: clients' ids and secrets, connectors' tokens."""
         drafts = [*self.apps.values(), *([self.login.draft] if self.login is not None else [])]
         found = [it for draft in drafts for it in (draft.client_id, *draft.client_secrets)]
         return tuple(it for it in (*found, *(draft.token for draft in self.connectors.values())) if it)
@@ -97,7 +97,7 @@ class Loaded:
 
 
 def load(path: Path | str) -> Loaded:
-    """Reads a YAML file, or a folder and all below it. Pure: no environment, no network, nothing written.
+    """Read a YAML file, or a folder and all below it. Pure: no environment, no network, nothing written.
 
     Raises ConfigRefused with every problem there is.
     """
@@ -130,9 +130,9 @@ def load(path: Path | str) -> Loaded:
 
 
 def load_settings(path: Path | str) -> Settings:
-    """What the Broker resource says, whatever is wrong with the rest: for a look at a house whose apps are refused.
+    """Return the settings of the Broker resource, even if other resources are refused.
 
-    Raises ConfigRefused with what is wrong with that one, or where nothing can be read at all.
+    Raises ConfigRefused for problems of that resource, or if no document can be read.
     """
     bundle, rest, problems = Path(path), Problems(), Problems()
     documents = read_bundle(bundle, rest)
@@ -148,7 +148,7 @@ def load_settings(path: Path | str) -> Settings:
 
 
 def _settings(broker: Written[BrokerSpec] | None, bundle: Path, problems: Problems) -> Settings:
-    """Each mistake in them is a problem."""
+    """Return the settings. Each mistake in them is a problem."""
     settings = replace(settings_of(broker, bundle), branding=branding_of(broker))
     check_store_place(broker, settings, problems)
     if broker is not None:
@@ -203,7 +203,7 @@ def _apps(
 
 
 def _reach(broker: Written[BrokerSpec] | None, settings: Settings) -> tuple[bool, ProviderNetworks]:
-    """Whether http is good enough for a provider on this machine, and where providers may be."""
+    """Return whether plain http to a provider on this machine is allowed, and the networks of providers."""
     plain_http = broker is not None and "plainHttpProvider" in settings.weaken
     return plain_http, ProviderNetworks(tuple(filter(urls.is_network, settings.provider_networks)), loopback=plain_http)
 
@@ -221,7 +221,7 @@ def _login(broker: Written[BrokerSpec] | None, settings: Settings, ca: str) -> L
 
 
 def _check_callbacks(apps: list[Merged]) -> None:
-    """Two apps on one path could be taken for one another; letter case does not tell them apart."""
+    """Refuse two apps on one path, also in another letter case: they could be confused."""
     first: dict[str, Merged] = {}
     for app in apps:
         if app.spec.flow == "clientCredentials":  # it has no callback
@@ -249,7 +249,7 @@ def _draft(app: Merged, ca: str, *, plain_secrets: bool) -> AppDraft | None:
 
 
 def _secret_sources(client: ClientSpec | None) -> Iterator[tuple[Keys, ValueSource]]:
-    """Where each client secret is written, in the order in which they are tried."""
+    """Yield the place of each client secret, in the order in which they are tried."""
     if client and client.client_secret:
         yield ("client", "clientSecret"), client.client_secret
     for index, source in enumerate((client and client.client_secrets) or ()):
@@ -296,7 +296,7 @@ def _app(app: Merged, ca: str) -> OAuthApp:
 
 
 def _title_of(app: Merged) -> str:
-    """What people read where the app has no title: its provider, or its own name where the preset names no provider."""
+    """Return the title of an app without one: its provider's, or its own name where the preset names no provider."""
     if app.preset is None:
         return ""
     return app.preset.title if app.preset.endpoints != PresetEndpoints() else app.written.name

@@ -1,4 +1,4 @@
-"""Preset and written app become one: what the app says wins, the preset fills what it leaves out."""
+"""Merge a preset into an app. The app's settings win; the preset fills the missing ones."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Merged:
 
     @property
     def identities_used(self) -> tuple[SubjectMode, ...]:
-        """Which identities this app relies on: its own mode's, and the person's where authorizers are named."""
+        """Return the identities that this app relies on: its own mode's, and the user's where authorizers are named."""
         if self.spec.flow == "clientCredentials":
             return ()
         said = self.spec.owner.identity.user if self.spec.owner and self.spec.owner.identity else None
@@ -74,7 +74,7 @@ class Merged:
 
 
 def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
-    """Takes what is there; what is missing or does not fit is for the checks to say."""
+    """Merge without judging. The checks report missing and unsuitable settings."""
     spec = written.spec
     preset = _preset(spec)
     redirect, owner = spec.redirect, spec.owner
@@ -183,7 +183,7 @@ def _habits(app: Merged) -> Habits:
 
 
 def _aliases(app: Merged) -> dict[str, str]:
-    """Spellings of the app's scopes that an answer may use. What the app lists itself is nobody's alias."""
+    """Spellings of the app's scopes that an answer may use. A scope that the app lists is no alias."""
     aliases = {
         other: ours
         for other, ours in app.habits.scope_aliases.items()

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem at once, each with its place and what to do, never the value."""
+"""Collect the problems of a configuration, each with its place and its remedy, never the value."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A new configuration while the broker runs: read anew, with all its values, and taken as a whole or not at all."""
+"""Reload the configuration while the broker runs: with all its values, as a whole or not at all."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
@@ -40,61 +40,55 @@ WRITTEN_AS: Final = {
     "audit_max_bytes": "spec.audit.maxBytes",
     "branding": "spec.pages",
 }
-"""What the Broker resource says is read at start only, because every room was built with it."""
+"""The Broker resource is read at start only, because every part was built with it."""
 
 
+@dataclass(slots=True)
 class Reload:
-    """Reads by `read`, one at a time. `follow` is told, at once, which apps have changed; `settle` ends what was begun
-    under another configuration, and may take its time."""
+    """Reads by `read`, one at a time. `follow` gets the apps that have changed, at once; `settle` ends authorizations
+    of another configuration, and may take its time."""
 
-    def __init__(
-        self,
-        in_use: CurrentConfig,
-        read: Read,
-        follow: Callable[[frozenset[str]], None],
-        settle: Callable[[], Awaitable[object]],
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._in_use = in_use
-        self._read = read
-        self._follow = follow
-        self._settle = settle
-        self._log = log
-        self._one_at_a_time = asyncio.Lock()
+    in_use: CurrentConfig
+    read: Read
+    follow: Callable[[frozenset[str]], None]
+    settle: Callable[[], Awaitable[object]]
+    log: FilteringBoundLogger
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self, config: Source = None) -> frozenset[str]:
-        """Takes `config`, by default what the broker was opened with; the names of the apps that are new, gone or
-        different. Raises ConfigRefused or a store code: then the configuration in use stays, and health is red."""
+        """Take `config`, by default the configuration that the broker was opened with. Return the names of the apps
+        that are new, removed or different. Raises ConfigRefused or a store code: then the configuration in use stays,
+        and health is red."""
         async with self._one_at_a_time:
             try:
-                bundle = await self._read(config)
-                _check_settings(self._in_use.bundle.settings, bundle.settings, config)
+                bundle = await self.read(config)
+                _check_settings(self.in_use.bundle.settings, bundle.settings, config)
             except BrokerError as error:
-                refused = error.with_traceback(None)  # the frames in which values lay would come along
+                refused = error.with_traceback(None)  # its frames hold values
             except Exception as error:  # noqa: BLE001  (a reader that breaks must not take the broker along)
                 refused = BrokerError(Code.CONFIG_INVALID, note=type(error).__name__)
             else:
                 return await self._take(bundle)
-            self._in_use.trouble = refused.code
+            self.in_use.trouble = refused.code
             count = {"problems": len(refused.problems)} if isinstance(refused, ConfigRefused) else {}
-            self._log.error("the new configuration is refused, the old one stays", code=refused.code.value, **count)
+            self.log.error("the new configuration is refused, the old one stays", code=refused.code.value, **count)
             raise refused
 
     async def _take(self, bundle: Bundle) -> frozenset[str]:
-        changed = self._in_use.take(bundle)
-        self._follow(changed)
-        self._log.info("reloaded", apps=len(self._in_use.apps), changed=sorted(changed))
+        changed = self.in_use.take(bundle)
+        self.follow(changed)
+        self.log.info("reloaded", apps=len(self.in_use.apps), changed=sorted(changed))
         try:
-            await self._settle()
-        except BrokerError as error:  # they end when somebody comes back with one: its configuration is not this one
-            self._log.error("authorizations of before are still open", code=error.code.value, note=error.note)
+            await self.settle()
+        except BrokerError as error:  # each ends when its browser comes back: its digest is not this configuration's
+            self.log.error("authorizations of before are still open", code=error.code.value, note=error.note)
         return changed
 
 
 def _check_settings(before: Settings, after: Settings, config: Source) -> None:
     """Raises ConfigRefused, a problem for every setting that takes a restart."""
     problems, place = Problems(), SourcePlace(str(config) if isinstance(config, str | Path) else "")
-    for each in dataclasses.fields(Settings):
+    for each in fields(Settings):
         if each.compare and getattr(before, each.name) != getattr(after, each.name):
             what = "cannot change while the broker runs"
             problems.add(place, WRITTEN_AS[each.name], what, "restart it, or take the change back")

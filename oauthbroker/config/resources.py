@@ -1,7 +1,7 @@
-"""The written form: what may stand in each kind of resource. Shapes only; what values mean is judged in `checks_*`.
+"""The written form: what may stand in each kind of resource. Shapes only; `checks_*` judge the values.
 
 Nothing is required here and nothing is coerced: an absent field is None, `0123` is not text, an unknown field is
-refused. So one pass finds every wrong shape, and the checks go on with what is left.
+refused. So one pass finds every wrong shape, and the checks go on with the rest.
 """
 
 from __future__ import annotations

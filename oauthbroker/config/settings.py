@@ -24,7 +24,8 @@ _DEFAULT: Final = Settings()
 
 
 def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
-    """What the Broker resource says, with defaults. Paths are absolute; `key_file` stays empty if nobody named one."""
+    """Return the Broker resource's settings, with defaults. Paths are absolute; `key_file` stays empty if none is
+    named."""
     spec = broker.spec if broker else BrokerSpec()
     folder = broker.document.folder if broker else bundle.parent
     host = (spec.listen and spec.listen.host) or _DEFAULT.listen_host
@@ -84,12 +85,12 @@ def with_key_file(settings: Settings, env: Mapping[str, str]) -> str:
 
 
 def is_local(settings: Settings) -> bool:
-    """We listen on loopback, and people reach us on loopback."""
+    """Return whether we listen on loopback, and browsers reach us there."""
     return urls.is_loopback(settings.listen_host) and _public_is_loopback(settings)
 
 
 def key_flaw(key_file: str, settings: Settings) -> tuple[str, str] | None:
-    """What is wrong with the place of the key, links followed, and what to do; None when nothing is."""
+    """Return (flaw, remedy) for the place of the key, links followed, else None."""
     if _is_below(key_file, settings.store_root):
         return "the key would lie in the store that it opens", "a file outside store.root"
     if _is_below(key_file, settings.bundle_root):
@@ -139,7 +140,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
 
 
 def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
-    """Who may reach what, and under which names."""
+    """Check the listeners, their callers and their names."""
     spec = broker.spec
     if spec.api and spec.api.listen and spec.api.listen.host is not None and not urls.is_host(spec.api.listen.host):
         broker.refuse(
@@ -174,7 +175,7 @@ def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
 
 
 def page_flaw(url: str) -> tuple[str, str] | None:
-    """What is wrong with the address of a runtime's own page, to which browsers are sent; None when nothing is."""
+    """Return (flaw, remedy) for the address of a runtime's own page, to which browsers are sent, else None."""
     trouble = urls.flaw(url)
     if trouble is None and urls.is_http(url) and not urls.is_loopback(urls.host_of(url)):
         return "http away from this machine", "write an https address"
@@ -182,7 +183,7 @@ def page_flaw(url: str) -> tuple[str, str] | None:
 
 
 def _check_weakenings(broker: Written[BrokerSpec], settings: Settings) -> None:
-    """A check may be off on one machine only."""
+    """Refuse weakenings away from loopback."""
     if _public_is_loopback(settings):
         return
     todo = "remove it, or use a loopback publicBaseUrl"

@@ -1,4 +1,4 @@
-"""A document -> a resource in its written form; every wrong shape is reported and then left out."""
+"""Turn a document into a resource in its written form. Every wrong shape is reported and then left out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WORDS: dict[str, tuple[str, str]] = {
 @dataclass(frozen=True, slots=True)
 class Written(Generic[S]):
     """One resource as written, or the part of one that stands below `base`. `refused` are the paths that were left out,
-    so that nobody calls them missing."""
+    so that they are not also reported as missing."""
 
     kind: str
     name: str
@@ -151,7 +151,7 @@ def _unknown_kind(kind: str | None, gone: set[Keys], document: Document, problem
 def validate(
     model: type[S], data: dict[str, Any], base: Keys, document: Document, problems: Problems
 ) -> tuple[S, set[Keys]]:
-    """The model of what has the right shape, and the paths that had to go."""
+    """Return the model of all parts with the right shape, and the paths that were removed."""
     rest = copy.deepcopy(data)
     gone: set[Keys] = set()
     while True:
@@ -179,7 +179,7 @@ def _report(
     model: type[Strict], kind: str, loc: Keys, context: dict[str, Any], data: Any, base: Keys,
     document: Document, problems: Problems,
 ) -> Keys:  # fmt: skip
-    """Says what is wrong at `loc`; returns the part of it that exists in the data."""
+    """Report the problem at `loc`. Return the part of it that exists in the data."""
     path, value = _existing(data, loc)
     full = (*base, *path)
     if value is UNREADABLE:

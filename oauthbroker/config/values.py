@@ -1,4 +1,4 @@
-"""ValueSource: where a value comes from, and reading it when the runtime starts."""
+"""Read a ValueSource: the origin of a value, and the value itself when the runtime starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SecretKey = tuple[str, str]
 """(name, key) of an entry of the sealed secret store: `Secret/<name>`, `key`."""
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_SHOWN: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")  # whoever wrote the secret itself in place of a name is not quoted
+_SHOWN: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")  # the secret itself, written in place of a name, is not quoted
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NOT_KEPT: Final = " is not in the secret store"
 _FROM_ADVICE: Final = "write valueFrom: {env: NAME} or {secretRef: {ref: Secret/<name>, key: <key>}}"
@@ -35,7 +35,7 @@ class Source:
 
     @property
     def described(self) -> str:
-        """What is needed from outside, for people: `environment NAME`, `Secret/name key`, or nothing."""
+        """Return the source in words: `environment NAME`, `Secret/name key`, or an empty text."""
         if self.env:
             return f"environment {self.env}" if _SHOWN.fullmatch(self.env) else "an environment variable"
         return f"Secret/{self.secret[0]} {self.secret[1]}" if self.secret else ""

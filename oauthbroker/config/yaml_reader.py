@@ -1,6 +1,6 @@
-"""YAML text -> plain data that remembers where every value stands.
+"""Read YAML text into plain data that remembers the place of every value.
 
-Strict on purpose, for what is ours: no tags, anchors, aliases, merge keys or duplicate keys, a depth limit, and no
+Strict on purpose, for our resources: no tags, anchors, aliases, merge keys or duplicate keys, a depth limit, and no
 value that two versions of YAML read differently (`0123`, `yes`, `1:20`, `2026-01-01`) before it is quoted.
 """
 
@@ -36,7 +36,7 @@ class Odd(Enum):
     """What stands in the data instead of a value."""
 
     AMBIGUOUS = "a bare scalar that YAML 1.1 and 1.2 read differently: neither text nor a number here"
-    UNREADABLE = "refused already, so that nobody complains about it twice"
+    UNREADABLE = "refused already, and not reported twice"
 
 
 AMBIGUOUS: Final = Odd.AMBIGUOUS
@@ -56,7 +56,7 @@ class Document:
     foreign: bool = False
 
     def value_at(self, path: Keys) -> SourcePlace:
-        """Where the value stands; for what is missing, the key of the nearest thing around it."""
+        """Return the place of a value; for a missing one, of the nearest key around it."""
         if path in self.values:
             return SourcePlace(self.file, *self.values[path])
         while path and path not in self.values:
@@ -81,7 +81,7 @@ class _OpenNode:
 class _Builder:
     """Builds the documents of one file from parse events; no recursion, so depth is ours to limit.
 
-    What is wrong with a document is kept until its end, when it is known whether it is ours. `below` counts the
+    A document's problems are kept until its end, when it is known whether it is ours. `below` counts the
     levels that are open beyond the limit, `texts` are the anchored scalars, by which a foreign resource may be named.
     """
 
@@ -105,7 +105,7 @@ class _Builder:
             )
 
     def judge(self) -> bool:
-        """Whether the document is foreign, which all of YAML may be in; what is wrong with ours is reported."""
+        """Return whether the document is foreign, and may use all of YAML. Problems of ours are reported."""
         foreign = is_foreign(self.root)
         for problem in () if foreign else self.wrong:
             self.problems.take(problem)
@@ -203,7 +203,7 @@ class _Builder:
 
 
 def read(text: str, file: str, folder: Path, problems: Problems) -> list[Document]:
-    """The documents of one file. What is wrong goes to `problems`; complete documents before it are kept."""
+    """Return the documents of one file. Problems are reported; complete documents before them are kept."""
     builder = _Builder(file, folder, problems)
     trouble: tuple[int, int] | None = None
     try:
@@ -216,13 +216,13 @@ def read(text: str, file: str, folder: Path, problems: Problems) -> list[Documen
         trouble = (1, 1)
     if trouble is not None:
         problems.unread = True
-        if builder.judge() or not builder.below:  # what is too deep was refused already
+        if builder.judge() or not builder.below:  # a value that is too deep was refused already
             problems.take(_trouble(text, file, *trouble))
     return builder.documents
 
 
 def _trouble(text: str, file: str, line: int, column: int) -> ConfigProblem:
-    """What a parser's complaint comes to; a tab among the indentation is called by its name."""
+    """Return the problem behind a parser's error. A tab in the indentation is named."""
     lines = text.splitlines()
     for at in (line, line - 1):
         found = lines[at - 1] if 1 <= at <= len(lines) else ""

@@ -125,18 +125,18 @@ class Owner:
 
     @property
     def vouching(self) -> Vouching | None:
-        """The binding, where somebody has to say whose browser came back before the code is redeemed."""
+        """Return the binding, if the browser's user must be confirmed before the code is redeemed."""
         return VOUCHING.get(self.binding)
 
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """How a provider is told that a token has had its day, and what dies with it: that token, the whole grant (all that
-    the person gave this client), or nothing at all.
+    """How a token is revoked at a provider, and what `reach` it has: that token, the whole grant (everything that the
+    user gave this client), or none.
 
-    `rfc7009` is a form POST by the client; `own` is whatever the other fields say. `{client_id}` is filled in in the
-    endpoint's address, and so it is with `{client_secret}` and `{token}` in `params` and `headers`. `tokens` are those
-    it takes. An answer is a success by its status and, where `ok_field` is set, by that member being true; `dead_words`
+    `rfc7009` is a form POST by the client; `own` is a request that the other fields describe. `{client_id}` is filled
+    into the endpoint's address, `{client_secret}` and `{token}` into `params` and `headers`. `tokens` are the accepted
+    kinds. An answer is a success by its status and, where `ok_field` is set, by that member being true; `dead_words`
     (in the member `error_field`) and `dead_statuses` are refusals that say the token was dead already.
     """
 
@@ -201,7 +201,7 @@ class Habits:
 class OAuthApp:
     """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
 
-    `refresh_ahead_seconds`: tokens in use are renewed in the background that long before they end; 0 for never.
+    `refresh_ahead_seconds`: tokens in use are refreshed in the background that long before they end; 0 for never.
     `provider_ca`: certificates (PEM) that are trusted for its provider, beside those of the system.
     """
 
@@ -266,10 +266,10 @@ class OAuthApp:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLogin:
-    """The broker's own login, for `brokerLogin`. `app` is our client at a team's OpenID provider, which asks for
-    nothing but an ID token; its `owner.user_identity` says how a subject is read out of one.
+    """The broker's own login, for `brokerLogin`. `app` is our client at a team's OpenID provider. It asks for an ID
+    token only; its `owner.user_identity` says how a subject is read out of one.
 
-    `max_age_seconds`: how long ago somebody may have signed in there; None leaves it to the provider.
+    `max_age_seconds`: how long ago the user may have signed in there; None leaves it to the provider.
     """
 
     app: OAuthApp
@@ -277,8 +277,8 @@ class BrokerLogin:
     max_age_seconds: int | None = None
 
     def asking(self, *, again: bool) -> OAuthApp:
-        """The client with what is asked of the provider's page (OpenID Connect Core 1.0 section 3.1.2.1). `again`: the
-        account that it knows by itself was another one, so it has to ask."""
+        """Return the client with its parameters for the provider's page (OpenID Connect Core 1.0 section 3.1.2.1).
+        `again`: the provider knew another account by itself, so it has to ask."""
         params = dict(self.app.habits.authorize_params)
         if self.max_age_seconds is not None:
             params["max_age"] = str(self.max_age_seconds)

@@ -36,7 +36,7 @@ def signing_key(material: Secret) -> SigningKey:
     text = material.reveal().strip()
     try:
         found = _from_jwk(text) if text.startswith("{") else _from_pem(text)
-    except Exception:  # noqa: BLE001 - key libraries raise many kinds, and some quote what they were given
+    except Exception:  # noqa: BLE001 - key libraries raise many kinds, and some quote their input
         found = None
     if found is None:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the client's private key is not usable")

@@ -1,7 +1,7 @@
 """The configuration in use, for every room that looks an app up.
 
-`apps` is one object for the life of a broker and changes in place, between two steps of the event loop: whoever looks
-an app up gets the newest, and whoever holds one finishes with what it began with.
+`apps` is one object for the life of a broker and changes in place, between two steps of the event loop: a lookup gets
+the newest app, and work under way finishes with the app that it began with.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class OwnerFacts:
 
 @dataclass(frozen=True, slots=True)
 class OwnerVerdict:
-    """The account to pin, and in global mode who agreed for everybody."""
+    """The account to pin, and in global mode the user who consented for the team."""
 
     account: Account | None
     authorized_by: str | None = None
@@ -34,8 +34,8 @@ class OwnerVerdict:
 def judge_owner(app: OAuthApp, subject: str, facts: OwnerFacts, *, confirmed: bool = False) -> OwnerVerdict:
     """Compares byte for byte; no folding, no e-mail, no display name.
 
-    `confirmed`: by this app's binding somebody said whose browser brought the code, and it was the subject's. An app
-    whose binding asks for that gets nothing without it, whatever the provider says.
+    `confirmed`: by this app's binding, the browser that brought the code is the subject's. An app whose binding asks
+    for that gets no grant without it, even if the provider's facts match.
 
     Raises `subjectMismatch` (another account, tenant or team), `subjectForbidden` (global mode, not an
     authorizer), `subjectUnverifiable` (nothing to compare with, and no other binding that vouches).
@@ -87,7 +87,7 @@ def _judge_global(app: OAuthApp, subject: str, facts: OwnerFacts) -> OwnerVerdic
 
 
 def _pin(app: OAuthApp, facts: OwnerFacts, identity: str | None) -> Account | None:
-    """What is pinned follows from the configuration, not from which scopes were asked for this time."""
+    """Return the account to pin. It follows from the configuration, not from the scopes of this request."""
     if facts.account is not None and _pins_id_token(app):
         return facts.account
     return (_issuer(app), identity) if identity is not None else None
@@ -101,8 +101,8 @@ def _pins_id_token(app: OAuthApp) -> bool:
 def check_same_owner(
     app: OAuthApp, subject: str, pinned: Account | None, authorized_by: str | None, facts: OwnerFacts
 ) -> None:
-    """What the answer to a renewal says of its owner, as far as it says anything, must be what the grant was made for
-    (OpenID Connect Core 1.0 section 12.2). Raises `subjectMismatch`."""
+    """Check that the answer to a refresh names no other owner than the grant's (OpenID Connect Core 1.0 section
+    12.2). Raises `subjectMismatch`."""
     if app.subject_mode == "global":
         same = facts.global_identity in {None, subject} and (
             authorized_by is None or facts.user_identity in {None, authorized_by}
@@ -116,7 +116,7 @@ def check_same_owner(
 
 
 def knows_by_sub(app: OAuthApp) -> bool:
-    """Whether this app's accounts are pinned by the `sub` of ID tokens of one issuer, which somebody else can tell."""
+    """Return whether this app's accounts are pinned by the `sub` of ID tokens of one issuer."""
     one_issuer = bool(app.endpoints.issuer) and not app.habits.issuer_template
     return app.subject_mode == "user" and one_issuer and _pins_id_token(app)
 

@@ -34,7 +34,7 @@ class ProviderNetworks:
     loopback: bool = False
 
     def admits(self, text: str) -> bool:
-        """Whether a provider may be at this address. False for what is no address.
+        """Return whether a provider may be at this address. False for other text.
 
         An IPv6 address that leads to an IPv4 one is admitted where both are.
         """

@@ -21,7 +21,7 @@ Reason = Literal["noGrant", "revoked", "expired", "scopes", "scopesDeclined", "r
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A token to call the provider with. `degraded` says that it could not be renewed and lives shorter than usual.
+    """A token to call the provider with. `degraded`: it could not be refreshed and lives shorter than usual.
     `provider_data`: what the provider said beside it and its preset declares for tools, such as the API's host."""
 
     access_token: Secret
@@ -74,7 +74,7 @@ class DevicePrompt:
     interval: int
 
     def __repr__(self) -> str:
-        return "DevicePrompt(...)"  # whoever has the code may agree in the person's place
+        return "DevicePrompt(...)"  # the code lets its holder consent in the user's place
 
     def to_json(self) -> dict[str, Any]:
         complete = self.verification_uri_complete
@@ -159,7 +159,7 @@ class Failed:
         """The inverse. Raises ValueError. A code that is not known here keeps its sentence and its `retryable`."""
         error = data.get("error")
         if not isinstance(error, dict):
-            raise ValueError("error")  # noqa: TRY004  (one kind of error for whatever was not understood)
+            raise ValueError("error")  # noqa: TRY004  (one kind of error for any answer that is not understood)
         code = known_code(_text(error, "code")) or Code.BROKER_ANSWER_INVALID
         after = None if error.get("retryAfterSeconds") is None else _seconds(error, "retryAfterSeconds")
         return cls(code, _text(error, "message"), error.get("retryable") is True, after)
@@ -183,7 +183,7 @@ class SessionOutcome:
 
 
 def result_from_json(data: object) -> TokenResult:
-    """Whichever of the three it is. Raises ValueError for what is none of them."""
+    """Parse a result of any of the three kinds. Raises ValueError for other data."""
     kind = _KINDS.get(_text(data, "status")) if isinstance(data, dict) else None
     if kind is None or not isinstance(data, dict):
         raise ValueError("status")

@@ -26,7 +26,7 @@ def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequen
 
     `declared` are the tool's scopes (None: all of the app's), `wanted` the call's own (None: the declared ones;
     empty: nothing in particular). Raises `scopeNotAllowed` for anything outside, for repetition, and for junk;
-    `appForbidden` when the app has none of the declared scopes any more: nothing that was declared is left.
+    `appForbidden` when the app has none of the declared scopes left.
     """
     ceiling = app.scopes if declared is None else tuple(declared)
     if not app.scope_set.issuperset(ceiling):
@@ -55,7 +55,7 @@ def union_in_app_order(app: OAuthApp, *groups: Sequence[str]) -> tuple[str, ...]
 def granted_scopes(
     app: OAuthApp, asked: Sequence[str], answered: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(granted, missing) after an exchange. RFC 6749 section 5.1: no `scope` in the answer means what was asked.
+    """(granted, missing) after an exchange. RFC 6749 section 5.1: no `scope` in the answer means the requested scopes.
 
     Aliases are folded; unlisted ones (never echoed by the provider) and those that are no right are assumed. Raises
     `scopeExceeded` for a scope that the app does not have, unless it says `extraScopes: ignore`; extras are never

@@ -16,7 +16,7 @@ REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
 def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None, int | None]:
     """(app's name, scopes, minTtlSeconds) of `{oauthAppRef, scopes?, minTtlSeconds?}`.
 
-    Raises `requestInvalid` for any other field: above all nobody can name a subject.
+    Raises `requestInvalid` for any other field: above all a tool cannot name a subject.
     """
     said = _members(request)
     if not said.keys() <= REQUEST_FIELDS or "oauthAppRef" not in said:
@@ -46,12 +46,12 @@ def app_name(ref: AppRef) -> str:
 
 
 def _plain(text: object) -> str:
-    """The text itself, without a subclass's own code; empty for what is no text."""
+    """Return the text itself, without a subclass's own code; empty for other types."""
     return str.__str__(text) if isinstance(text, str) else ""
 
 
 def concealed(token: object) -> Secret:
-    """A token that a tool sends back. Raises `requestInvalid` for what is no text."""
+    """Conceal a token that a tool sends back. Raises `requestInvalid` for other types."""
     if isinstance(token, Secret):
         return token
     if not isinstance(token, str):
@@ -60,7 +60,7 @@ def concealed(token: object) -> Secret:
 
 
 def _members(given: object) -> dict[Any, Any]:
-    """A copy of a mapping. Raises `requestInvalid` for what is none, and for one whose own code raises."""
+    """Copy a mapping. Raises `requestInvalid` for other types, and for a mapping whose own code raises."""
     said = None
     with suppress(Exception):
         said = dict(given) if isinstance(given, Mapping) else None

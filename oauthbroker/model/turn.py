@@ -151,7 +151,7 @@ def whole_turn(given: object) -> Turn:
 
 
 def given_turn(given: Any) -> Turn:
-    """The Turn of a JSON; what is none stays as it is, for the calls to refuse."""
+    """Return the Turn of a JSON. Other data stays as it is, for the calls to refuse."""
     turn: Turn = given
     if not isinstance(given, Turn) and isinstance(given, Mapping):
         turn = _read(Turn.from_json, given)
@@ -174,8 +174,8 @@ def _is_whole(turn: Turn) -> bool:
 
 
 def _read(read: Callable[[Any], Any], given: object) -> Any:
-    """What `read` makes of it. What it refuses stays as it was given, for the call to refuse; so does a mapping whose
-    own code raises."""
+    """Parse it with `read`. Refused data stays as it was given, for the call to refuse; so does a mapping whose own
+    code raises."""
     try:
         return read(given)
     except Exception:  # noqa: BLE001  (anything may be given)
@@ -212,8 +212,8 @@ def _refused(name: str) -> BrokerError:
 
 
 def checked_target(target: ResumeTarget) -> ResumeTarget:
-    """Where the event goes, as a session keeps it. Raises `requestInvalid` for what is not words and JSON of a sane
-    size: nobody could be resumed there."""
+    """Return the event's target as a session stores it. Raises `requestInvalid` unless it consists of words and JSON of
+    a sane size."""
     words = (target.agent_name, target.instance_key, target.swarm_ref)
     try:
         kept = json.dumps(target.to_json(), ensure_ascii=False, allow_nan=False)

@@ -1,9 +1,8 @@
-"""The words of a turn token, and how whoever holds one narrows it: no key, no request.
+"""The format of a turn token, and how its holder narrows it: without a key or a request.
 
 `oabt.<locator>.<caveat>*.<signature>`, base64url without padding, dots between. The first signature is made with a
-root that only the broker has; every caveat is signed with the signature before it, which is then gone. So a caveat can
-be added by anybody and taken away by nobody (the construction is that of macaroons). They are judged where the root is
-known: `turns.Turns.admit`.
+root that only the broker has; every caveat is signed with the signature before it, which is then dropped. So any holder
+can add a caveat, and no holder can remove one (the construction of macaroons). The broker judges them: `Turns.admit`.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ class Caveat:
 
     @classmethod
     def from_text(cls, text: str) -> Caveat:
-        """Raises ValueError for anything that is not a caveat of ours: what is not understood must not be passed
-        over."""
+        """Raises ValueError for any other text: a caveat that is not understood must not be ignored."""
         body = json.loads(_decoded(text))
         if not isinstance(body, dict) or len(body) != 1:
             raise ValueError("not a caveat")
@@ -125,9 +123,9 @@ def narrow(
     """A token that can do less: only for `tool`, only these apps (app -> scopes, None: all that are allowed so far),
     only until `expires_at` (whole seconds). The one it was made from is as good as before.
 
-    Raises `unauthenticated` for what is no turn token, `requestInvalid` for one that was narrowed too often, for what
-    names no app and for an app that is named twice. No broker
-    admits a token for a tool whose name `is_tool` does not know.
+    Raises `unauthenticated` for other text, `requestInvalid` for a token that was narrowed too often, for an invalid
+    reference to an app and for an app that is named twice. No broker admits a token for a tool whose name `is_tool`
+    refuses.
     """
     made = TurnToken.parse(token.reveal())
     if tool is not None:

@@ -1,4 +1,4 @@
-/** The one error this package throws on purpose, and what it says where no broker has said it. */
+/** The one error this package throws on purpose, and its sentences where the broker sent none. */
 
 import type { Locale } from "./types.js";
 

@@ -1,4 +1,4 @@
-/** Narrowing a turn token: no key, no request. Whoever holds one can take rights away from it, and add none. */
+/** Narrowing a turn token: no key, no request. Its holder can take rights away from it, and add none. */
 
 import { BrokerError } from "./errors.js";
 import { appName } from "./refs.js";

@@ -33,7 +33,7 @@ export interface OAuthOptions extends ClientOptions {
   turnToken: string;
 }
 
-/** `ctx.oauth` over HTTP. Throws TypeError for what is no address or no token. */
+/** `ctx.oauth` over HTTP. Throws TypeError for an invalid address or token. */
 export function createOAuth(options: OAuthOptions): OAuth {
   return new TurnOAuth(new Wire(options), checkedBearer(options.turnToken));
 }

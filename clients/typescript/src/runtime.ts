@@ -217,7 +217,7 @@ export class Delivery {
     this.#settle = settle;
   }
 
-  /** Done. False when the lease had ended and somebody else has the event now. */
+  /** Acknowledge the event. False when the lease had ended and another consumer has the event now. */
   ack(): Promise<boolean> {
     return this.#settle("ack");
   }

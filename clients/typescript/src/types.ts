@@ -23,7 +23,7 @@ export interface OAuthTokenReady {
   scopes: string[];
   /** ISO 8601; a token without it never expires. */
   expiresAt?: string;
-  /** It could not be renewed just now and lives shorter than usual. */
+  /** It could not be refreshed just now and lives shorter than usual. */
   degraded?: true;
   /** What the provider said beside the token and its preset declares for tools, such as the host of its API. */
   providerData?: Record<string, string | number | boolean>;
@@ -161,9 +161,9 @@ export interface GrantSummary {
   subject: string;
   scopes: string[];
   state: "live" | "revoked";
-  /** What has to happen before a tool gets a token: a person agrees again, the next call renews it, or nothing. */
+  /** The step before a tool gets a token: the user consents again, the next call refreshes it, or none. */
   needs: "consent" | "renewal" | null;
-  /** Null for a token that never ends, or whose end nobody knows. */
+  /** Null for a token that never ends, or whose end is unknown. */
   expiresAt: string | null;
   refreshable: boolean;
   createdAt: string;

@@ -9,7 +9,7 @@ export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 export interface ClientOptions {
   /** `https://...`, or `http://` on this machine. */
   baseUrl: string;
-  /** For a call with all its tries; 60 s, since a renewal waits for a provider. */
+  /** For a call with all its tries; 60 s, since a refresh waits for a provider. */
   timeoutMs?: number;
   /** The language of errors where the turn has none; English without it. */
   locale?: Locale;
@@ -38,7 +38,7 @@ export interface Call {
   locale?: Locale | undefined;
 }
 
-/** A whole answer. `json` is undefined for what is none. */
+/** A whole answer. `json` is undefined for another media type. */
 export interface Reply {
   status: number;
   json: unknown;
