@@ -16,7 +16,6 @@ from functools import partial
 from oauthbroker.access.known_tokens import Allowed, Known, KnownTokens
 from oauthbroker.audit import AuditWriter, TurnBegun, TurnEnded
 from oauthbroker.audit.gap import enter
-from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp, ToolAuth
@@ -31,7 +30,6 @@ from oauthbroker.tokens.token_call import Caller
 
 MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
-MOST_BUSY = 32  # their turns are cached beside the record store's
 
 Tools = Mapping[str, Sequence[ToolAuth] | None]
 
@@ -58,9 +56,6 @@ class Turns:
     audit: AuditWriter
     _swept: float = field(default=0.0)
     _known: KnownTokens = field(default_factory=KnownTokens, repr=False)
-    _busy: Bounded[bytes, tuple[Known, TurnRecord, Guest]] = field(
-        default_factory=lambda: Bounded(MOST_BUSY), repr=False
-    )
 
     async def begin(
         self,
@@ -108,7 +103,6 @@ class Turns:
         if not LOCATOR.fullmatch(locator) or not await self.shelf.end(locator, lambda: enter(self.audit, entry, now)):
             return False
         self._known.forget_turns([locator])
-        self._busy.clear()  # small and refilled at once: no need to search it
         return True
 
     async def admit(self, token: str) -> Guest:
@@ -124,27 +118,16 @@ class Turns:
             self._known.forget(digest)
             raise BrokerError(Code.TURN_ENDED)
         self._known.keep(digest, known)
-        return self._guest(digest, known, record)
-
-    def _guest(self, digest: bytes, known: Known, record: TurnRecord) -> Guest:
-        """Return the cached holder while token, turn and configuration are unchanged, for the most recent callers."""
-        busy = self._busy.get(digest)
-        if busy is None or busy[0] is not known or busy[1] is not record:
-            guest = Guest(
-                turn=record.turn,
-                tool=known.tool,
-                declared=known.declared,
-                turn_id=record.id,
-                private_links=record.private_links,
-                narrowed=known.narrowed,
-                turn_holds=partial(self._check_holds, known),
-                expires_at=known.expires_at,
-            )
-            busy = known, record, guest
-            if any(each.bundle is not known.bundle for _, (each, _, _) in self._busy.items()):
-                self._busy.clear()
-        self._busy.keep(digest, busy)
-        return busy[2]
+        return Guest(
+            turn=record.turn,
+            tool=known.tool,
+            declared=known.declared,
+            turn_id=record.id,
+            private_links=record.private_links,
+            narrowed=known.narrowed,
+            turn_holds=partial(self._check_holds, known),
+            expires_at=known.expires_at,
+        )
 
     async def _check_holds(self, known: Known) -> None:
         record = await self.shelf.get(known.locator)
@@ -168,7 +151,6 @@ class Turns:
         if self._swept and self.clock.monotonic() - self._swept < SWEEP_SECONDS:
             return 0
         self._swept = self.clock.monotonic()
-        self._busy.clear()
         now = self.clock.now()
         ends = {it.locator: has_passed(it.expires_at, it.created_at, now) async for it in self.shelf.all()}
         over = [locator for locator, ended in ends.items() if ended]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache, partial
@@ -21,11 +21,11 @@ T = TypeVar("T")
 Form = Callable[[Any], Any]
 
 # Metadata of a record's fields. A member has its field's name in camelCase, unless `named` says another one.
-OPTIONAL: Mapping[str, Any] = {"optional": True}  # left out while it has its default value
-APART: Mapping[str, Any] = {"apart": True}  # the record writes this field itself
+OPTIONAL: dict[str, Any] = {"optional": True}  # left out while it has its default value
+APART: dict[str, Any] = {"apart": True}  # the record writes this field itself
 
 
-def named(member: str) -> Mapping[str, Any]:
+def named(member: str) -> dict[str, Any]:
     return {"member": member}
 
 
@@ -62,7 +62,7 @@ def _plan(kind: Any) -> tuple[_Member, ...]:
             each.name,
             each.metadata.get("member") or _camel(each.name),
             "optional" in each.metadata,
-            each.default,
+            each.default if each.default_factory is MISSING else each.default_factory(),
             *_forms(types[each.name]),
         )
         for each in fields(kind)
@@ -90,6 +90,8 @@ def _forms(type_: Any) -> tuple[Form, Form]:
         if write is _same:
             return list, tuple
         return lambda values: [write(each) for each in values], lambda values: tuple(read(each) for each in values)
+    if get_origin(type_) is Mapping:
+        return dict, _same
     if NoneType in inner:
         write, read = _forms(inner[0])
         return _or_none(write), _or_none(read)

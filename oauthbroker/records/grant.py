@@ -8,16 +8,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from oauthbroker.core.clock import LONG_AGO, SET_BACK, from_iso, to_iso
+from oauthbroker.core.clock import LONG_AGO, SET_BACK
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import codec
+from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired import Retired, joined
 
 CLOCK_SLACK_SECONDS = 60
 ENDLESS = float("inf")
+SPEC = ("provider", "subject", "flow", "scopesGranted", "createdAt", "updatedAt", "revoked", "providerData")
 UNLISTED_AFTER = 2  # consents in a row
 RevocationState = Literal["none", "pending", "done", "refused", "shared", "untold"]
 
@@ -38,9 +40,9 @@ class Token:
 
     access_token: Secret
     token_type: str
-    refresh_token: Secret | None = None
-    expires_at: datetime | None = None
-    lifetime_seconds: int | None = None
+    refresh_token: Secret | None = field(default=None, metadata=OPTIONAL)
+    expires_at: datetime | None = field(default=None, metadata=OPTIONAL)
+    lifetime_seconds: int | None = field(default=None, metadata=APART)
 
     @property
     def end_is_unknown(self) -> bool:
@@ -82,12 +84,12 @@ class Grant:
     an imported grant may have an empty access token until its first refresh. `declined` are scopes that were requested
     and not granted, with the number of consents in a row."""
 
-    app: str
+    app: str = field(metadata=APART)
     provider: str
     subject: str
     flow: str
-    scopes: tuple[str, ...]
-    token: Token | None
+    scopes: tuple[str, ...] = field(metadata=named("scopesGranted"))
+    token: Token | None = field(metadata=APART)
     created_at: datetime
     updated_at: datetime
     revoked: bool = False
@@ -98,13 +100,13 @@ class Grant:
     registration: str = ""
     resume: ResumeTarget | None = None
     outbox: tuple[AgentEvent, ...] = ()
-    refresh_state: RefreshState = field(default_factory=RefreshState)
-    retired: Retired | None = None
-    elsewhere: tuple[Retired, ...] = ()
-    tell_after: datetime | None = None
-    token_binding: str = ""
-    imported: str = ""
-    declined: Mapping[str, int] = field(default_factory=dict)
+    refresh_state: RefreshState = field(default=RefreshState(), metadata=named("renewal") | OPTIONAL)
+    retired: Retired | None = field(default=None, metadata=OPTIONAL)
+    elsewhere: tuple[Retired, ...] = field(default=(), metadata=OPTIONAL)
+    tell_after: datetime | None = field(default=None, metadata=OPTIONAL)
+    token_binding: str = field(default="", metadata=OPTIONAL)
+    imported: str = field(default="", metadata=OPTIONAL)
+    declined: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL)
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -245,88 +247,18 @@ class Grant:
         return rest.erased(at, outcome) if over else rest
 
     def to_plaintext(self) -> bytes:
-        token = self.token
-        spec: dict[str, Any] = {
-            "provider": self.provider,
-            "oauthAppRef": {"kind": "OAuthApp", "name": self.app},
-            "subject": self.subject,
-            "flow": self.flow,
-            "scopesGranted": list(self.scopes),
-            "token": {},
-            "createdAt": to_iso(self.created_at),
-            "updatedAt": to_iso(self.updated_at),
-            "revoked": self.revoked,
-            "providerData": dict(self.provider_data),
-        }
-        if token is not None:
-            spec["token"] = {"tokenType": token.token_type, "accessToken": token.access_token.reveal()}
-            if token.refresh_token is not None:
-                spec["token"]["refreshToken"] = token.refresh_token.reveal()
-            if token.expires_at is not None:
-                spec["token"]["expiresAt"] = to_iso(token.expires_at)
-        status = {
-            "revocation": self.revocation,
-            "account": list(self.account) if self.account else None,
-            "authorizedBy": self.authorized_by,
-            "authSessionId": self.auth_session_id,
-            "registration": self.registration,
-            "lifetimeSeconds": token.lifetime_seconds if token else None,
-            "resume": self.resume.to_json() if self.resume else None,
-            "outbox": [event.to_record() for event in self.outbox],
-        }
-        if refresh_state := self.refresh_state.to_json():
-            status["renewal"] = refresh_state
-        if self.retired is not None:
-            status["retired"] = self.retired.to_json()
-        if self.elsewhere:
-            status["elsewhere"] = [each.to_json() for each in self.elsewhere]
-        if self.tell_after is not None:
-            status["tellAfter"] = to_iso(self.tell_after)
-        if self.token_binding:
-            status["tokenBinding"] = self.token_binding
-        if self.imported:
-            status["imported"] = self.imported
-        if self.declined:
-            status["declined"] = dict(self.declined)
+        status = codec.members(self)
+        spec = {name: status.pop(name) for name in SPEC}
+        spec["oauthAppRef"] = {"kind": "OAuthApp", "name": self.app}
+        spec["token"] = codec.members(self.token) if self.token is not None else {}
+        status["lifetimeSeconds"] = self.token.lifetime_seconds if self.token is not None else None
         return codec.encode("OAuthGrantRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> Grant:
         data = codec.decode("OAuthGrantRecord", body)
         spec, status = data["spec"], data["status"]
-        held = spec["token"]
         token = None
-        if held:
-            token = Token(
-                Secret(held["accessToken"]),
-                held["tokenType"],
-                codec.conceal(held.get("refreshToken")),
-                codec.moment(held.get("expiresAt")),
-                status["lifetimeSeconds"],
-            )
-        return cls(
-            app=spec["oauthAppRef"]["name"],
-            provider=spec["provider"],
-            subject=spec["subject"],
-            flow=spec["flow"],
-            scopes=tuple(spec["scopesGranted"]),
-            token=token,
-            created_at=from_iso(spec["createdAt"]),
-            updated_at=from_iso(spec["updatedAt"]),
-            revoked=spec["revoked"],
-            revocation=status["revocation"],
-            account=tuple(status["account"]) if status["account"] else None,
-            authorized_by=status["authorizedBy"],
-            auth_session_id=status["authSessionId"],
-            registration=status["registration"],
-            resume=ResumeTarget.from_json(status["resume"]) if status["resume"] else None,
-            outbox=tuple(AgentEvent.from_json(event) for event in status["outbox"]),
-            refresh_state=RefreshState.from_json(status.get("renewal")),
-            retired=Retired.from_json(status.get("retired")),
-            elsewhere=tuple(Retired.of_json(each) for each in status.get("elsewhere", ())),
-            tell_after=codec.moment(status.get("tellAfter")),
-            token_binding=status.get("tokenBinding", ""),
-            imported=status.get("imported", ""),
-            declined=status.get("declined", {}),
-            provider_data=spec["providerData"],
-        )
+        if spec["token"]:
+            token = codec.made(Token, spec["token"], lifetime_seconds=status["lifetimeSeconds"])
+        return codec.made(cls, {**status, **spec}, app=spec["oauthAppRef"]["name"], token=token)

@@ -65,11 +65,7 @@ class Retired:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> Retired | None:
-        return None if data is None else cls.of_json(data)
-
-    @classmethod
-    def of_json(cls, data: Mapping[str, Any]) -> Retired:
-        return codec.made(cls, data)
+        return None if data is None else codec.made(cls, data)
 
 
 def joined(sets: Iterable[Retired], more: Retired) -> tuple[Retired, ...]:
