@@ -72,13 +72,10 @@ class ApiKeys:
         return made
 
     async def remove(self, key_id: str) -> bool:
-        """Remove a key. False if the id is unknown."""
+        """Remove a key. A damaged one is removed too; its name is unknown then. False if there is none of that id."""
         locator = key_id.removeprefix("key-")
         key, now = await self.shelf.get(locator), self.clock.now()
-        if key is None:
-            await self.shelf.end(locator)
-            return False
-        entry = ApiKeyChanged(key.id, key.name, "removed")
+        entry = ApiKeyChanged(f"key-{locator}", key.name if key is not None else "", "removed")
         return await self.shelf.end(locator, lambda: enter(self.audit, entry, now))
 
     async def sweep(self) -> int:

@@ -107,13 +107,24 @@ def rotate_command(
 
 @app.command("remove")
 def remove_command(key_id: KeyId, yes: Yes = False, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
-    """End a key at once, in every broker of the store."""
-    key = by_id(((key.id, key) for key in _keys(config)), key_id, ("key-",), "key", "api-keys list")
-    confirm(f"End {key.id} of {key.name}?", yes=yes)
+    """End a key at once, in every broker of the store.
 
-    if not change(config, lambda vault: vault.api_keys.remove(key.id)):
-        raise Refused("Another operator has removed it meanwhile.")
-    say(f"Removed {key.id} of {key.name}.", {"id": key.id, "name": key.name}, as_json=as_json)
+    A damaged record is in no list: type the whole id of its key, the middle part of the key itself.
+    """
+    from oauthbroker.model.turn_token import LOCATOR
+
+    keys = [(key.id, key.name) for key in _keys(config)]
+    whole = f"key-{key_id.removeprefix('key-')}"
+    if LOCATOR.fullmatch(whole.removeprefix("key-")):
+        keys.append((whole, dict(keys).get(whole, "")))
+    found, name = by_id(((each[0], each) for each in dict(keys).items()), key_id, ("key-",), "key", "api-keys list")
+    text = f"{found} of {name}" if name else found
+    confirm(f"End {text}?", yes=yes)
+
+    if not change(config, lambda vault: vault.api_keys.remove(found)):
+        there = "Another operator has removed it meanwhile."
+        raise Refused(there if name else "There is no such key. `oauthbroker api-keys list` shows what there is.")
+    say(f"Removed {text}.", {"id": found, "name": name}, as_json=as_json)
 
 
 def _hand_over(key: ApiKey, text: Secret, *, as_json: bool) -> None:

@@ -141,14 +141,19 @@ class RecordStore(Generic[R]):
         return True
 
     async def _let_go(self, locator: str) -> bool:
-        """Remove a record that has its tombstone. One that may not be replaced stays and is invalid. False if there was
-        none."""
+        """Remove a record that has its tombstone. One that the store does not replace by itself is set aside. A file
+        that the store did not write stays and is invalid. False if there was none."""
         try:
             return await self.remove(locator)
         except BrokerError as error:
             if error.retryable or self._tombstones is None:
                 raise
             self._on_damage(self._kind, error.code)
+        try:
+            await self._store.set_aside(self._store.key(self._kind, locator))
+        except BrokerError as error:
+            if error.retryable:
+                raise
         return True
 
     async def remove(self, locator: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from oauthbroker.audit import ApiKeyChanged, AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import KINDS, Repository
@@ -153,6 +154,36 @@ async def test_a_damaged_turn_is_ended_for_good_also_when_its_record_is_mended(h
     with pytest.raises(BrokerError) as refused:
         await turns.admit(begun.token.reveal())
     assert refused.value.code is Code.TURN_ENDED
+
+
+@pytest.mark.parametrize("form", DAMAGE)
+async def test_a_damaged_key_is_removed_with_an_entry_written_before(
+    here: World, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, keys, text = here.file(here.keys["apikeys"][0]), here.broker.api_keys, here.keyed[ALICE].reveal()
+    key_id, audit = f"key-{text.split('.')[1]}", here.parts.audit
+    assert isinstance(audit, AuditList)
+    copy = file.read_bytes()
+    await damaged(here, "apikeys", form)
+
+    def refuse(*_: object) -> None:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    with monkeypatch.context() as failing, pytest.raises(BrokerError):
+        failing.setattr(audit, "write", refuse)
+        await keys.remove(key_id)
+    assert file.exists() or file.is_symlink(), "no entry, no removal"
+    assert await keys.remove(key_id)
+    removed = [(it.key, it.action) for it in audit.entries if isinstance(it, ApiKeyChanged)]
+    assert (key_id, "removed") == removed[-1]
+    if form not in PLANTED:
+        assert not file.exists()
+        assert not await keys.remove(key_id)
+        file.write_bytes(copy)
+        file.chmod(0o600)
+    with pytest.raises(BrokerError) as refused:
+        await keys.check(text)
+    assert refused.value.code is Code.UNAUTHENTICATED
 
 
 @each_sample

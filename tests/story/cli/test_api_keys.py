@@ -118,6 +118,18 @@ def test_removing_ends_it_at_once_and_asks_first(ready: Desk, canaries: Canaries
     assert "There are no API keys." in ready.type("api-keys", "list").err
 
 
+def test_a_damaged_key_is_removed_by_its_whole_id(ready: Desk, canaries: Canaries):
+    key = made(ready, canaries, "create", "planner")
+    (file,) = [path for path in ready.folder.rglob("apikeys/*") if path.is_file()]
+    file.write_bytes(b"damaged")
+    assert [] == listed(ready)
+    assert (2, True) == ((it := ready.type("api-keys", "remove", key["id"])).code, "say --yes" in it.err)
+    done = ready.type("api-keys", "remove", key["id"], "--yes")
+    assert (0, f"Removed {key['id']}.\n") == (done.code, done.out)
+    assert not file.exists()
+    assert "There is no such key" in ready.type("api-keys", "remove", key["id"], "--yes").err
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
