@@ -15,7 +15,6 @@ from oauthbroker.core.clock import Clock, from_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.model.turn import SubjectMode
 from oauthbroker.operations.grant_pages import GrantPages
 from oauthbroker.operations.grant_use import Uses
 from oauthbroker.operations.open_circuits import Seen, Troubles
@@ -55,20 +54,6 @@ class AppState:
     circuits: tuple[Seen, ...]
     failure: tuple[datetime, str] | None
     unlisted: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingSession:
-    """One authorization that waits for a person; `under_way`: a browser is at the provider, or is coming back."""
-
-    id: str
-    app: str
-    subject_mode: SubjectMode
-    subject: str
-    agent: str
-    since: datetime
-    expires_at: datetime
-    under_way: bool
 
 
 @dataclass(slots=True)
@@ -125,12 +110,11 @@ class Survey:
         """What the audit log calls a grant."""
         return self.trail.name("grant", grant_id)
 
-    async def waiting(self) -> list[WaitingSession]:
-        """Return the waiting authorizations, the first to expire first."""
+    async def waiting(self) -> list[AuthSession]:
+        """Return the authorizations that wait for a person, the first to expire first."""
         now = self.clock.now()
         found = [held.record async for held in self.repository.sessions()]
-        open_ones = [_waiting(each) for each in found if each.open and each.expires_at > now]
-        return sorted(open_ones, key=lambda each: each.expires_at)
+        return sorted((it for it in found if it.open and it.expires_at > now), key=lambda it: it.expires_at)
 
     async def audit(self, count: int, entries: AuditEntries) -> list[AuditLine]:
         """The newest lines, the newest first."""
@@ -182,16 +166,3 @@ class Survey:
         if any(circuit.code is Code.APP_MISCONFIGURED for circuit in common):
             light = "bad"
         return AppState(name, self.in_use.apps.get(name), light, counts, own, failure, tuple(sorted(unlisted)))
-
-
-def _waiting(session: AuthSession) -> WaitingSession:
-    return WaitingSession(
-        session.id,
-        session.app,
-        session.subject_mode,
-        session.subject,
-        session.resume.agent_name,
-        session.created_at,
-        session.expires_at,
-        session.under_way,
-    )

@@ -13,7 +13,8 @@ from oauthbroker.core.clock import from_iso
 from oauthbroker.operations.dead_letters import DeadLetter, QueueState
 from oauthbroker.operations.grant_pages import Found, GrantFilter
 from oauthbroker.operations.open_circuits import Seen
-from oauthbroker.operations.overview import AppState, AuditEntries, WaitingSession
+from oauthbroker.operations.overview import AppState, AuditEntries
+from oauthbroker.records import AuthSession
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.web.connections_views import Desk, render_end
@@ -95,7 +96,7 @@ def render_revoke(office: Office, row: GrantView) -> Page:
     return office.page("revoke", plain_phrase(office.text.revoke_title, app=row.app), "/grants", row=row)
 
 
-def render_waiting(office: Office, waiting: Sequence[WaitingSession]) -> Page:
+def render_waiting(office: Office, waiting: Sequence[AuthSession]) -> Page:
     return office.page("waiting", office.text.waiting, "/waiting", waiting=waiting)
 
 

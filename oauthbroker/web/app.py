@@ -19,7 +19,6 @@ from oauthbroker.web.branding import Brand, Branded
 from oauthbroker.web.forwarded import Proxies
 from oauthbroker.web.headers import Guard, allowed_hosts, own_hosts
 from oauthbroker.web.routes import Routes
-from oauthbroker.web.shortcut import Shortcut
 
 
 def plain(kind: type[Starlette]) -> type[Starlette]:
@@ -81,7 +80,6 @@ def _application(
                 proxies=Proxies(settings.trusted_proxies),
                 seconds=settings.limits.request_seconds,
             ),
-            Middleware(Shortcut, routes=_all(parts)),
         ],
         exception_handlers=problems.handlers(settings.locale),
     )

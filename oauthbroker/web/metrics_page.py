@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
@@ -18,7 +19,7 @@ from oauthbroker.web.api.caller import Callers, address_of, known, may
 from oauthbroker.web.forwarded import is_local
 from oauthbroker.web.limits import RequestLimits
 from oauthbroker.web.policy import security_headers
-from oauthbroker.web.routes import Handler, route
+from oauthbroker.web.routes import route
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -64,18 +65,15 @@ class Scrape:
         raise failed
 
 
-def metrics_routes(figures: Callable[[], Awaitable[MetricFigures]], admit: Admit) -> list[BaseRoute]:
+def metrics_routes(scrape: Scrape, admit: Admit) -> list[BaseRoute]:
     """`admit` raises for callers that may not read."""
-    return [route(PATH, metrics_page(figures, admit), "GET")]
 
-
-def metrics_page(figures: Callable[[], Awaitable[MetricFigures]], admit: Admit) -> Handler:
     async def answer(request: Request) -> Response:
         await admit(request)
-        body, kind = text_of(await figures())
+        body, kind = text_of(await scrape())
         return Response(body, headers={**security_headers(), "content-type": kind})
 
-    return answer
+    return [route(PATH, answer, "GET")]
 
 
 def operators_only(callers: Callers, limits: RequestLimits, *, loopback: bool) -> Admit:
@@ -138,8 +136,4 @@ def _series(found: Mapping[tuple[N, Labels], V], name: N) -> list[tuple[Labels, 
 
 
 def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
-    total, found = 0, list[tuple[str, float]]()
-    for bound, count in zip((*map(str, SECONDS), "+Inf"), buckets, strict=True):
-        total += count
-        found.append((bound, float(total)))
-    return found
+    return [*zip((*map(str, SECONDS), "+Inf"), map(float, accumulate(buckets)), strict=True)]

@@ -24,6 +24,14 @@ def route(path: str, handler: Handler, method: str) -> Route:
     return made
 
 
+class OwnMethods(Route):
+    """A path whose handler knows its methods: no other path shall answer for one that it lacks."""
+
+    def __init__(self, path: str, handler: Handler) -> None:
+        super().__init__(path, handler)
+        self.methods = None
+
+
 async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a small urlencoded form; a field that comes twice is no field. Raises `requestInvalid`."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:

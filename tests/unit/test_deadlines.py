@@ -273,7 +273,7 @@ SHOWN = {
     "authorization.pages_service.Step.until", "operations.connections.WaitingRequest.expires_at",
     "operations.dead_letters.QueueState.oldest", "operations.dead_letters.DeadLetter.made",
     "operations.overview.AuditEntries.since", "operations.overview.AuditEntries.until", "operations.overview.AppState.failure",
-    "operations.overview.WaitingSession.since", "operations.overview.WaitingSession.expires_at", "operations.grant_use.Uses._noted",
+    "operations.grant_use.Uses._noted",
     "records.grant_view.GrantView.until", "records.grant_summary.GrantSummary.created_at", "operations.import_lines.Incoming.expires_at",
     "operations.import_lines.Incoming.granted_at", "protocol.messages.ProviderResponse.date",
     "events.queue.EventLease.until", "events.queue.Depth.oldest", "records.event.AgentEvent.created_at",

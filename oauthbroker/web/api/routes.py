@@ -11,7 +11,7 @@ from oauthbroker.web.api.endpoint import Endpoint
 from oauthbroker.web.api.openapi import DOCUMENT
 from oauthbroker.web.api.operations import OPERATIONS, Operation
 from oauthbroker.web.limits import RequestLimits
-from oauthbroker.web.shortcut import OwnMethods
+from oauthbroker.web.routes import OwnMethods
 
 
 def api_routes(services: Services, settings: Settings) -> list[BaseRoute]:
@@ -22,7 +22,7 @@ def api_routes(services: Services, settings: Settings) -> list[BaseRoute]:
     for operation in (*OPERATIONS, DOCUMENT):
         paths.setdefault(operation.path, {})[operation.method] = operation
     return [
-        OwnMethods(path, Endpoint(found, services, callers, limits, settings.locale).answer, found)
+        OwnMethods(path, Endpoint(found, services, callers, limits, settings.locale).answer)
         for path, found in sorted(paths.items(), key=_fixed_first)
     ]
 

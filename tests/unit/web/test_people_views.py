@@ -19,8 +19,9 @@ from oauthbroker.operations.connections import GrantConnection, Service, Waiting
 from oauthbroker.operations.dead_letters import DeadLetter, QueueState
 from oauthbroker.operations.grant_pages import Found, GrantFilter
 from oauthbroker.operations.open_circuits import Seen
-from oauthbroker.operations.overview import AppState, AuditEntries, WaitingSession
+from oauthbroker.operations.overview import AppState, AuditEntries
 from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.session import Claim
 from oauthbroker.records.use import GrantUse
 from oauthbroker.refresh.circuit import OpenCircuit
 from oauthbroker.web import admin_views as admin
@@ -82,6 +83,8 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
     circuit = OpenCircuit(word, GRANT, Code.PROVIDER_UNREACHABLE, 12.3, 3)
     state = AppState(word, an_app(word), "warn", Counter({"again": 1}), (Seen("renewals", circuit),), (NOW, word))
     letter = DeadLetter(word, word, word, word, 5, word, word, NOW)
+    session = kit.session(app=word, subject=word, claim=Claim("me", NOW))
+    waiting = replace(session, resume=replace(session.resume, agent_name=word))
     line = AuditLine(1, to_iso(NOW), word, {word: word, "agent": word, "grant": "grant-x"}, genuine=False)
     return [
         render_connections(desk, [Service(an_app(word), it, (request,))], done=word),
@@ -93,9 +96,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         ),
         admin.render_grant(office, row, use, word),
         admin.render_revoke(office, row),
-        admin.render_waiting(
-            office, [WaitingSession("as-" + "x" * 22, word, "user", word, word, NOW, NOW, under_way=True)]
-        ),
+        admin.render_waiting(office, [waiting]),
         admin.render_queues(office, [QueueState(word, 1, 2, 3, NOW)], [letter]),
         admin.render_drop(office, letter),
         admin.render_circuits(office, [Seen("renewals", circuit, 2)]),
