@@ -18,7 +18,7 @@ from oauthbroker.authorization.pending import Links
 from oauthbroker.config.reload import Reload
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.events.waits import Events
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.results import SessionOutcome

@@ -15,8 +15,7 @@ from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Patience
-from oauthbroker.events.queue import QueueFull, Queues
-from oauthbroker.events.queue_index import address_of
+from oauthbroker.events.port import QueueFull, Queues, address_of
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import Conflict, Due, Repository, Versioned

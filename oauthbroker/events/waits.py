@@ -10,7 +10,7 @@ from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
-from oauthbroker.events.queue import EventLease, Queues
+from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.results import SessionOutcome
 from oauthbroker.model.session_id import locator_of
 from oauthbroker.model.turn import Turn
@@ -36,12 +36,12 @@ class Events:
         """
         deadline = self._clock.monotonic() + wait
         while gone is None or not gone.is_set():
-            rung = self._bell.listen()
+            changed = self._queues.listen()
             delivery = await self._queues.lease(agent)
             left = deadline - self._clock.monotonic()
             if delivery is not None or left <= 0 or self._life.stopping:
                 return delivery
-            await self._bell.wait(min(left, POLL_SECONDS), rung)
+            await self._queues.wait(changed, left)
         return None
 
     async def settle(self, agent: str, event_id: str, lease: str, *, done: bool) -> bool:
@@ -61,7 +61,7 @@ class Events:
 
     async def dead(self, agent: str) -> list[dict[str, object]]:
         """Return the agent's dead letters, oldest first, as JSON objects."""
-        return [event.to_json() for event in await self._queues.dead(agent)]
+        return [dead.event.to_json() for dead in reversed(await self._queues.dead(agent)) if dead.event is not None]
 
     @asynccontextmanager
     async def on_granted(self, agent: str, callback: Callable[[EventLease], Awaitable[None]]) -> AsyncIterator[None]:

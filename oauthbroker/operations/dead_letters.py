@@ -11,10 +11,7 @@ from typing import Any
 from oauthbroker.audit import AuditWriter, DeadLetterChanged
 from oauthbroker.audit.gap import enter
 from oauthbroker.core.clock import Clock, printed
-from oauthbroker.core.errors import BrokerError
-from oauthbroker.events.queue import Queues
-from oauthbroker.events.queue_index import Index, Item
-from oauthbroker.repository.repository import Repository
+from oauthbroker.events.port import DeadEvent, Queues
 
 MOST_SHOWN = 200
 
@@ -83,26 +80,22 @@ def agent_of(queue: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """Reads every index at each look: for people, not for machines."""
+    """The queues as operators use them. Reads every queue at each look: for people, not for machines."""
 
-    repository: Repository
     queues: Queues
     clock: Clock
     audit: AuditWriter
 
     async def states(self) -> list[QueueState]:
-        """Of every queue that has something in it, by agent."""
-        found = [await self._state(index) for index in await self._indexes()]
-        return sorted((state for state in found if state.agent), key=lambda state: state.agent)
+        """Return the state of every queue that has an event, by agent."""
+        return [
+            QueueState(each.agent, each.waiting, each.leased, each.dead, each.oldest)
+            for each in await self.queues.depths()
+        ]
 
     async def dead(self, agent: str | None = None, most: int | None = None) -> list[DeadLetter]:
-        """Dead letters of an agent or of all, at most `most` of each, the newest dead first."""
-        return [
-            await self._letter(item)
-            for index in await self._indexes()
-            if agent is None or agent in {_agent(item.address)[1] for item in index.dead[:1]}
-            for item in index.dead[::-1][:most]
-        ]
+        """Return the dead letters of an agent or of all, at most `most` of each, the newest dead first."""
+        return [_letter(each) for each in await self.queues.dead(agent, most)]
 
     async def retry(self, agent: str, event_id: str, noted: Noted | None = None) -> bool:
         """Give a dead letter all its attempts anew, at the end of its queue. False where none has that id.
@@ -120,45 +113,17 @@ class DeadLetters:
 
     async def _write(self, agent: str, event_id: str, action: str, noted: Noted | None) -> bool:
         if not await self.queues.is_dead(agent, event_id):
-            await self.repository.sync("queues")
             return False
         if noted is not None:
             await noted()
         await enter(self.audit, DeadLetterChanged(agent, event_id, action), self.clock.now())
         return True
 
-    async def _indexes(self) -> list[Index]:
-        """Return the readable indexes. The next use of a damaged one repairs it."""
-        found = []
-        async for body in self.repository.queues():
-            try:
-                found.append(Index.from_plaintext(body))
-            except (BrokerError, LookupError, TypeError, ValueError):
-                continue
-        return found
 
-    async def _state(self, index: Index) -> QueueState:
-        items = (*index.waiting, *index.dead)
-        now = self.clock.now()
-        leased = sum(item.lease is not None and item.due is not None and item.due > now for item in index.waiting)
-        head = await self._letter(index.waiting[0]) if index.waiting else None
-        agent = _agent(items[0].address)[1] if items else ""
-        return QueueState(agent, len(index.waiting) - leased, leased, len(index.dead), head.made if head else None)
-
-    async def _letter(self, item: Item) -> DeadLetter:
-        swarm, agent, instance = _agent(item.address)
-        try:
-            event = await self.repository.event(item.id)
-        except BrokerError:
-            event = None
-        if event is None:
-            return DeadLetter(item.id, agent, swarm, instance, item.attempts)
-        ref = event.payload.get("oauthAppRef", {})
-        app = str(ref.get("name", "")) if isinstance(ref, dict) else ""
-        return DeadLetter(item.id, agent, swarm, instance, item.attempts, event.type, app, event.created_at)
-
-
-def _agent(address: str) -> tuple[str, str, str]:
-    """(swarm, agent, instance) of an address as the index keeps it. Swarm and agent hold no separator."""
-    parts = address.split("\x1f", 2)
-    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", "")
+def _letter(dead: DeadEvent) -> DeadLetter:
+    swarm, agent, instance = dead.address
+    if dead.event is None:
+        return DeadLetter(dead.id, agent, swarm, instance, dead.attempts)
+    ref = dead.event.payload.get("oauthAppRef", {})
+    app = str(ref.get("name", "")) if isinstance(ref, dict) else ""
+    return DeadLetter(dead.id, agent, swarm, instance, dead.attempts, dead.event.type, app, dead.event.created_at)

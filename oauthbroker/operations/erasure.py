@@ -18,7 +18,7 @@ from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.sweep import Sweep
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.queue import Queues
+from oauthbroker.events.port import Queues
 from oauthbroker.model.subject import is_subject
 from oauthbroker.operations.browser_sessions import BrowserSessions
 from oauthbroker.operations.grant_use import Uses

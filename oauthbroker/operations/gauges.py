@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.events.queue import Queues
+from oauthbroker.events.port import Queues
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.observability.metrics import Gauge, Now
 from oauthbroker.operations.health import HealthCheck

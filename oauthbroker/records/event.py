@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from oauthbroker.core.clock import from_iso, printed, to_iso
 from oauthbroker.model.turn import ResumeTarget, Turn
 from oauthbroker.records import codec
 
 EventType = Literal["auth.granted", "auth.denied", "auth.failed", "auth.revoked", "auth.expired"]
+"""The broker's own types. Others may queue events with types of other namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class AgentEvent:
     """One event for one agent instance. The same `id` twice is the same event delivered twice."""
 
     id: str
-    type: EventType
+    type: str
     target: ResumeTarget
     payload: Mapping[str, Any]
     created_at: datetime
@@ -53,6 +54,11 @@ class AgentEvent:
             "payload": dict(self.payload),
             "createdAt": to_iso(self.created_at),
         }
+
+    @property
+    def metric_type(self) -> str:
+        """Return the type as a metric's label: the types of others are one, because they are unbounded."""
+        return self.type if self.type in get_args(EventType) else "other"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AgentEvent:

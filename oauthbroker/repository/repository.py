@@ -17,6 +17,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
 from oauthbroker.repository.markers import Markers
+from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.record_store import RecordStore, Shelved
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
@@ -68,6 +69,7 @@ class Repository:
         self._on_damage = on_damage
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
         self._markers = Markers(store, on_damage)
+        self.queue_parts = QueueParts(store, on_damage)
         self._cache = Bounded[tuple[str, str], Versioned[Grant]](
             CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: len(held.entry.body)
         )
@@ -267,23 +269,7 @@ class Repository:
         """Remove the marker of a record without pending work, under the pair's lease."""
         await self._markers.settle(due)
 
-    # queues and events
-
-    def queue_lock(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
-        return self._store.lease(self._store.key("queue", agent), wait=wait)
-
-    async def queue(self, agent: str) -> tuple[bytes | None, Entry | None]:
-        """Return the agent's queue index. Call it under the queue's lock to write."""
-        entry = await self._store.get(self._store.key("queues", agent))
-        return (entry.body, entry) if entry is not None else (None, None)
-
-    async def queues(self) -> AsyncIterator[bytes]:
-        """Yield the indexes of all agents' queues."""
-        async for entry in self._store.scan("queues"):
-            yield entry.body
-
-    async def save_queue(self, agent: str, body: bytes, *, expect: int) -> Entry:
-        return await write_over(self._store, self._store.key("queues", agent), body, expect=expect)
+    # events
 
     async def keep_event(self, event: AgentEvent) -> None:
         """Store the event's body. Idempotent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oauthbroker.repository.queue_upgrade import split_queues
 from oauthbroker.store.upgrade import UpgradeStep
 
-STEPS: tuple[UpgradeStep, ...] = ()
+STEPS: tuple[UpgradeStep, ...] = (UpgradeStep("queues", split_queues),)

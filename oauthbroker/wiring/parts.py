@@ -12,7 +12,8 @@ from oauthbroker.access.turns import Turns
 from oauthbroker.authorization.pages_service import PagesService
 from oauthbroker.authorization.pending import Pending
 from oauthbroker.authorization.retry import RetryService
-from oauthbroker.events.queue import Queues
+from oauthbroker.events.port import Queues
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.events.relay import Relay
 from oauthbroker.events.waits import Events, Outcomes
 from oauthbroker.observability.shared_metrics import Sharing
@@ -78,7 +79,9 @@ class Parts(Flows):
 
     @cached_property
     def queues(self) -> Queues:
-        return Queues(repository=self.repository, clock=self.clock, limits=self.limits, metrics=self.metrics)
+        return StoreQueues(
+            repository=self.repository, clock=self.clock, limits=self.limits, metrics=self.metrics, bell=self.moved
+        )
 
     @cached_property
     def relay(self) -> Relay:
@@ -189,7 +192,7 @@ class Parts(Flows):
 
     @cached_property
     def dead_letters(self) -> DeadLetters:
-        return DeadLetters(repository=self.repository, queues=self.queues, clock=self.clock, audit=self.audit)
+        return DeadLetters(queues=self.queues, clock=self.clock, audit=self.audit)
 
     @cached_property
     def troubles(self) -> Troubles:

@@ -12,7 +12,7 @@ from oauthbroker.audit import AuditList
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import Code
-from oauthbroker.events.queue import Queues
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
@@ -46,12 +46,12 @@ async def open_vault(
         audit = audit_file(settings, store, log)
         stack.callback(audit.close)
         trail = FileTrail(audit.folder, audit.keys)
-        queues = Queues(repository=repository, clock=clock, limits=settings.limits, metrics=Metrics())
+        queues = StoreQueues(repository=repository, clock=clock, limits=settings.limits, metrics=Metrics())
         yield Vault(
             secrets=Secrets(repository, clock, audit),
             grants=GrantList(repository, clock),
             sessions=SessionList(repository),
-            dead_letters=DeadLetters(repository=repository, queues=queues, clock=clock, audit=audit),
+            dead_letters=DeadLetters(queues=queues, clock=clock, audit=audit),
             api_keys=api_keys(repository, clock, audit),
             audit=trail,
         )

@@ -11,7 +11,7 @@ from typing import Any
 from oauthbroker import AuthorizationRequired, Ready, Turn
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.model.results import TokenResult
 from oauthbroker.operations.grant_pages import GrantFilter
 from oauthbroker.operations.import_lines import Incoming

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 
 Pair = tuple[str, str]
 

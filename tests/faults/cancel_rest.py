@@ -12,14 +12,14 @@ from pathlib import Path
 
 from oauthbroker.audit import Connected, ConnectFailed, GrantEnded, TokensDropped
 from oauthbroker.core.errors import Code
-from oauthbroker.events.queue import Queues
-from oauthbroker.events.queue_index import Index
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.file.file_store import FileStore
 from tests.faults.cancel_world import AGENTS, ERASED, LIMITS, Side, World
 from tests.kit.broker_process import AFTER_CLAIMS
+from tests.kit.queues import all_indexes
 
 PATIENCE = 5.0  # real seconds until connections that were closed are seen to be closed
 
@@ -187,9 +187,8 @@ def _token_problems(w: World, grants: list[Grant]) -> list[str]:
 
 
 async def _queue_problems(w: World, repository: Repository) -> AsyncIterator[str]:
-    queues = Queues(repository, w.clock, LIMITS, Metrics())
-    async for body in repository.queues():
-        index = Index.from_plaintext(body)
+    queues = StoreQueues(repository, w.clock, LIMITS, Metrics())
+    for index in await all_indexes(repository):
         for item in index.waiting:
             yield f"{item.id} waits, leased: {item.lease is not None}, attempts: {item.attempts}"
         for item in index.dead:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from oauthbroker.broker import Broker
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.operations.connections import Connections
 from oauthbroker.operations.importing import Importing
 from oauthbroker.tokens.context import OAuthContext

@@ -17,7 +17,7 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit import AuditList, Connected, GrantEnded
 from oauthbroker.broker import Broker
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.model.apps import Bundle, IdentityRule, OAuthApp, Owner, ToolAuth
 from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits, Settings

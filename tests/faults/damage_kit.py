@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.queue_index import Index
 from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn_token import BegunTurn
@@ -24,6 +23,7 @@ from oauthbroker.testing.provider.nouns import Client
 from oauthbroker.testing.stores import open_keyring
 from oauthbroker.wiring.parts import Parts
 from tests.kit.broker_process import Process, complete, visit_callback
+from tests.kit.queues import index_of
 from tests.kit.running_broker import ALICE, BASE, BOB, turn, user_app
 
 APPS = ("mail", "files", "notes")
@@ -115,9 +115,7 @@ def _ended_turns(here: World) -> Iterator[str]:
 
 
 async def _event_of(here: World, agent: str) -> str:
-    body, _ = await Repository(here.process.store).queue(agent)
-    assert body is not None
-    return Index.from_plaintext(body).waiting[0].id
+    return next((await index_of(Repository(here.process.store), agent)).waiting).id
 
 
 async def _long_ago(here: World) -> None:

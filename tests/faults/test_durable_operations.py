@@ -20,7 +20,7 @@ from oauthbroker.authorization.pages_service import PagesService
 from oauthbroker.authorization.retry import RetryService
 from oauthbroker.broker import Broker
 from oauthbroker.cli import COMMANDS, module_of
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.operations.admin import Admin
 from oauthbroker.operations.grants import Vault
 from oauthbroker.operations.importing import Importing

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.queue import Depth, Queues
+from oauthbroker.events.port import Depth
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.repository import Repository
@@ -44,7 +45,7 @@ async def contents(store: FileStore) -> tuple[list[str], list[str], Depth]:
     repository = Repository(store)
     grants = sorted([f"{held.record.app} {held.record.subject}" async for held in repository.grants()])
     sessions = [held.record.id async for held in repository.sessions()]
-    return grants, sessions, await Queues(repository, TestClock(MADE_AT), Limits(), Metrics()).depth()
+    return grants, sessions, await StoreQueues(repository, TestClock(MADE_AT), Limits(), Metrics()).depth()
 
 
 async def upgraded(root: Path, key_file: Path) -> tuple[list[str], list[str], Depth]:

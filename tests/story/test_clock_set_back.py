@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.model.results import Failed, Ready
 from oauthbroker.model.session_id import locator_of
 from oauthbroker.model.settings import Limits

@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.audit import GrantEnded, GrantErased, GrantRevoked
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import AgentEvent
 from oauthbroker.repository.repository import KINDS, LEASES

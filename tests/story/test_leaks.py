@@ -23,7 +23,7 @@ from oauthbroker.config import ConfigRefused, load, resolve
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.protocol.token import token_response

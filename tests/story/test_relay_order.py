@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.queue_index import Index, Item
 from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.records import AgentEvent
+from oauthbroker.records.event_queue import Item, Segment
+from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.broker_process import Process, complete, connected
+from tests.kit.queues import put_items
 from tests.kit.running_broker import ALICE, BOB, turn, user_app
 from tests.story.revocation_kit import Start
 
@@ -92,15 +94,15 @@ async def test_an_event_that_cannot_be_queued_holds_up_what_follows_it_and_no_ot
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of waiting events of every queue index that was parsed."""
-    counts, parse = list[int](), Index.from_plaintext
+    """The number of events of every segment of a queue that was parsed."""
+    counts, parse = list[int](), Segment.from_plaintext
 
-    def counted(body: bytes | None) -> Index:
-        index = parse(body)
-        counts.append(len(index.waiting))
-        return index
+    def counted(body: bytes) -> Segment:
+        segment = parse(body)
+        counts.append(len(segment.items))
+        return segment
 
-    monkeypatch.setattr(Index, "from_plaintext", counted)
+    monkeypatch.setattr(Segment, "from_plaintext", counted)
     return counts
 
 
@@ -109,9 +111,9 @@ async def test_a_full_queue_is_parsed_once_however_many_conversations_wait_for_i
     process: Process, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, parsed: list[int]
 ) -> None:
     many = 50
-    full = Index([Item(f"evt-as-{number}-auth.granted", "elsewhere") for number in range(many)]).to_plaintext()
-    await Repository(process.store).save_queue("planner", full, expect=0)
-    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", len(full) + 20)
+    items = [Item(f"evt-as-{number}-auth.granted", "elsewhere") for number in range(many)]
+    await put_items(Repository(process.store), "planner", items)
+    monkeypatch.setattr("oauthbroker.events.queue_index.MOST_BYTES", sum(item.weight for item in items) + 20)
     for app in APPS:
         process.clock.advance(1)
         asked = await process.broker.oauth(turn(ALICE, instance=app)).get_access_token(app)
@@ -120,13 +122,13 @@ async def test_a_full_queue_is_parsed_once_however_many_conversations_wait_for_i
     asked = await process.broker.oauth(turn(BOB, agent="writer")).get_access_token("mail")
     assert isinstance(asked, AuthorizationRequired)
     assert 200 == await complete(process, identity_provider, asked, "bob")
-    locked, lock = list[str](), Repository.queue_lock
+    locked, lock = list[str](), QueueParts.lock
 
-    def counted(self: Repository, agent: str, **how: Any) -> Any:
+    def counted(self: QueueParts, agent: str, **how: Any) -> Any:
         locked.append(agent)
         return lock(self, agent, **how)
 
-    monkeypatch.setattr(Repository, "queue_lock", counted)
+    monkeypatch.setattr(QueueParts, "lock", counted)
     parsed.clear()
     for _ in range(3):
         with pytest.raises(BrokerError, match="full"):

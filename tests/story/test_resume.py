@@ -14,7 +14,8 @@ from oauthbroker import Turn
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.bell import Bell
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.queue import EventLease, Queues
+from oauthbroker.events.port import EventLease
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.repository.repository import Conflict
@@ -302,14 +303,14 @@ async def test_a_ring_between_looking_and_waiting_is_heard() -> None:
 
 async def test_a_grant_that_comes_while_the_relay_is_busy_is_not_late(house: House, monkeypatch) -> None:
     """The relay's next round would come by itself, but only after half a minute."""
-    enqueue, busy, go_on = Queues.enqueue, asyncio.Event(), asyncio.Event()
+    enqueue, busy, go_on = StoreQueues.enqueue, asyncio.Event(), asyncio.Event()
 
-    async def slow(self: Queues, event: Any, **how: Any) -> bool:
+    async def slow(self: StoreQueues, event: Any, **how: Any) -> bool:
         busy.set()
         await go_on.wait()
         return await enqueue(self, event, **how)
 
-    monkeypatch.setattr(Queues, "enqueue", slow)
+    monkeypatch.setattr(StoreQueues, "enqueue", slow)
     links = [await house.ask_link(app) for app in ("mail", "files")]
     await house.connect(links[0])
     await within(1, busy.wait())
@@ -355,19 +356,19 @@ async def test_on_granted_gives_back_what_the_callback_refused(house: House) -> 
 
 async def test_on_granted_outlives_a_store_that_fails_for_a_moment(house: House, monkeypatch) -> None:
     asked, heard = await house.ask_link(), asyncio.Queue[str]()
-    lease = Queues.lease
+    lease = StoreQueues.lease
 
-    async def failing(self: Queues, agent: str) -> EventLease | None:
-        monkeypatch.setattr(Queues, "lease", lease)
+    async def failing(self: StoreQueues, agent: str) -> EventLease | None:
+        monkeypatch.setattr(StoreQueues, "lease", lease)
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
     async def take(delivery: EventLease) -> None:
         await heard.put(delivery.id)
 
-    monkeypatch.setattr(Queues, "lease", failing)
+    monkeypatch.setattr(StoreQueues, "lease", failing)
     async with house.broker.on_granted("planner", take):
         await asyncio.sleep(0.05)
-        assert Queues.lease is lease
+        assert StoreQueues.lease is lease
         await house.connect(asked)
         assert asked.auth_session_id in await within(2, heard.get())
 
@@ -411,9 +412,9 @@ async def test_an_event_that_nobody_can_use_becomes_a_dead_letter_and_the_token_
 
 
 async def test_a_consumer_goes_on_after_it_met_another_process(house: House, monkeypatch: pytest.MonkeyPatch):
-    lease, heard, met, done = Queues.lease, list[str](), list[str](), asyncio.Event()
+    lease, heard, met, done = StoreQueues.lease, list[str](), list[str](), asyncio.Event()
 
-    async def once(self: Queues, agent: str) -> EventLease | None:
+    async def once(self: StoreQueues, agent: str) -> EventLease | None:
         if not met:
             met.append(agent)
             raise Conflict
@@ -423,7 +424,7 @@ async def test_a_consumer_goes_on_after_it_met_another_process(house: House, mon
         heard.append(delivery.id)
         done.set()
 
-    monkeypatch.setattr(Queues, "lease", once)
+    monkeypatch.setattr(StoreQueues, "lease", once)
     async with house.broker.on_granted("planner", hear):
         asked = await house.ask_link()
         assert 200 == (await house.connect(asked)).status

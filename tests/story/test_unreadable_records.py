@@ -394,10 +394,12 @@ async def test_a_queue_with_a_broken_seal_is_made_anew_from_the_events_there_are
     assert granted_event_ids(others)[0] == process.heard.received[-1]
 
 
-async def test_a_queue_of_another_version_waits_for_it_and_holds_nobody_else_up(process, identity_provider):
+@pytest.mark.parametrize("part", [0, 1], ids=["head", "segment"])
+async def test_a_queue_of_another_version_waits_for_it_and_holds_nobody_else_up(process, identity_provider, part):
     await queued(process, identity_provider, "mail")
-    (key,) = [entry.key for entry in await entries(process.store, "queues")]
-    assert key == await of_another_version(process.store, "queues")
+    key = Repository(process.store).queue_parts.key("planner", part)
+    (entry,) = [entry for entry in await entries(process.store, "queues") if entry.key == key]
+    assert key == await rewritten(process.store, entry)
     before = await process.store.get(key)
     with pytest.raises(BrokerError, match="recordCorrupt"):
         await process.broker.events.lease("planner")

@@ -22,11 +22,11 @@ from oauthbroker.authorization.polling import Polling
 from oauthbroker.core.clock import LONG_AGO, SET_BACK
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.queue_index import Item
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.protocol.answers import LONGEST_WAIT
 from oauthbroker.records.api_key import ApiKey, roles_of
 from oauthbroker.records.browser_session import BrowserSession
+from oauthbroker.records.event_queue import Item
 from oauthbroker.records.grant import Token
 from oauthbroker.records.parked import PARKED_SECONDS
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS, Intent, RefreshState
@@ -225,7 +225,7 @@ DEADLINES: dict[str, Deadline] = {
     "records.login.Login.until": Deadline(a_login, 600),
     "records.session.Claim.until": Deadline(a_claim, 60),
     "records.device.Device.next_poll_at": Deadline(a_poll, 15),
-    "events.queue_index.Item.due": Deadline(a_lease, 60),
+    "records.event_queue.Item.due": Deadline(a_lease, 60),
     "records.grant.Grant.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "records.retired.Retired.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "repository.versioned.Untold.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
@@ -259,7 +259,7 @@ BY_ANOTHER_TEST = {
 
 SINCE = {
     "records.session.AuthSession.created_at", "records.turn_record.TurnRecord.created_at", "repository.session_limits._Open.created_at",
-    "records.browser_session.BrowserSession.created_at", "records.api_key.ApiKey.created_at", "events.queue_index.Item.since",
+    "records.browser_session.BrowserSession.created_at", "records.api_key.ApiKey.created_at", "records.event_queue.Item.since",
     # A provider is told of what ended for a week from here on. Behind, that lasts longer, and nothing is lost by it.
     "records.retired.Retired.since", "repository.versioned.Untold.since", "records.grant.Grant.updated_at", "core.clock.CertainTime._began",
 }  # fmt: skip
@@ -276,7 +276,7 @@ SHOWN = {
     "operations.grant_use.Uses._noted",
     "records.grant_view.GrantView.until", "records.grant_summary.GrantSummary.created_at", "operations.import_lines.Incoming.expires_at",
     "operations.import_lines.Incoming.granted_at", "protocol.messages.ProviderResponse.date",
-    "events.queue.EventLease.until", "events.queue.Depth.oldest", "records.event.AgentEvent.created_at",
+    "events.port.EventLease.until", "events.port.Depth.oldest", "events.port.QueueDepth.oldest", "records.event.AgentEvent.created_at",
     "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.results.Ready.expires_at",
     "model.results.AuthorizationRequired.expires_at", "model.turn_token.BegunTurn.expires_at", "access.turns.Guest.expires_at",
     "web.api.streaming.EventStream._open", "web.connections_views.Desk.now",

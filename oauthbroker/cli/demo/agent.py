@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from oauthbroker import AuthorizationRequired, Broker, Failed, Ready, Turn, TurnAuth
 from oauthbroker.cli.demo.bundle import APP, SCOPE, TOOL
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.tokens.context import OAuthContext
 
 AGENT = "planner"

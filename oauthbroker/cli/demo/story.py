@@ -11,7 +11,7 @@ from oauthbroker.cli.demo.agent import AGENT, Fetched, call_tool, first_turn, tu
 from oauthbroker.cli.demo.bundle import APP
 from oauthbroker.cli.demo.telling import Telling
 from oauthbroker.core.errors import Code
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 
 PATIENCE_SECONDS = 600
 ASK = f'ctx.oauth.get_access_token("OAuthApp/{APP}")'

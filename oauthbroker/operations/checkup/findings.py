@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from oauthbroker.events.queue import Depth
+from oauthbroker.events.port import Depth
 from oauthbroker.operations.checkup.forecast import AppFacts, Forecast
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView

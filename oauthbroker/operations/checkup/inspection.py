@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.queue import Depth, Queues
+from oauthbroker.events.port import Depth
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.operations.checkup.findings import Sessions
@@ -49,7 +50,7 @@ class Inspection:
         return Sessions(waiting, stuck)
 
     async def depth(self) -> Depth:
-        return await Queues(self.repository, self.clock, self.limits, Metrics()).depth()
+        return await StoreQueues(self.repository, self.clock, self.limits, Metrics()).depth()
 
     async def due(self) -> int:
         return len(await self.repository.due())

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
-from oauthbroker.events.queue import EventLease
+from oauthbroker.events.port import EventLease
 from oauthbroker.events.waits import POLL_SECONDS
 from oauthbroker.operations.services import Services
 from oauthbroker.web.access_log import note_refusal

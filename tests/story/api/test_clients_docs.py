@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.client import AuthorizationRequired, OAuth, Ready, Runtime
-from oauthbroker.events.queue import Queues
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.metrics import Metrics
@@ -114,7 +114,7 @@ async def test_only_a_grant_starts_a_turn_and_every_event_is_settled(
 
 
 async def _until_waiting(house: House, count: int) -> None:
-    queues = Queues(house.repository, house.clock, Limits(), Metrics())
+    queues = StoreQueues(house.repository, house.clock, Limits(), Metrics())
     async with asyncio.timeout(60):
         while (await queues.depth()).waiting != count:
             await asyncio.sleep(0.01)

@@ -13,6 +13,7 @@ import uvicorn
 
 from oauthbroker.web.access_log import uvicorn_options
 from tests.e2e.served import free_port
+from tests.kit.queues import index_of
 from tests.kit.running_broker import BASE, House
 from tests.story.api.kit import Callers
 
@@ -52,7 +53,7 @@ async def until(said: Callable[[], Any], seconds: float = 5) -> None:
 
 
 async def free_events(house: House) -> int:
-    index = await house.parts.queues._read("planner")
+    index = await index_of(house.repository)
     return sum(item.lease is None and item.attempts == 0 for item in index.waiting)
 
 

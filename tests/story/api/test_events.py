@@ -12,10 +12,11 @@ import pytest
 
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.queue import Queues
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api import streaming
+from tests.kit.queues import index_of
 from tests.kit.running_broker import House, running, turn, user_app
 from tests.story.api.kit import TOOLS, Caller, Callers, Exchange, checked
 
@@ -29,15 +30,15 @@ async def granted(house: House, count: int = 1, first: int = 0) -> None:
     await house.connect(asked[0])
     for _ in range(200):
         await asyncio.sleep(0.01)
-        index = await house.parts.queues._read("planner")
-        if len(index.waiting) >= count:
+        index = await index_of(house.repository)
+        if len(index) >= count:
             return
     raise AssertionError("no event came")
 
 
 async def waiting(house: House) -> list[tuple[int, bool]]:
     """(attempts, leased) of every event."""
-    index = await house.parts.queues._read("planner")
+    index = await index_of(house.repository)
     return [(item.attempts, item.lease is not None) for item in index.waiting]
 
 
@@ -103,16 +104,16 @@ async def test_a_caller_who_leaves_while_the_event_is_being_leased_gives_it_back
     house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await granted(house)
-    leasing, left, whole = asyncio.Event(), asyncio.Event(), Queues.lease
+    leasing, left, whole = asyncio.Event(), asyncio.Event(), StoreQueues.lease
 
-    async def slowly(self: Queues, agent: str) -> Any:
+    async def slowly(self: StoreQueues, agent: str) -> Any:
         delivery = await whole(self, agent)
         leasing.set()
         await left.wait()
         return delivery
 
     with monkeypatch.context() as patch:
-        patch.setattr(Queues, "lease", slowly)
+        patch.setattr(StoreQueues, "lease", slowly)
         async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
             await asyncio.wait_for(leasing.wait(), 20)
             assert [(1, True)] == await waiting(house)
@@ -128,16 +129,16 @@ async def test_a_request_that_is_cancelled_gives_its_event_back(
     house: House, api: Callers, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
 ) -> None:
     await granted(house)
-    leasing, whole = asyncio.Event(), Queues.lease
+    leasing, whole = asyncio.Event(), StoreQueues.lease
 
-    async def slowly(self: Queues, agent: str) -> Any:
+    async def slowly(self: StoreQueues, agent: str) -> Any:
         delivery = await whole(self, agent)
         leasing.set()
         await asyncio.sleep(0.05)
         return delivery
 
     with monkeypatch.context() as patch:
-        patch.setattr(Queues, "lease", slowly)
+        patch.setattr(StoreQueues, "lease", slowly)
         exchange = Exchange()
         task = asyncio.create_task(api.runtime._run(exchange, "GET", f"{EVENTS}?wait=60", headers=headers))
         await asyncio.wait_for(leasing.wait(), 20)
@@ -389,12 +390,12 @@ async def test_an_agent_of_any_name_has_a_queue(house: House, api: Callers, agen
 async def test_a_stream_over_a_store_that_does_not_work_ends_and_says_why_in_the_log(
     house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(self: Queues, agent: str) -> None:
+    async def fail(self: StoreQueues, agent: str) -> None:
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
     async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
         assert b":\n\n" == await exchange.part()
-        monkeypatch.setattr(Queues, "lease", fail)
+        monkeypatch.setattr(StoreQueues, "lease", fail)
         assert exchange.task is not None
         await asyncio.wait_for(asyncio.shield(exchange.task), 20)
     assert '"code": "storeUnavailable"' in house.log.getvalue()

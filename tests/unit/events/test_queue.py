@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -17,11 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.queue import BACKOFF_SECONDS, EventLease, Queues
-from oauthbroker.events.queue_index import REMEMBERED, Index, Item, Settled
+from oauthbroker.events.port import BACKOFF_SECONDS, DeadEvent, EventLease
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.records.event_queue import REMEMBERED, SEGMENT_ITEMS, Head, Item, Segment, Settled, newest
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key, Lease, Reservation
@@ -52,11 +52,11 @@ async def store(clock: TestClock) -> AsyncIterator[MemoryStore]:
 
 
 @pytest.fixture
-def queues(store: MemoryStore, clock: TestClock, metrics: Metrics) -> Queues:
-    return Queues(Repository(store), clock, Limits(), metrics)
+def queues(store: MemoryStore, clock: TestClock, metrics: Metrics) -> StoreQueues:
+    return StoreQueues(Repository(store), clock, Limits(), metrics)
 
 
-async def drained(queues: Queues, agent: str = "planner") -> list[str]:
+async def drained(queues: StoreQueues, agent: str = "planner") -> list[str]:
     """Every event that can be had now, acknowledged, in the order in which they came."""
     found = []
     while (delivery := await queues.lease(agent)) is not None:
@@ -69,20 +69,20 @@ def ids(*numbers: int) -> list[str]:
     return [event(number).id for number in numbers]
 
 
-async def leased(queues: Queues, agent: str = "planner") -> EventLease:
+async def leased(queues: StoreQueues, agent: str = "planner") -> EventLease:
     delivery = await queues.lease(agent)
     assert delivery is not None
     return delivery
 
 
-async def test_an_event_comes_back_as_it_was_put(queues: Queues) -> None:
+async def test_an_event_comes_back_as_it_was_put(queues: StoreQueues) -> None:
     assert await queues.enqueue(event())
     delivery = await leased(queues)
     assert (event(), event().id, "auth.granted", 1) == (delivery.event, delivery.id, delivery.type, delivery.attempt)
     assert event().to_json() == delivery.to_json()
 
 
-async def test_an_empty_queue_gives_nothing(queues: Queues) -> None:
+async def test_an_empty_queue_gives_nothing(queues: StoreQueues) -> None:
     assert await queues.lease("planner") is None
     await queues.enqueue(event(agent="writer"))
     assert await queues.lease("planner") is None
@@ -90,7 +90,7 @@ async def test_an_empty_queue_gives_nothing(queues: Queues) -> None:
 
 @pytest.mark.case("93")
 @pytest.mark.parametrize("state", ["waiting", "leased", "backing off", "acknowledged", "dead"])
-async def test_the_same_event_twice_is_one(queues: Queues, clock: TestClock, state: str) -> None:
+async def test_the_same_event_twice_is_one(queues: StoreQueues, clock: TestClock, state: str) -> None:
     await queues.enqueue(event())
     if state != "waiting":
         delivery = await leased(queues)
@@ -105,14 +105,14 @@ async def test_the_same_event_twice_is_one(queues: Queues, clock: TestClock, sta
     assert ([] if state in {"acknowledged", "dead"} else ids(0)) == await drained(queues)
 
 
-async def exhaust(queues: Queues, clock: TestClock, *, first: int = 0) -> None:
+async def exhaust(queues: StoreQueues, clock: TestClock, *, first: int = 0) -> None:
     """Lets every attempt from `first` on run out or be refused."""
     for _ in range(first, ATTEMPTS):
         clock.advance(LEASE_SECONDS * 20)
         await (await leased(queues)).nack()
 
 
-async def test_an_acknowledged_event_leaves_nothing_behind(queues: Queues, store: MemoryStore) -> None:
+async def test_an_acknowledged_event_leaves_nothing_behind(queues: StoreQueues, store: MemoryStore) -> None:
     await queues.enqueue(event())
     await (await leased(queues)).ack()
     assert 0 == await store.count("events")
@@ -121,7 +121,7 @@ async def test_an_acknowledged_event_leaves_nothing_behind(queues: Queues, store
 
 
 async def test_what_a_crash_left_of_an_acknowledged_event_is_removed_and_nothing_else(
-    queues: Queues, store: MemoryStore
+    queues: StoreQueues, store: MemoryStore
 ) -> None:
     for number in range(3):
         await queues.enqueue(event(number))
@@ -131,14 +131,14 @@ async def test_what_a_crash_left_of_an_acknowledged_event_is_removed_and_nothing
     assert ids(0, 1, 2) == await drained(queues)
 
 
-async def test_events_of_one_conversation_come_in_order(queues: Queues) -> None:
+async def test_events_of_one_conversation_come_in_order(queues: StoreQueues) -> None:
     for number in range(20):
         await queues.enqueue(event(number))
     assert ids(*range(20)) == await drained(queues)
 
 
 @pytest.mark.case("94")
-async def test_a_leased_event_holds_up_its_conversation_and_no_other(queues: Queues) -> None:
+async def test_a_leased_event_holds_up_its_conversation_and_no_other(queues: StoreQueues) -> None:
     for number, instance in enumerate(("a", "a", "b", "c", "b")):
         await queues.enqueue(event(number, instance))
     first = await leased(queues)
@@ -151,7 +151,9 @@ async def test_a_leased_event_holds_up_its_conversation_and_no_other(queues: Que
 @pytest.mark.parametrize(
     ("swarm", "instance"), [("Swarm/other", "1700000000.000100"), ("Swarm/default", "1700000000.000200")]
 )
-async def test_another_swarm_or_instance_is_another_conversation(queues: Queues, swarm: str, instance: str) -> None:
+async def test_another_swarm_or_instance_is_another_conversation(
+    queues: StoreQueues, swarm: str, instance: str
+) -> None:
     await queues.enqueue(event(0))
     target = ResumeTarget("planner", instance, swarm)
     await queues.enqueue(event(1, target=target))
@@ -160,7 +162,7 @@ async def test_another_swarm_or_instance_is_another_conversation(queues: Queues,
 
 
 @pytest.mark.case("93")
-async def test_a_lease_that_ends_gives_the_same_event_again(queues: Queues, clock: TestClock) -> None:
+async def test_a_lease_that_ends_gives_the_same_event_again(queues: StoreQueues, clock: TestClock) -> None:
     await queues.enqueue(event())
     lost = await leased(queues)
     clock.advance(LEASE_SECONDS - 1)
@@ -175,7 +177,7 @@ async def test_a_lease_that_ends_gives_the_same_event_again(queues: Queues, cloc
     assert not await lost.ack()
 
 
-async def test_a_late_ack_counts_while_nobody_else_has_the_event(queues: Queues, clock: TestClock) -> None:
+async def test_a_late_ack_counts_while_nobody_else_has_the_event(queues: StoreQueues, clock: TestClock) -> None:
     await queues.enqueue(event())
     delivery = await leased(queues)
     clock.advance(LEASE_SECONDS * 2)
@@ -184,7 +186,7 @@ async def test_a_late_ack_counts_while_nobody_else_has_the_event(queues: Queues,
 
 
 @pytest.mark.case("94")
-async def test_a_refused_event_comes_again_later_and_later(queues: Queues, clock: TestClock) -> None:
+async def test_a_refused_event_comes_again_later_and_later(queues: StoreQueues, clock: TestClock) -> None:
     await queues.enqueue(event())
     for pause in BACKOFF_SECONDS[: ATTEMPTS - 1]:
         assert await (await leased(queues)).nack()
@@ -196,7 +198,7 @@ async def test_a_refused_event_comes_again_later_and_later(queues: Queues, clock
 @pytest.mark.case("94")
 @pytest.mark.parametrize("how", ["refused", "forgotten"])
 async def test_after_five_attempts_an_event_is_dead_and_the_next_one_comes(
-    queues: Queues, clock: TestClock, metrics: Metrics, how: str
+    queues: StoreQueues, clock: TestClock, metrics: Metrics, how: str
 ) -> None:
     await queues.enqueue(event(0))
     await queues.enqueue(event(1))
@@ -207,12 +209,12 @@ async def test_after_five_attempts_an_event_is_dead_and_the_next_one_comes(
             await delivery.nack()
         clock.advance(2000)
     assert ids(1) == await drained(queues)
-    assert [event(0)] == await queues.dead("planner")
+    assert [event(0)] == [each.event for each in await queues.dead("planner")]
     assert 1 == metrics.value(Metric.EVENTS_DEAD)
 
 
 @pytest.mark.case("94")
-async def test_a_poisoned_event_never_blocks_another_conversation(queues: Queues, clock: TestClock) -> None:
+async def test_a_poisoned_event_never_blocks_another_conversation(queues: StoreQueues, clock: TestClock) -> None:
     await queues.enqueue(event(0, "poisoned"))
     for number in range(1, 11):
         await queues.enqueue(event(number, f"healthy {number}"))
@@ -225,22 +227,24 @@ async def test_a_poisoned_event_never_blocks_another_conversation(queues: Queues
                 flowed.append(delivery.id)
         assert ids(number) == flowed
         clock.advance(100)
-    assert [event(0, "poisoned")] == await queues.dead("planner")
+    assert [event(0, "poisoned")] == [each.event for each in await queues.dead("planner")]
 
 
 @pytest.mark.case("94", "65")
 async def test_a_damaged_event_is_a_dead_letter_and_the_next_one_comes(
-    queues: Queues, store: MemoryStore, metrics: Metrics
+    queues: StoreQueues, store: MemoryStore, metrics: Metrics
 ) -> None:
     await queues.enqueue(event(0))
     await queues.enqueue(event(1))
     await store.put(store.key("events", event(0).id), b"not an event", expect=1)
     assert ids(1) == await drained(queues)
-    assert [] == await queues.dead("planner")  # it cannot be shown, and hides no other one
+    assert [DeadEvent(event(0).id, event(0).target.address, 0)] == await queues.dead("planner")
     assert 1 == metrics.value(Metric.EVENTS_DEAD)
 
 
-async def test_a_store_that_fails_for_a_moment_buries_nothing(queues: Queues, store: MemoryStore, monkeypatch) -> None:
+async def test_a_store_that_fails_for_a_moment_buries_nothing(
+    queues: StoreQueues, store: MemoryStore, monkeypatch
+) -> None:
     await queues.enqueue(event())
     get = store.get
 
@@ -257,10 +261,10 @@ async def test_a_store_that_fails_for_a_moment_buries_nothing(queues: Queues, st
 
 
 @asynccontextmanager
-async def processes(folder: Path, count: int, clock: TestClock) -> AsyncIterator[list[Queues]]:
-    """Queues that share nothing but the files: as far as locks and reads go, brokers of their own."""
+async def processes(folder: Path, count: int, clock: TestClock) -> AsyncIterator[list[StoreQueues]]:
+    """StoreQueues that share nothing but the files: as far as locks and reads go, brokers of their own."""
     stores = [open_file_store(folder, clock=clock) for _ in range(count)]
-    yield [Queues(Repository(store), clock, Limits(), Metrics()) for store in stores]
+    yield [StoreQueues(Repository(store), clock, Limits(), Metrics()) for store in stores]
     for store in stores:
         await store.close()
 
@@ -272,7 +276,7 @@ async def test_two_brokers_never_hold_the_same_lease(tmp_path: Path, clock: Test
             await both[number % 2].enqueue(event(number, f"instance {number % 6}"))
         found: list[EventLease] = []
 
-        async def take(queues: Queues) -> None:
+        async def take(queues: StoreQueues) -> None:
             while (delivery := await queues.lease("planner")) is not None:
                 found.append(delivery)
 
@@ -294,9 +298,9 @@ async def test_events_that_many_put_at_once_are_all_there(tmp_path: Path, clock:
 
 
 async def test_a_queue_that_nobody_consumes_fills_up_and_takes_more_once_somebody_does(
-    queues: Queues, store: MemoryStore, monkeypatch
+    queues: StoreQueues, store: MemoryStore, monkeypatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", 1000)
+    monkeypatch.setattr("oauthbroker.events.queue_index.MOST_BYTES", 1000)
     number = 0
     with pytest.raises(BrokerError) as full:
         for number in range(100):
@@ -308,7 +312,7 @@ async def test_a_queue_that_nobody_consumes_fills_up_and_takes_more_once_somebod
     assert await queues.enqueue(event(number + 1))
 
 
-async def fill(queues: Queues) -> int:
+async def fill(queues: StoreQueues) -> int:
     """Queue events until one is refused; its number."""
     for number in range(100):
         try:
@@ -318,22 +322,23 @@ async def fill(queues: Queues) -> int:
     raise AssertionError
 
 
-async def test_an_event_that_was_refused_as_full_is_judged_again_only_after_the_queue_has_changed(
-    queues: Queues, store: MemoryStore, clock: TestClock, metrics: Metrics, monkeypatch
+async def test_an_event_that_was_refused_as_full_is_refused_again_without_a_lock_and_without_parsing(
+    queues: StoreQueues, store: MemoryStore, clock: TestClock, metrics: Metrics, monkeypatch
 ) -> None:
-    other, parsed, parse = Queues(Repository(store), clock, Limits(), metrics), 0, Index.from_plaintext
+    other, parsed, parse = StoreQueues(Repository(store), clock, Limits(), metrics), 0, Segment.from_plaintext
 
-    def counted(body: bytes | None) -> Index:
+    def counted(body: bytes) -> Segment:
         nonlocal parsed
         parsed += 1
         return parse(body)
 
-    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", 1000)
+    monkeypatch.setattr("oauthbroker.events.queue_index.MOST_BYTES", 1000)
     number = await fill(queues)
-    monkeypatch.setattr(Index, "from_plaintext", counted)
-    for _ in range(3):
-        with pytest.raises(BrokerError, match="full"):
-            await queues.enqueue(event(number))
+    monkeypatch.setattr(Segment, "from_plaintext", counted)
+    async with store.lease(store.key("queue", "planner"), wait=0):
+        for _ in range(3):
+            with pytest.raises(BrokerError, match="full"):
+                await queues.enqueue(event(number))
     assert 0 == parsed
     assert not await queues.enqueue(event(0)), "a queued event is still known"
     assert ids(*range(number)) == await drained(other)
@@ -341,27 +346,33 @@ async def test_an_event_that_was_refused_as_full_is_judged_again_only_after_the_
     assert ids(number) == await drained(other)
 
 
-async def test_an_index_that_has_come_in_the_place_of_a_full_one_is_judged_anew(
-    queues: Queues, store: MemoryStore, monkeypatch
+async def test_parts_that_have_come_in_the_place_of_full_ones_are_read_anew(
+    queues: StoreQueues, store: MemoryStore, monkeypatch
 ) -> None:
-    """It may have the generation of the old one, such as after a restore."""
-    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", 1000)
+    """They may have the generations of the old ones, such as after a restore."""
+    monkeypatch.setattr("oauthbroker.events.queue_index.MOST_BYTES", 1000)
     number = await fill(queues)
-    [full] = [each async for each in store.scan("queues")]
-    await store.delete(full.key, expect=full.generation)
-    empty = await store.put(full.key, Index().to_plaintext(), expect=0)
-    while empty.generation < full.generation:
-        empty = await store.put(full.key, Index().to_plaintext(), expect=empty.generation)
-    assert full.generation == empty.generation
+    for full in [each async for each in store.scan("queues")]:
+        await store.delete(full.key, expect=full.generation)
+        head = full.key == Repository(store).queue_parts.key("planner")
+        body = (Head("planner", (1,), 2) if head else Segment("planner", 1)).to_plaintext()
+        empty = await store.put(full.key, body, expect=0)
+        while empty.generation < full.generation:
+            empty = await store.put(full.key, body, expect=empty.generation)
+        assert full.generation == empty.generation
     assert await queues.enqueue(event(number))
 
 
-async def test_a_full_index_that_is_damaged_is_rebuilt(tmp_path: Path, clock: TestClock, monkeypatch) -> None:
-    monkeypatch.setattr("oauthbroker.events.queue.MOST_BYTES", 1000)
+@pytest.mark.case("66")
+@pytest.mark.parametrize("part", [0, 1])
+async def test_a_full_queue_with_a_damaged_part_is_rebuilt(
+    tmp_path: Path, clock: TestClock, monkeypatch, part: int
+) -> None:
+    monkeypatch.setattr("oauthbroker.events.queue_index.MOST_BYTES", 1000)
     async with processes(tmp_path, 1, clock) as [queues]:
         number = await fill(queues)
-        [file] = [each for each in tmp_path.rglob("queues/*") if each.is_file()]
-        file.write_bytes(b"damaged")
+        key = Repository(queues._repository._store).queue_parts.key("planner", part)
+        (tmp_path / "store" / "data" / key.kind / key.name).write_bytes(b"damaged")
         with pytest.raises(BrokerError, match="full"):
             await queues.enqueue(event(number))
         assert sorted(ids(*range(number))) == sorted(await drained(queues))
@@ -369,13 +380,13 @@ async def test_a_full_index_that_is_damaged_is_rebuilt(tmp_path: Path, clock: Te
 
 
 async def test_dead_letters_are_bounded_and_older_ones_leave_nothing(
-    queues: Queues, store: MemoryStore, clock: TestClock, monkeypatch
+    queues: StoreQueues, store: MemoryStore, clock: TestClock, monkeypatch
 ) -> None:
     monkeypatch.setattr("oauthbroker.events.queue_index.MOST_DEAD", 3)
     for number in range(5):
         await queues.enqueue(event(number))
         await exhaust(queues, clock)
-    assert ids(2, 3, 4) == [each.id for each in await queues.dead("planner")]
+    assert ids(4, 3, 2) == [each.id for each in await queues.dead("planner")]
     assert 3 == await store.count("events")
     assert 0 == await queues.tidy()
 
@@ -385,7 +396,7 @@ async def test_dead_letters_are_bounded_and_older_ones_leave_nothing(
 async def test_who_did_not_hear_the_answer_asks_again_and_gets_the_same(
     store: MemoryStore, clock: TestClock, metrics: Metrics, how: str
 ) -> None:
-    one, other = (Queues(Repository(store), clock, Limits(), metrics) for _ in range(2))
+    one, other = (StoreQueues(Repository(store), clock, Limits(), metrics) for _ in range(2))
     await one.enqueue(event())
     delivery = await leased(one)
     said, else_said = (one.ack, one.nack) if how == "ack" else (one.nack, one.ack)
@@ -401,33 +412,56 @@ async def test_who_did_not_hear_the_answer_asks_again_and_gets_the_same(
     assert (ids(0) if how == "nack" else []) == await drained(one), "once was once"
 
 
-async def test_a_queue_of_an_older_version_has_settled_nothing(queues: Queues, store: MemoryStore) -> None:
-    old = json.loads(Index([Item("evt-1", "a")]).to_plaintext())
-    del old["spec"]["settled"]
-    assert Index([Item("evt-1", "a")]) == Index.from_plaintext(json.dumps(old).encode())
-
-
-async def test_what_was_settled_is_remembered_so_long_and_no_longer(queues: Queues) -> None:
+async def test_what_was_settled_is_remembered_so_long_and_no_longer(queues: StoreQueues, store: MemoryStore) -> None:
     deliveries = []
-    for number in range(REMEMBERED + 1):
+    for number in range(REMEMBERED + 2 * SEGMENT_ITEMS):
         await queues.enqueue(event(number))
         deliveries.append(await leased(queues))
         assert await deliveries[-1].ack()
-    assert [False, True, True] == [await deliveries[number].ack() for number in (0, 1, REMEMBERED)]
+    assert not await deliveries[0].ack()
+    assert [True] * REMEMBERED == [await delivery.ack() for delivery in deliveries[-REMEMBERED:]]
+    assert not await queues.enqueue(event(number))
+    assert 2 == await store.count("queues"), "the head and one segment"
+
+
+@pytest.mark.case("93")
+async def test_what_was_settled_last_is_remembered_in_whichever_segment_it_lay(queues: StoreQueues) -> None:
+    """The first event of each segment is settled last, when the others of its segment are long forgotten."""
+    segments, slow = 8, list[EventLease]()
+    for number in range(segments * SEGMENT_ITEMS):
+        await queues.enqueue(event(number, f"slow {number}" if number % SEGMENT_ITEMS == 0 else "quick"))
+    while (delivery := await queues.lease("planner")) is not None:
+        if delivery.event.target.instance_key == "quick":
+            assert await delivery.ack()
+        else:
+            slow.append(delivery)
+    assert segments == len(slow)
+    for delivery in slow:
+        assert await delivery.ack()
+    for delivery in slow:
+        assert await delivery.ack(), "its lease is remembered"
+        assert not await queues.enqueue(delivery.event)
 
 
 items = st.builds(Item, kit.texts, kit.texts, st.integers(0, 5), st.none() | kit.moments, st.none() | kit.texts)
+runs = st.lists(items, max_size=5).map(tuple)
+settlements = st.lists(st.builds(Settled, kit.texts, st.none() | kit.texts, st.booleans(), st.integers(0))).map(tuple)
+numbers = st.lists(st.integers(1), max_size=5).map(tuple)
 
-settlements = st.builds(Settled, kit.texts, kit.texts, done=st.booleans())
+
+@given(
+    st.builds(Segment, kit.texts, st.integers(1), runs, settlements),
+    st.builds(Head, kit.texts, numbers, st.integers(1), numbers, runs, settlements),
+)
+def test_the_parts_of_a_queue_survive_the_store(segment: Segment, head: Head) -> None:
+    assert segment == Segment.from_plaintext(segment.to_plaintext())
+    assert head == Head.from_plaintext(head.to_plaintext())
 
 
-@given(st.lists(items, max_size=5), st.lists(items, max_size=5), st.lists(kit.texts, max_size=5), st.lists(settlements))
-def test_an_index_survives_the_store(
-    waiting: list[Item], dead: list[Item], done: list[str], settled: list[Settled]
-) -> None:
-    index = Index(waiting, dead, done, settled)
-    assert index == Index.from_plaintext(index.to_plaintext())
-    assert Index() == Index.from_plaintext(None)
+def test_remembered_settlements_are_bounded() -> None:
+    all_ = [Settled(str(number), "lease", bool(number % 2), number) for number in range(1000)]
+    kept = newest(all_[::-1])
+    assert {each.order for each in all_[-2 * REMEMBERED :]} == {each.order for each in kept}
 
 
 class FixedPauses(TestClock):
@@ -446,7 +480,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.clock = FixedPauses(kit.CREATED)
         self.store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=self.clock)
-        self.queues = Queues(Repository(self.store), self.clock, Limits(), Metrics())
+        self.queues = StoreQueues(Repository(self.store), self.clock, Limits(), Metrics())
         self.waiting: list[int] = []
         self.attempts: dict[int, int] = {}
         self.free_at: dict[int, datetime] = {}
@@ -535,14 +569,6 @@ TestAnyOrderOfOperations = pytest.mark.case("93")(QueueMachine.TestCase)
 TestAnyOrderOfOperations.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_remembered_ids_are_bounded() -> None:
-    index = Index(done=[str(number) for number in range(1000)])
-    again = Index.from_plaintext(index.to_plaintext())
-    assert again.knows("999")
-    assert not again.knows("0")
-    assert len(again.done) < 1000
-
-
 class CancelsItsCaller(MemoryStore):
     """A store whose `caller` is cancelled at the `left`-th step from now: before or after a read, a write or a lock."""
 
@@ -584,7 +610,7 @@ class CancelsItsCaller(MemoryStore):
 async def test_a_lease_that_is_cancelled_anywhere_leases_nothing(clock: TestClock) -> None:
     """However often: none of them counts as an attempt, so none makes a dead letter."""
     store = CancelsItsCaller(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-    queues = Queues(Repository(store), clock, Limits(), Metrics())
+    queues = StoreQueues(Repository(store), clock, Limits(), Metrics())
     await queues.enqueue(event())
     cancelled = 0
     while True:
@@ -598,12 +624,12 @@ async def test_a_lease_that_is_cancelled_anywhere_leases_nothing(clock: TestCloc
         delivery = await leased(queues)
         assert 1 == delivery.attempt, f"cancelled at step {cancelled}"
         assert await delivery.give_back()
-    assert cancelled > 2 * ATTEMPTS
+    assert cancelled > ATTEMPTS
 
 
 async def test_giving_a_cancelled_lease_back_survives_the_next_cancellation(clock: TestClock) -> None:
     store = CancelsItsCaller(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-    queues = Queues(Repository(store), clock, Limits(), Metrics())
+    queues = StoreQueues(Repository(store), clock, Limits(), Metrics())
     await queues.enqueue(event())
     for steps in range(40):
         leasing = asyncio.create_task(queues.lease("planner"))
@@ -620,7 +646,7 @@ async def test_giving_a_cancelled_lease_back_survives_the_next_cancellation(cloc
     assert not leasing.cancelled()
 
 
-async def in_its_last_attempt(queues: Queues, clock: TestClock) -> EventLease:
+async def in_its_last_attempt(queues: StoreQueues, clock: TestClock) -> EventLease:
     """The event in its last attempt."""
     for _ in range(ATTEMPTS - 1):
         await (await leased(queues)).nack()
@@ -628,16 +654,16 @@ async def in_its_last_attempt(queues: Queues, clock: TestClock) -> EventLease:
     return await leased(queues)
 
 
-async def acked(queues: Queues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
+async def acked(queues: StoreQueues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
     return (await leased(queues)).ack
 
 
-async def dropped(queues: Queues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
+async def dropped(queues: StoreQueues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
     await (await in_its_last_attempt(queues, clock)).nack()
     return lambda: queues.drop("planner", event().id)
 
 
-async def pushed_out(queues: Queues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
+async def pushed_out(queues: StoreQueues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
     """Dead letters have room for none."""
     return (await in_its_last_attempt(queues, clock)).nack
 
@@ -652,7 +678,7 @@ async def test_settling_that_is_cancelled_anywhere_leaves_no_event_that_no_queue
         monkeypatch.setattr("oauthbroker.events.queue_index.MOST_DEAD", 1)
     for steps in itertools.count(1):
         store = CancelsItsCaller(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-        queues = Queues(Repository(store), clock, Limits(), Metrics())
+        queues = StoreQueues(Repository(store), clock, Limits(), Metrics())
         if settled is pushed_out:
             await queues.enqueue(event(1))
             await (await in_its_last_attempt(queues, clock)).nack()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oauthbroker.audit import AuditList, DeadLetterChanged
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.queue import Queues
+from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.operations.browser_sessions import MOST, BrowserSessions
@@ -189,11 +189,11 @@ async def test_notes_are_bounded(store: MemoryStore, clock: TestClock) -> None:
 
 
 @pytest.fixture
-def queues(store: MemoryStore, clock: TestClock) -> Queues:
-    return Queues(Repository(store), clock, Limits(queue_attempts=1), Metrics())
+def queues(store: MemoryStore, clock: TestClock) -> StoreQueues:
+    return StoreQueues(Repository(store), clock, Limits(queue_attempts=1), Metrics())
 
 
-async def die(queues: Queues, number: int) -> str:
+async def die(queues: StoreQueues, number: int) -> str:
     event = kit.event(number)
     await queues.enqueue(event)
     delivery = await queues.lease(event.target.agent_name)
@@ -203,11 +203,11 @@ async def die(queues: Queues, number: int) -> str:
 
 
 async def test_a_dead_letter_that_is_revived_is_delivered_and_a_dropped_one_never(
-    store: MemoryStore, clock: TestClock, queues: Queues
+    store: MemoryStore, clock: TestClock, queues: StoreQueues
 ) -> None:
     first, second = await die(queues, 1), await die(queues, 2)
     audit = AuditList()
-    letters = DeadLetters(Repository(store), queues, clock, audit)
+    letters = DeadLetters(queues, clock, audit)
     (state,) = await letters.states()
     assert (0, 0, 2) == (state.waiting, state.leased, state.dead)
     agent = state.agent
@@ -229,19 +229,19 @@ async def test_a_dead_letter_that_is_revived_is_delivered_and_a_dropped_one_neve
 
 
 async def test_a_dead_letter_whose_body_is_gone_is_shown_as_far_as_it_is_known(
-    store: MemoryStore, clock: TestClock, queues: Queues
+    store: MemoryStore, clock: TestClock, queues: StoreQueues
 ) -> None:
     event = await die(queues, 1)
     await Repository(store).drop_event(event)
-    (letter,) = await DeadLetters(Repository(store), queues, clock, AuditList()).dead()
+    (letter,) = await DeadLetters(queues, clock, AuditList()).dead()
     assert (event, "", None, 1) == (letter.id, letter.type, letter.made, letter.attempts)
 
 
 async def test_dead_letters_of_one_agent_are_shown_alone_and_at_most_so_many(
-    store: MemoryStore, clock: TestClock, queues: Queues
+    store: MemoryStore, clock: TestClock, queues: StoreQueues
 ) -> None:
     first, second = await die(queues, 1), await die(queues, 2)
-    letters = DeadLetters(Repository(store), queues, clock, AuditList())
+    letters = DeadLetters(queues, clock, AuditList())
     (state,) = await letters.states()
     assert [second, first] == [letter.id for letter in await letters.dead(state.agent)]
     assert [second] == [letter.id for letter in await letters.dead(most=1)]
@@ -249,10 +249,10 @@ async def test_dead_letters_of_one_agent_are_shown_alone_and_at_most_so_many(
 
 
 async def test_where_it_cannot_be_written_down_a_dead_letter_stays(
-    store: MemoryStore, clock: TestClock, queues: Queues
+    store: MemoryStore, clock: TestClock, queues: StoreQueues
 ) -> None:
     event = await die(queues, 1)
-    letters = DeadLetters(Repository(store), queues, clock, AuditList())
+    letters = DeadLetters(queues, clock, AuditList())
     (state,) = await letters.states()
 
     async def refuse() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from oauthbroker.events.queue import Depth
+from oauthbroker.events.port import Depth
 from oauthbroker.operations.checkup import findings
 from oauthbroker.operations.checkup.findings import Finding, Light, Sessions
 from oauthbroker.operations.checkup.forecast import AppFacts, Forecast, Outlook

@@ -1,0 +1,77 @@
+"""What an event costs in a queue: put, then leased and acknowledged, with few and with many others in the queue."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.events.queue import StoreQueues
+from oauthbroker.model.settings import Limits
+from oauthbroker.model.turn import ResumeTarget
+from oauthbroker.observability.metrics import Metrics
+from oauthbroker.records import AgentEvent
+from oauthbroker.repository.repository import Repository
+from oauthbroker.testing.stores import open_file_store
+
+AGENT = "planner"
+
+
+def an_event(number: int) -> AgentEvent:
+    """One of an own conversation."""
+    target = ResumeTarget(AGENT, f"1700000000.{number:06d}", "Swarm/default")
+    event = AgentEvent.about(f"as-{number:022d}", "auth.granted", target, {}, datetime.now(UTC))
+    return replace(event, payload={"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}})
+
+
+async def main(*, quick: bool) -> None:
+    rounds, deep = (10, 200) if quick else (300, 9_000)
+    for depth in (0, deep):
+        with tempfile.TemporaryDirectory() as name:
+            store = open_file_store(Path(name))
+            queues = StoreQueues(Repository(store), SystemClock(), Limits(queue_lease_seconds=3600), Metrics())
+            await measure(queues, rounds, depth)
+            await store.close()
+
+
+async def measure(queues: StoreQueues, rounds: int, depth: int) -> None:
+    async def enqueue(number: int) -> None:
+        await queues.enqueue(an_event(1_000_000 + number))
+
+    for number in range(depth):
+        await queues.enqueue(an_event(number))
+    await timed(f"enqueue, {depth} others wait", rounds, enqueue)
+    await timed(f"lease and ack, {depth} others wait", rounds, lambda _: take(queues))
+    await timed(f"enqueue what is known, {depth} others", rounds, enqueue)
+
+
+async def take(queues: StoreQueues) -> None:
+    delivery = await queues.lease(AGENT)
+    if delivery is None or not await delivery.ack():
+        raise AssertionError("an event is missing")
+
+
+async def timed(name: str, rounds: int, work: Callable[[int], Awaitable[Any]]) -> None:
+    samples = []
+    for number in range(rounds):
+        began = time.perf_counter()
+        await work(number)
+        samples.append((time.perf_counter() - began) * 1e6)
+    ordered = sorted(samples)
+    p99 = ordered[int(len(ordered) * 0.99) - 1]
+    print(json.dumps({"name": name, "value": round(statistics.median(ordered)), "unit": "us", "p99": round(p99)}))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    asyncio.run(main(quick=parser.parse_args().quick))

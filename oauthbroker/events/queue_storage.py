@@ -1,0 +1,203 @@
+"""Keep queues in the store: a head for each agent, segments with the order and state of its events, and the events'
+bodies beside them.
+
+A body is stored before its place in a segment, and deleted after it. Parts are parsed once for each version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import to_its_end
+from oauthbroker.events.port import address_of
+from oauthbroker.events.queue_index import Index, Plan
+from oauthbroker.records.event_queue import Head, Item, Segment
+from oauthbroker.repository.queue_parts import HEAD
+from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Entry, Repository
+from oauthbroker.repository.versioned import UNREADABLE, in_place, opened
+
+CACHED = 20_000  # parsed parts
+CACHED_BYTES = 8 * 1024 * 1024  # as stored; parsed they take up to three times as much memory
+TRIES = 4  # readings without the lock, of a queue that changes meanwhile
+
+P = TypeVar("P", Head, Segment)
+
+
+@dataclass(frozen=True, slots=True)
+class _ParsedPart:
+    """A parsed part, and the version that it was read from."""
+
+    part: Head | Segment
+    entry: Entry
+    size: int
+
+
+class _Damaged(Exception):
+    """A part cannot be opened. It is rebuilt under the lock."""
+
+
+class QueueStorage:
+    """The stored indexes of all agents' queues. Every method may raise `BrokerError` with a store code."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._parts = repository.queue_parts
+        self._cache = Bounded[tuple[str, int], _ParsedPart](
+            CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: held.size
+        )
+
+    @asynccontextmanager
+    async def changing(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> AsyncIterator[Index]:
+        """Open the index under the queue's lock. Write the changed parts, and delete unneeded bodies."""
+        async with self._parts.lock(agent, wait=wait):
+            try:
+                index = await self._found(agent)
+            except _Damaged:
+                index = await self._rebuilt(agent)
+            yield index
+            plan = index.plan()
+            if plan is None:
+                await self._parts.sync()
+                return
+            gone = [event_id for event_id in sorted(index.gone) if not index.needs(event_id)]
+            await to_its_end(asyncio.ensure_future(self._write(agent, plan, gone)))
+
+    async def _write(self, agent: str, plan: Plan, gone: Iterable[str]) -> None:
+        """Write the parts, then delete the events that have left. A caller that is cancelled in between waits for both:
+        else the bodies would stay until the next start."""
+        try:
+            if plan.first is not None or plan.last is not None:
+                await self._drop(agent, plan.before)
+            if plan.first is not None:
+                await self._put(agent, HEAD, plan.first)
+            for segment in plan.segments:
+                await self._put(agent, segment.number, segment)
+            if plan.last is not None:
+                await self._put(agent, HEAD, plan.last)
+        except Conflict:
+            lost = True
+        else:
+            lost = False
+        if lost:
+            raise BrokerError(Code.STORE_LOCKED, note="the queue was changed without its lock")
+        await self._drop(agent, plan.after)
+        for event_id in gone:
+            await self._repository.drop_event(event_id)
+
+    async def _drop(self, agent: str, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._cache.pop((agent, number))
+            await self._parts.drop(agent, number)
+
+    async def _put(self, agent: str, number: int, part: Head | Segment) -> None:
+        held, body = self._cache.pop((agent, number)), part.to_plaintext()
+        expect = held.entry.generation if held is not None else await self._generation(agent, number)
+        entry = await self._parts.put(agent, number, body, expect=expect)
+        self._cache.keep((agent, number), _ParsedPart(part, entry.without_body(), len(body)))
+
+    async def _generation(self, agent: str, number: int) -> int:
+        """Return the generation that the next version must expect: 0 for a part that is missing or damaged."""
+        try:
+            entry = await self._parts.get(agent, number)
+        except BrokerError as error:
+            if error.code not in UNREADABLE:
+                raise
+            return 0
+        return entry.generation if entry is not None else 0
+
+    async def read(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> Index:
+        """Return the current index. Takes the lock only for one that is damaged, which is rebuilt, or that others
+        change all the time."""
+        with suppress(_Damaged):
+            for _ in range(TRIES):
+                index = await self._found(agent)
+                held = self._cache.get((agent, HEAD))
+                if held is None or self._parts.unchanged(held.entry):  # no segment was retired while it was read
+                    return index
+        async with self.changing(agent, wait=wait) as index:
+            return index
+
+    async def all(self) -> AsyncIterator[Index]:
+        """Yield the index of every agent, as it is. One that cannot be read is left out: its next use repairs it."""
+        agents = set[str]()
+        async for entry in self._parts.scan():
+            with suppress(BrokerError):
+                agents.add(opened(Head.from_plaintext, entry).agent)
+        for agent in agents - {""}:
+            with suppress(BrokerError, _Damaged):
+                yield await self._found(agent)
+
+    async def _found(self, agent: str) -> Index:
+        """Return the index as stored. Raises `_Damaged` if a part cannot be opened; a newer version's part raises."""
+        head = await self._part(agent, HEAD, Head.from_plaintext) or Head(agent)
+        segments = [
+            await self._part(agent, number, Segment.from_plaintext) or Segment(agent, number)
+            for number in head.segments
+        ]
+        return Index(agent, head, segments)
+
+    async def _part(self, agent: str, number: int, read: Callable[[bytes], P]) -> P | None:
+        held = self._cache.get((agent, number))
+        if held is None or not self._parts.unchanged(held.entry):
+            held = await self._opened(agent, number, read)
+        part: P | None = held.part if held is not None else None  # type: ignore[assignment]
+        return part
+
+    async def _opened(self, agent: str, number: int, read: Callable[[bytes], P]) -> _ParsedPart | None:
+        self._cache.pop((agent, number))
+        try:
+            entry = await self._parts.get(agent, number)
+        except BrokerError as error:
+            if error.code not in UNREADABLE:
+                raise
+            damaged = True
+        else:
+            damaged = False
+        if damaged:
+            raise _Damaged
+        if entry is None:
+            return None
+        part = opened(read, entry)
+        in_place(entry, self._parts.key(part.agent or agent, part.number if isinstance(part, Segment) else HEAD))
+        held = _ParsedPart(part, entry.without_body(), len(entry.body))
+        self._cache.keep((agent, number), held)
+        return held
+
+    async def _rebuilt(self, agent: str) -> Index:
+        """Rebuild the index from the stored events, by creation time. An event whose segment or head still opens keeps
+        its state. Others lose their leases and counts, so they may be delivered again. No event is lost."""
+        head, segments = await self._left(agent)
+        state = {item.id: item for segment in segments for item in segment.items}
+        dead = {item.id for item in head.dead} - state.keys()
+        kept = [event async for event in self._repository.events() if event.target.agent_name == agent]
+        kept.sort(key=lambda event: event.created_at)
+        head = dataclasses.replace(
+            head, settled=(*head.settled, *(each for segment in segments for each in segment.settled))
+        )
+        items = [state.get(event.id, Item(event.id, address_of(event))) for event in kept if event.id not in dead]
+        return Index.rebuilt(agent, head, [segment.number for segment in segments], items)
+
+    async def _left(self, agent: str) -> tuple[Head, list[Segment]]:
+        """Return the head, empty if it is damaged, and the segments that open: those that it lists, or all."""
+        try:
+            head = await self._part(agent, HEAD, Head.from_plaintext) or Head(agent)
+        except _Damaged:
+            return Head(agent), [segment async for segment in self._segments() if segment.agent == agent]
+        segments = []
+        for number in head.segments:
+            with suppress(_Damaged):
+                segment = await self._part(agent, number, Segment.from_plaintext)
+                segments += [segment] if segment is not None else []
+        return head, segments
+
+    async def _segments(self) -> AsyncIterator[Segment]:
+        async for entry in self._parts.scan():
+            with suppress(BrokerError):
+                yield opened(Segment.from_plaintext, entry)

@@ -1,0 +1,184 @@
+"""The stored parts of a queue: a head, and segments with at most some 64 events each. Pure.
+
+An operation on one event rewrites the segment of that event. The head changes when a segment comes or goes, when an
+event becomes a dead letter or stops being one, and when a segment hands over the leases that it remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from oauthbroker.core.clock import from_iso, has_passed, to_iso
+from oauthbroker.records import codec
+
+SEGMENT_ITEMS = 64
+SEGMENT_WEIGHT = 64 * 1024
+REMEMBERED = 256
+ITEM_WEIGHT = 100  # bytes of an item beside its id and address
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event's place in the queue. `due` is the end of its lease or back-off, which began at `since`."""
+
+    id: str
+    address: str
+    attempts: int = 0
+    due: datetime | None = None
+    lease: str | None = None
+    since: datetime | None = None
+
+    @property
+    def weight(self) -> int:
+        """Return about how many bytes the item takes."""
+        return len(self.id) + len(self.address) + ITEM_WEIGHT
+
+    def is_free(self, now: datetime) -> bool:
+        return self.due is None or has_passed(self.due, self.since or now, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A settled lease with its outcome: a consumer that lost the answer settles again and gets the same one. `lease` is
+    None for an event that an operator dropped or an erasure removed. `order` grows with each settlement of the queue.
+    """
+
+    id: str
+    lease: str | None
+    done: bool
+    order: int = 0
+
+
+def newest(settled: Iterable[Settled]) -> tuple[Settled, ...]:
+    """Return the last 256 settlements that removed an event, and the last 256 others."""
+    ordered = sorted(settled, key=lambda each: each.order)
+    done = [each for each in ordered if each.done][-REMEMBERED:]
+    refused = [each for each in ordered if not each.done][-REMEMBERED:]
+    return (*done, *refused)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of a queue's events, in order, and the leases of such events that were settled lately."""
+
+    agent: str
+    number: int
+    items: tuple[Item, ...] = ()
+    settled: tuple[Settled, ...] = ()
+    by_id: Mapping[str, Item] = field(init=False, repr=False, compare=False)
+    heads: tuple[Item, ...] = field(init=False, repr=False, compare=False)  # the first item of each address
+    done: frozenset[str] = field(init=False, repr=False, compare=False)
+    weight: int = field(init=False, repr=False, compare=False)
+    order: int = field(init=False, repr=False, compare=False)  # of its last settlement
+
+    def __post_init__(self) -> None:
+        first: dict[str, Item] = {}
+        for item in self.items:
+            first.setdefault(item.address, item)
+        self._derive("by_id", {item.id: item for item in self.items})
+        self._derive("heads", tuple(first.values()))
+        self._derive("done", frozenset(each.id for each in self.settled if each.done))
+        self._derive("weight", sum(item.weight for item in self.items))
+        self._derive("order", max((each.order for each in self.settled), default=0))
+
+    def _derive(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def has_room_for(self, item: Item) -> bool:
+        if not self.items:
+            return True
+        return len(self.items) < SEGMENT_ITEMS and self.weight + item.weight <= SEGMENT_WEIGHT
+
+    def to_plaintext(self) -> bytes:
+        spec = {
+            "agent": self.agent,
+            "number": self.number,
+            "waiting": [_item_json(item) for item in self.items],
+            "settled": [_settled_json(each) for each in self.settled],
+        }
+        return codec.encode("EventQueueSegment", {"spec": spec})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes) -> Segment:
+        spec = codec.decode("EventQueueSegment", body)["spec"]
+        return cls(spec["agent"], spec["number"], items_in(spec["waiting"]), settled_in(spec["settled"]))
+
+
+def segments_of(agent: str, items: Iterable[Item], number: int) -> list[Segment]:
+    """Return items in as few segments as hold them, the first one with this number."""
+    runs: list[list[Item]] = []
+    weight = 0
+    for item in items:
+        weight += item.weight
+        if not runs or len(runs[-1]) >= SEGMENT_ITEMS or weight > SEGMENT_WEIGHT:
+            runs.append([])
+            weight = item.weight
+        runs[-1].append(item)
+    return [Segment(agent, number + each, tuple(run)) for each, run in enumerate(runs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The list of a queue's parts. `segments` are listed before they are first written: a missing one is empty.
+    `retired` ones have left the list and may still have to be deleted. Numbers below `next` are not used again."""
+
+    agent: str = ""
+    segments: tuple[int, ...] = ()
+    next: int = 1
+    retired: tuple[int, ...] = ()
+    dead: tuple[Item, ...] = ()
+    settled: tuple[Settled, ...] = ()
+
+    def to_plaintext(self) -> bytes:
+        spec = {
+            "agent": self.agent,
+            "segments": list(self.segments),
+            "next": self.next,
+            "retired": list(self.retired),
+            "dead": [_item_json(item) for item in self.dead],
+            "settled": [_settled_json(each) for each in self.settled],
+        }
+        return codec.encode("EventQueueHead", {"spec": spec})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes) -> Head:
+        spec = codec.decode("EventQueueHead", body)["spec"]
+        return cls(
+            spec["agent"],
+            tuple(spec["segments"]),
+            spec["next"],
+            tuple(spec["retired"]),
+            items_in(spec["dead"]),
+            settled_in(spec["settled"]),
+        )
+
+
+def _item_json(item: Item) -> dict[str, object]:
+    due = to_iso(item.due) if item.due is not None else None
+    since = {"since": to_iso(item.since)} if item.since is not None else {}
+    return {"id": item.id, "address": item.address, "attempts": item.attempts, "due": due, "lease": item.lease, **since}
+
+
+def items_in(data: Iterable[Mapping[str, Any]]) -> tuple[Item, ...]:
+    return tuple(_item(each) for each in data)
+
+
+def _item(data: Mapping[str, Any]) -> Item:
+    return Item(
+        data["id"], data["address"], data["attempts"], _moment(data["due"]), data["lease"], _moment(data.get("since"))
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return from_iso(text) if text is not None else None
+
+
+def _settled_json(settled: Settled) -> dict[str, object]:
+    return {"id": settled.id, "lease": settled.lease, "done": settled.done, "order": settled.order}
+
+
+def settled_in(data: Iterable[Mapping[str, Any]]) -> tuple[Settled, ...]:
+    return tuple(Settled(each["id"], each["lease"], each["done"], each["order"]) for each in data)

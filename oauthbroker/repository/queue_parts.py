@@ -1,0 +1,66 @@
+"""Keep the parts of queues as entries: a head for each agent, and segments under their numbers.
+
+All lie in one folder, so that the sync of a later part makes an earlier one durable, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.repository.versioned import UNREADABLE, remove_over, write_over
+from oauthbroker.store.port import Conflict, Entry, Key, Store
+
+KIND, LEASE = "queues", "queue"
+HEAD = 0  # the number of a head; segments count from 1
+
+
+class QueueParts:
+    """Every method may raise `BrokerError` with a store code."""
+
+    def __init__(self, store: Store, on_damage: Callable[[str, Code], None]) -> None:
+        self._store = store
+        self._on_damage = on_damage
+
+    def lock(self, agent: str, *, wait: float) -> AbstractAsyncContextManager[object]:
+        """Return the lock of an agent's queue. All changes are made under it."""
+        return self._store.lease(self._store.key(LEASE, agent), wait=wait)
+
+    def key(self, agent: str, number: int = HEAD) -> Key:
+        return self._store.key(KIND, agent, *([str(number)] if number else []))
+
+    def unchanged(self, entry: Entry) -> bool:
+        """Return whether the version is certainly the newest; costs one stat."""
+        return self._store.unchanged(entry)
+
+    async def get(self, agent: str, number: int) -> Entry | None:
+        return await self._store.get(self.key(agent, number))
+
+    async def put(self, agent: str, number: int, body: bytes, *, expect: int) -> Entry:
+        """Write a part. `expect` is 0 for one that is new or damaged."""
+        return await write_over(self._store, self.key(agent, number), body, expect=expect)
+
+    async def drop(self, agent: str, number: int) -> None:
+        """Delete a part in any state. Idempotent."""
+        key, generation = self.key(agent, number), 0
+        try:
+            entry = await self._store.get(key)
+        except BrokerError as error:
+            if error.code not in UNREADABLE:
+                raise
+            self._on_damage(f"{KIND}/{key.name[:8]}", error.code)
+        else:
+            if entry is None:
+                return
+            generation = entry.generation
+        with suppress(Conflict):  # deleted meanwhile
+            await remove_over(self._store, key, expect=generation)
+
+    def scan(self) -> AsyncIterator[Entry]:
+        """Yield every readable part of every agent."""
+        return self._store.scan(KIND)
+
+    async def sync(self) -> None:
+        """Make earlier writes durable, whose own sync may have failed."""
+        await self._store.sync(KIND)
