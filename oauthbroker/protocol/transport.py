@@ -215,18 +215,14 @@ class _RequestProgress:
             self.sent = True
 
 
-def _dialling(context: ssl.SSLContext, reach: ProviderNetworks, lookups: Lookups) -> httpx2.AsyncHTTPTransport:
-    """Build httpx2's transport over our own connections. None is reused: the provider may close a kept connection
-    just as a one-time code is sent on it."""
+def _dialling(context: ssl.SSLContext, reach: ProviderNetworks, lookups: Lookups) -> httpx2.AsyncBaseTransport:
+    """Build the transport of a client that dials only addresses within `reach`."""
     import httpcore2
-    import httpx2
 
-    transport = httpx2.AsyncHTTPTransport(verify=context, trust_env=False)
+    from oauthbroker.protocol.pool import PoolTransport  # with httpx2, which a broker without provider calls lacks
+
     backend: Any = Dialer(httpcore2.AnyIOBackend(), reach, lookups)
-    transport._pool = httpcore2.AsyncConnectionPool(  # noqa: SLF001  (it takes no backend of ours itself)
-        ssl_context=context, max_connections=None, max_keepalive_connections=0, network_backend=backend
-    )
-    return transport
+    return PoolTransport(context, backend)
 
 
 async def _read(response: httpx2.Response, max_bytes: int) -> bytes:

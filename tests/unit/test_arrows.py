@@ -31,7 +31,7 @@ FLOWS = {
 # A name and the only files (or folders) that may use it. `testing` plays the outside world and is exempt.
 ONLY = {
     # The client is for other processes: it asks a broker, never a provider, and a tool's process gets its token there.
-    "httpx2": {"protocol/transport.py", "client/wire.py"},
+    "httpx2": {"protocol/pool.py", "protocol/transport.py", "client/wire.py"},
     "time": {"core/clock.py"},
     "random": {"core/clock.py"},
     "secrets": {"core/clock.py"},
