@@ -15,7 +15,7 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Untold, Versioned
 from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke
-from oauthbroker.revocation.telling import Told, can_tell, tells_any, told_by_others
+from oauthbroker.revocation.telling import Told, can_tell, told_by_others
 
 AT_ONCE = 32  # tombstones written concurrently; the store's executor bounds them
 REFUSALS_IN_A_ROW = 10  # then the provider refuses our client, and would refuse the others too
@@ -144,7 +144,8 @@ class BulkRevocation:
             if held is None or not held.record.to_be_told:
                 return told_by_others(held), True
             told = await self._revoke.resume(app, held, wait=self._revoke.limits.provider_seconds)
-            return told, tells_any(app, held.record)
+            there = await self._repository.grant(*pair)
+            return told, there is not None and not self._rests_all(pair[0], DueWork.of(there.record))
         except (BrokerError, Conflict):  # the store failed; the tombstone is stored
             return "later", True
 
@@ -179,7 +180,10 @@ class BulkRevocation:
     def _rests(self, due: Due, pending: DueWork) -> bool:
         """Return whether the provider need not or must not be told now: nothing is pending, the pause after a refusal
         lasts, or the app has another client now."""
-        return all(self._waits(due.app, untold) for untold in pending.untold)
+        return self._rests_all(due.app, pending)
+
+    def _rests_all(self, app: str, pending: DueWork) -> bool:
+        return all(self._waits(app, untold) for untold in pending.untold)
 
     def _waits(self, app: str, untold: Untold) -> bool:
         after, now = untold.tell_after, self._clock.now()

@@ -188,15 +188,37 @@ class Revoke:
         if app is None or not can_tell(app, grant.registration):
             told = "none" if over else "later"
         elif app.revocation.kind != "none":
-            told, grant = await self._tell_of(app, grant) if await self._may_tell(app, grant) else ("shared", grant)
-        if told == "later" or (told == "refused" and not over):
-            if told == "refused":
-                again = self.clock.now() + ASK_AGAIN
-                await self._change(grant, lambda there: there.not_told_before(again, grant.registration))
+            may = await self._may_tell_or_unread(app, grant)
+            if may is None:
+                told = "none" if over else await self._postponed(grant, "later")
+            else:
+                told, grant = await self._tell_of(app, grant) if may else ("shared", grant)
+        if told == "later":
             return told
+        if told == "refused" and not over:
+            return await self._postponed(grant, told)
         if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now(), KEPT[told])):
             await self._note(GrantRevoked(grant.app, grant.id, told))
         return told
+
+    async def _postponed(self, grant: Grant, told: Told) -> Told:
+        again = self.clock.now() + ASK_AGAIN
+        await self._change(grant, lambda there: there.not_told_before(again, grant.registration))
+        return told
+
+    async def _may_tell_or_unread(self, app: OAuthApp, grant: Grant) -> bool | None:
+        """Return whether the provider may be told. None if a record that may be a shared grant cannot be read: telling
+        could end it, and only an operator can repair it."""
+        try:
+            return await self._may_tell(app, grant)
+        except BrokerError as error:
+            unread = error.with_traceback(None)
+        if unread.retryable:
+            raise unread
+        await self._note(GrantRevoked(grant.app, grant.id, "failed"))
+        about = {"app": app.name, "grant": grant.id[:15], "code": unread.code.value, "note": unread.note}
+        self.log.warning("a revocation waits for a record that cannot be read", **about)
+        return None
 
     async def _may_tell(self, app: OAuthApp, grant: Grant) -> bool:
         """Return whether the provider may be told. If a revocation there ends everything that the user granted this

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Repository
@@ -42,7 +43,7 @@ class SharedGrants:
 
     async def living(self, app: OAuthApp, grant: Grant) -> bool:
         """Return whether another grant with the same registration, and an account or subject in common, is active.
-        Raises store codes.
+        Raises store codes; the code of a record that cannot be read only if no other one is active.
 
         If the account is unknown, only the subject is compared. Tokens of client credentials are never shared, because
         the next one needs no consent.
@@ -51,9 +52,12 @@ class SharedGrants:
         if not ties or self._is_alone(app):
             return False
         near = self._near(app, grant)
-        if await self._finds(ties, near):
-            return True
-        return await self._scan() and await self._finds(ties, near)
+        found, unread = await self._find(ties, near)
+        if not found and await self._scan():
+            found, unread = await self._find(ties, near)
+        if not found and unread is not None:
+            raise unread
+        return found
 
     async def is_coming(self, app: OAuthApp, grant: Grant) -> bool:
         """Return whether any process is redeeming a login that would share this grant or replace it. Its tokens may be
@@ -90,13 +94,21 @@ class SharedGrants:
         names = {app.name, *(each.name for each in apps if each.registration == grant.registration)}
         return {(name, who) for name in names for who in (grant.subject, grant.authorized_by) if who}
 
-    async def _finds(self, ties: Iterable[Tie], near: Iterable[Pair]) -> bool:
+    async def _find(self, ties: Iterable[Tie], near: Iterable[Pair]) -> tuple[bool, BrokerError | None]:
+        """Return whether a shared grant is active, and the error of a record that cannot be read."""
         known: Mapping[Tie, set[Pair]] = self._known or {}
+        unread: BrokerError | None = None
         for pair in {pair for tie in ties for pair in known.get(tie, ())}.union(near):
-            held = await self._repository.grant(*pair)  # it may have ended since
+            try:
+                held = await self._repository.grant(*pair)  # it may have ended since
+            except BrokerError as error:
+                if error.retryable:
+                    raise
+                unread = BrokerError(error.code, note=f"grants/{self._repository.grant_key(*pair).name[:8]}")
+                continue
             if held is not None and not held.record.revoked and not _ties(held.record).isdisjoint(ties):
-                return True
-        return False
+                return True, None
+        return False, unread
 
     async def _scan(self) -> bool:
         """Scan all grants, one caller at a time. False if the last scan is recent.

@@ -9,7 +9,6 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.revoke import Hint
 from oauthbroker.records import Grant, RefreshState, Retired, RevocationState, Token
-from oauthbroker.records.unrevoked import parts_of
 from oauthbroker.repository.repository import Versioned
 
 Told = Literal["done", "refused", "none", "shared", "later"]
@@ -25,11 +24,6 @@ def can_tell(app: OAuthApp | None, registration: str) -> bool:
     """Return whether `app` is configured with the client that a grant's tokens were issued to. During a reload, or
     after a mistyped client id, another worker may have it when this one does not."""
     return app is not None and app.registration == registration
-
-
-def tells_any(app: OAuthApp | None, grant: Grant) -> bool:
-    """Return whether `app` can tell its provider of some of the tokens to be revoked."""
-    return any(can_tell(app, part.registration) for part in parts_of(grant))
 
 
 def with_newer(there: Grant, seen: Grant, newer: Token) -> Grant:

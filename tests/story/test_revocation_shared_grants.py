@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from oauthbroker.model.apps import ANYONE, OAuthApp, Revocation
 from oauthbroker.model.results import Ready
 from oauthbroker.model.session_id import locator_of
 from oauthbroker.repository.repository import Repository
+from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.port import Entry
 from oauthbroker.testing import IdentityProvider
@@ -75,6 +76,71 @@ async def test_one_who_connected_an_app_for_everybody_keeps_what_he_connected_fo
     mine = await connected(process, identity_provider, "own")
     assert "shared" == await process.broker.grants.revoke("team", TEAM)
     assert identity_provider.is_alive(mine.access_token)
+
+
+# a shared grant that cannot be read
+
+
+async def unreadable(process: Process, app: str) -> Callable[[], Awaitable[None]]:
+    """A newer version has written this grant. Return the way back to the old one."""
+    await process.tend()
+    key = process.store.key("grants", app, ALICE)
+    entry = await process.store.get(key)
+    assert entry is not None
+    newer = await process.store.put(key, entry.body.replace(b'"schema":1', b'"schema":2'), expect=entry.generation)
+
+    async def repaired() -> None:
+        await process.store.put(key, entry.body, expect=newer.generation)
+
+    return repaired
+
+
+@pytest.mark.case("53")
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+async def test_a_shared_grant_that_cannot_be_read_delays_what_the_provider_is_told_and_nothing_else(
+    start, identity_provider, many
+):
+    """Telling might end it. The revocation holds here, is marked, and goes on when the record is repaired."""
+    process = start(apps_of_one_client(identity_provider))
+    for app in ("mail", "twin"):
+        await connected(process, identity_provider, app)
+    repaired = await unreadable(process, "twin")
+    if many:
+        figures = await process.broker.grants.revoke_each([("mail", ALICE)], patience=60)
+        assert ({("mail", ALICE): "later"}, {}) == (figures.told, figures.failed)
+    else:
+        assert "later" == await process.broker.grants.revoke("mail", ALICE)
+    grant = await grant_of(process)
+    assert (True, "pending", ["failed"]) == (grant.revoked, grant.revocation, audited(process))
+    assert "revoked" == (await ask(process)).reason
+    for _ in range(2):
+        await process.parts.relay.revocations()
+    assert (0, ["failed"]) == (identity_provider.count("revoke"), audited(process)), "an hour of quiet"
+    await process.tend()
+    assert 1 == await process.store.count("due")
+    await repaired()
+    process.clock.advance(ASK_AGAIN.total_seconds())
+    await process.parts.relay.revocations()
+    assert (0, "shared") == (secret_count(await grant_of(process)), audited(process)[-1])
+
+
+async def test_another_shared_grant_that_is_alive_decides_beside_one_that_cannot_be_read(start, identity_provider):
+    process = start(three(identity_provider))
+    for app in ("mail", "twin", "third"):
+        await connected(process, identity_provider, app)
+    await unreadable(process, "twin")
+    assert "shared" == await process.broker.grants.revoke("mail", ALICE)
+
+
+async def test_what_no_repair_comes_for_is_erased_after_a_week_with_an_entry(start, identity_provider):
+    process = start(apps_of_one_client(identity_provider))
+    for app in ("mail", "twin"):
+        await connected(process, identity_provider, app)
+    await unreadable(process, "twin")
+    assert "later" == await process.broker.grants.revoke("mail", ALICE)
+    process.clock.advance(KEEP_TELLING.total_seconds() + 1)
+    await process.parts.relay.revocations()
+    assert (0, "none") == (secret_count(await grant_of(process)), audited(process)[-1])
 
 
 # one team's app that two people installed
