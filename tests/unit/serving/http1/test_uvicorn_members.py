@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from typing import Any
 
 import pytest
 import uvicorn
+from starlette.applications import Starlette
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -26,13 +26,9 @@ OF_A_CYCLE = set(re.findall(r"\bself\.cycle\.(\w+)", OURS))
 
 @pytest.fixture
 async def base() -> HttpToolsProtocol:
-    config = uvicorn.Config(_answer_nothing, http="httptools", lifespan="off", interface="asgi3")
+    config = uvicorn.Config(Starlette(), http="httptools", lifespan="off")
     config.load()
     return HttpToolsProtocol(config, ServerState(), {}, asyncio.get_running_loop())
-
-
-async def _answer_nothing(*_: Any) -> None:
-    """An application that is never called."""
 
 
 async def test_every_member_of_the_base_that_we_use_is_there(base: HttpToolsProtocol) -> None:
