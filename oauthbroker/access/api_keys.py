@@ -11,6 +11,7 @@ from oauthbroker.audit import ApiKeyChanged, AuditWriter
 from oauthbroker.audit.gap import enter
 from oauthbroker.core.clock import LONG_AGO, Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Role
 from oauthbroker.records.api_key import ApiKey, hash_of, roles_of
@@ -86,9 +87,12 @@ class ApiKeys:
             return 0
         self._swept = monotonic
         over = [key for key in await self.list() if key.is_rotated_out(now)]
+        this_round = Round()
         for key in over:
-            await self.shelf.bury(key.locator, LONG_AGO, None)
-            await self.shelf.change(key.locator, lambda old: old.ended(LONG_AGO, None))
+            with this_round.entry():
+                await self.shelf.bury(key.locator, LONG_AGO, None)
+                await self.shelf.change(key.locator, lambda old: old.ended(LONG_AGO, None))
+        this_round.over()
         return len(over)
 
     async def list(self) -> list[ApiKey]:

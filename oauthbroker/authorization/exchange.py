@@ -67,8 +67,10 @@ class Exchange:
         """Claim, exchange, verify and commit. A failure ends the session and stores nothing.
 
         `confirmed` is the binding by which the browser's user was confirmed. Raises `stateUsed` for all callers but the
-        one that wins the claim, and the errors of the exchange and the checks.
+        one that wins the claim, `storeLocked` where a stopped process would keep the grant from being stored (the same
+        callback may come again), and the errors of the exchange and the checks.
         """
+        await self.finish.repository.check_writable(app.name, held.record.subject)
         claimed = await self.claim(held, confirmed=confirmed is not None)
         tokens: tuple[Secret, ...] = ()
         try:

@@ -30,7 +30,7 @@ from oauthbroker.protocol.judging import crashed
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
 from oauthbroker.records.unrevoked import forgotten
-from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Repository, Versioned
+from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.revocation.revoke import Revoke
 from oauthbroker.revocation.shared_grants import SharedGrants
@@ -135,19 +135,12 @@ class Finish:
                 return await self._store(grant, before.generation if before else 0)
         raise Conflict
 
-    async def fail(
-        self,
-        held: Versioned[AuthSession],
-        code: Code,
-        *,
-        event: EventType | None = "auth.failed",
-        wait: float = PAIR_WAIT_SECONDS,
-    ) -> bool:
+    async def fail(self, held: Versioned[AuthSession], code: Code, *, event: EventType | None = "auth.failed") -> bool:
         """End a session without a grant, in one write with its event. False if the record changed meanwhile; then
-        nothing is written. `wait`: seconds to wait for the pair's lease, here and below."""
+        nothing is written."""
         session = held.record
         notice = session_event(session, event, self.clock.now(), code=code.value) if event is not None else None
-        async with self.repository.pair(session.app, session.subject, wait=wait):
+        async with self.repository.pair(session.app, session.subject):
             return await to_its_end(asyncio.ensure_future(self._fail(held, code, notice)))
 
     async def _fail(self, held: Versioned[AuthSession], code: Code, notice: AgentEvent | None) -> bool:
@@ -159,10 +152,10 @@ class Finish:
         except (Conflict, ValueError):
             return False
         self.open_sessions.ended(session.locator)
-        await self._forget_waiting(session.app, session.subject, {session.locator})
-        await enter(self.audit, ConnectFailed(session.app, session.id, code.value), now)
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
         self.outbox.ring()
+        await enter(self.audit, ConnectFailed(session.app, session.id, code.value), now)
+        await self._forget_waiting(session.app, session.subject, {session.locator})  # readers skip ended sessions
         return True
 
     async def give_up(
@@ -175,15 +168,13 @@ class Finish:
             if tokens:
                 await self.drop(app, held.record, code, tokens)
 
-    async def lapse(
-        self, held: Versioned[AuthSession], *, event: EventType | None = None, wait: float = PAIR_WAIT_SECONDS
-    ) -> bool:
+    async def lapse(self, held: Versioned[AuthSession], *, event: EventType | None = None) -> bool:
         """End an unclaimed session that expired, was superseded or cancelled. The caller holds no lock.
 
         False if the record changed meanwhile; then nothing is written.
         """
         session = held.record
-        async with self.repository.pair(session.app, session.subject, wait=wait):
+        async with self.repository.pair(session.app, session.subject):
             if not await self.lapse_locked(held, event=event):
                 return False
             await self._forget_waiting(session.app, session.subject, {session.locator})
@@ -201,7 +192,7 @@ class Finish:
         self.open_sessions.ended(session.locator)
         return True
 
-    async def recover(self, held: Versioned[AuthSession], *, wait: float = PAIR_WAIT_SECONDS) -> bool:
+    async def recover(self, held: Versioned[AuthSession]) -> bool:
         """End a claimed session whose worker is gone: completed if the grant carries its id, else failed after the
         claim has expired.
 
@@ -210,7 +201,7 @@ class Finish:
         False while the claim is valid. Raises `Conflict` when another caller ends the session at the same time.
         """
         session = held.record
-        async with self.repository.pair(session.app, session.subject, wait=wait):
+        async with self.repository.pair(session.app, session.subject):
             grant = await self.repository.grant(session.app, session.subject)
             granted = grant is not None and _carries(grant.record, session)
             if granted and grant is not None:
@@ -220,7 +211,7 @@ class Finish:
             self.open_sessions.ended(session.locator)
             self.outbox.ring()
         elif over:
-            await self.fail(held, Code.EXCHANGE_UNCERTAIN, wait=wait)
+            await self.fail(held, Code.EXCHANGE_UNCERTAIN)
         return granted or over
 
     async def drop(self, app: OAuthApp, session: AuthSession, code: Code, tokens: tuple[Secret, ...]) -> None:

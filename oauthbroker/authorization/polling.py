@@ -151,6 +151,7 @@ class Polling:
             return None if await self.finish.lapse(held) else BUSY_SECONDS
         if (early := self._early(held)) > 0:
             return early
+        await self.repository.check_writable(app.name, held.record.subject)
         device, sent_at = _device(held), self.clock.now()
         is_sure = not device.unsure or self._has_heard(held)
         asking = device.asking(sent_at + timedelta(seconds=device.interval + self.limits.provider_seconds))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import SET_BACK, Clock
-from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Patience
+from oauthbroker.core.errors import Code
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.records import AuthSession, EventType
@@ -38,43 +39,36 @@ class Sweep:
         """End sessions whose app was removed or changed; return how many. Claimed sessions are left to be finished.
         Sessions that cannot be changed are handled as in `once`."""
 
-        async def end(held: Versioned[AuthSession], wait: float) -> bool:
+        async def end(held: Versioned[AuthSession]) -> bool:
             session, app = held.record, apps.get(held.record.app)
             outdated = app is None or app.digest() != session.config_digest
             if not session.open or session.claim is not None or not outdated:
                 return False
-            return await self.finish.lapse(held, event=self._expired, wait=wait)
+            return await self.finish.lapse(held, event=self._expired)
 
         return await self._each(end)
 
-    async def _each(self, work: Callable[[Versioned[AuthSession], float], Awaitable[bool]]) -> int:
-        """Apply `work` to each session and return for how many it was true. It gets the session and the seconds to wait
-        for its pair."""
-        touched, failed, patience = 0, None, Patience()
+    async def _each(self, work: Callable[[Versioned[AuthSession]], Awaitable[bool]]) -> int:
+        """Apply `work` to each session and return for how many it was true."""
+        touched, this_round = 0, Round()
         async for held in self.repository.sessions():
-            try:
-                touched += await work(held, patience.seconds)
-            except Conflict:
-                continue
-            except BrokerError as error:
-                patience.note(error)
-                failed = error
-        if failed is not None:
-            raise failed
+            with this_round.entry(), suppress(Conflict):
+                touched += await work(held)
+        this_round.over()
         return touched
 
     @property
     def _expired(self) -> EventType | None:
         return "auth.expired" if self.expired_events else None
 
-    async def _tend(self, held: Versioned[AuthSession], wait: float) -> bool:
+    async def _tend(self, held: Versioned[AuthSession]) -> bool:
         session, now = held.record, self.clock.now()
         if session.open and session.claim is not None:
-            return await self.finish.recover(held, wait=wait)
+            return await self.finish.recover(held)
         if session.open and self._is_past(session, now):
             if session.parked is not None:  # the user consented, but the browser was not confirmed
-                return await self.finish.fail(held, Code.OWNER_BINDING_FAILED, wait=wait)
-            return await self.finish.lapse(held, event=self._expired, wait=wait)
+                return await self.finish.fail(held, Code.OWNER_BINDING_FAILED)
+            return await self.finish.lapse(held, event=self._expired)
         if session.open and session.device is not None and self.watch is not None:
             self.watch(session)
         if session.open or session.outbox is not None:

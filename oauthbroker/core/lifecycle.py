@@ -1,16 +1,19 @@
-"""Tell long waits that a broker shuts down: waits end, and work under way is finished."""
+"""Tell long waits that a broker shuts down: waits end, and work under way is finished. Rounds of background work wait
+for no lock for long."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from oauthbroker.core.bell import Bell
 from oauthbroker.core.errors import BrokerError, Code
 
 T = TypeVar("T")
-LEASE_SECONDS, NEXT_LEASE_SECONDS = 0.5, 0.02
+LOCK_SECONDS, NEXT_LOCK_SECONDS = 0.5, 0.02
 
 
 class Life:
@@ -37,18 +40,69 @@ class Life:
         await self._over.wait()
 
 
-class Patience:
-    """How long one round of background work waits for each lease: half a second, and after one that stayed held
-    hardly at all, because a process that was stopped may hold many. The next round comes back for them."""
+class Round:
+    """One round of background work on many records. No record holds up another one, and no stopped process the round.
 
-    __slots__ = ("seconds",)
+    It waits half a second for a lock of the store. After the first lock that stayed held it waits hardly at all for
+    others, because a stopped process may hold many, and it does not try a held lock twice. The next round comes back.
+    """
+
+    __slots__ = ("_failed", "held", "seconds")
 
     def __init__(self) -> None:
-        self.seconds = LEASE_SECONDS
+        self._failed: BrokerError | None = None
+        self.held = set[str]()
+        self.seconds = LOCK_SECONDS
 
-    def note(self, error: BrokerError) -> None:
-        if error.code is Code.STORE_LOCKED:
-            self.seconds = NEXT_LEASE_SECONDS
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Shorten every wait for a lock in the body, also in tasks that it starts."""
+        before = _round.set(self)
+        try:
+            yield
+        finally:
+            _round.reset(before)
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Do the work on one record. A store error ends the body alone; `over` raises it."""
+        try:
+            yield
+        except BrokerError as error:
+            self._failed = error
+
+    @contextmanager
+    def entry(self) -> Iterator[None]:
+        """Do both."""
+        with self.collected(), self.hurried():
+            yield
+
+    def over(self) -> None:
+        """Raise the last store error of an entry."""
+        if self._failed is not None:
+            raise self._failed
+
+
+_round: ContextVar[Round | None] = ContextVar("round", default=None)
+
+
+def seconds_to_wait(lock: str, most: float) -> float:
+    """Return how long to wait for a lock of the store: `most`, or less in a round. Raises `storeLocked` for a lock that
+    has stayed held in this round."""
+    current = _round.get()
+    if current is None:
+        return most
+    if lock in current.held:
+        raise BrokerError(Code.STORE_LOCKED)
+    return min(most, current.seconds)
+
+
+def note_held(lock: str) -> None:
+    """Remember for the rest of the round that a lock stayed held."""
+    current = _round.get()
+    if current is not None:
+        current.held.add(lock)
+        current.seconds = NEXT_LOCK_SECONDS
 
 
 class UnderWay:

@@ -16,7 +16,6 @@ from typing import Protocol
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.records import AgentEvent
-from oauthbroker.repository.repository import PAIR_WAIT_SECONDS
 
 BACKOFF_SECONDS = (1, 5, 25, 125, 600)  # after each refusal, with a jitter of a fifth
 SEPARATOR = "\x1f"
@@ -104,11 +103,11 @@ class Queues(Protocol):
     What a method answers is durable: it holds after a loss of power.
     """
 
-    async def enqueue(self, event: AgentEvent, *, wait: float = PAIR_WAIT_SECONDS) -> bool:
+    async def enqueue(self, event: AgentEvent) -> bool:
         """Append an event to its agent's queue. Idempotent by event id, also while the id of an event that is gone is
         remembered. Return whether it was new.
 
-        Raises `QueueFull` when the queue is full, and `storeLocked` when it is held for longer than `wait` seconds.
+        Raises `QueueFull` when the queue is full, and `storeLocked` when its lock stays held.
         """
         ...
 

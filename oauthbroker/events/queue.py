@@ -11,7 +11,7 @@ from datetime import timedelta
 from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.core.lifecycle import Patience
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.events.port import (
     BACKOFF_SECONDS,
     DeadEvent,
@@ -28,7 +28,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import Item
-from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Repository
+from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.versioned import readable
 
 POLL_SECONDS = 0.2  # how often a waiting consumer looks for events of other processes
@@ -49,12 +49,12 @@ class StoreQueues:
         self._bell = bell or Bell()
         self._full: set[str] = set()  # agents whose queue has refused an event
 
-    async def enqueue(self, event: AgentEvent, *, wait: float = PAIR_WAIT_SECONDS) -> bool:
+    async def enqueue(self, event: AgentEvent) -> bool:
         """The event of a full queue stays in its outbox for the next attempt."""
         agent, item = event.target.agent_name, Item(event.id, address_of(event))
         if agent in self._full:
-            _check_room(await self._storage.read(agent, wait=wait), item)
-        async with self._storage.changing(agent, wait=wait) as index:
+            _check_room(await self._storage.read(agent), item)
+        async with self._storage.changing(agent) as index:
             new = not index.knows(event.id)
             if new:
                 self._full.add(agent)
@@ -198,23 +198,19 @@ class StoreQueues:
         kept: dict[str, list[str]] = {}
         async for event in self._repository.events():
             kept.setdefault(event.target.agent_name, []).append(event.id)
-        dropped, patience, failed = 0, Patience(), None
+        dropped, this_round = 0, Round()
         for agent, event_ids in kept.items():
-            try:
-                dropped += await self._tidy(agent, event_ids, patience.seconds)
-            except BrokerError as error:
-                patience.note(error)
-                failed = error
-        if failed is not None:
-            raise failed
+            with this_round.entry():
+                dropped += await self._tidy(agent, event_ids)
+        this_round.over()
         return dropped
 
-    async def _tidy(self, agent: str, event_ids: Iterable[str], wait: float) -> int:
-        needed = (await self._storage.read(agent, wait=wait)).needed()
+    async def _tidy(self, agent: str, event_ids: Iterable[str]) -> int:
+        needed = (await self._storage.read(agent)).needed()
         left = [event_id for event_id in event_ids if event_id not in needed]
         if not left:
             return 0
-        async with self._storage.changing(agent, wait=wait) as index:  # bodies are stored under this lock
+        async with self._storage.changing(agent) as index:  # bodies are stored under this lock
             gone = [event_id for event_id in left if not index.needs(event_id)]
             for event_id in gone:
                 await self._repository.drop_event(event_id)

@@ -20,7 +20,7 @@ from oauthbroker.events.port import address_of
 from oauthbroker.events.queue_index import Index, Plan
 from oauthbroker.records.event_queue import Head, Item, Segment
 from oauthbroker.repository.queue_parts import HEAD
-from oauthbroker.repository.repository import PAIR_WAIT_SECONDS, Conflict, Entry, Repository
+from oauthbroker.repository.repository import Conflict, Entry, Repository
 from oauthbroker.repository.versioned import UNREADABLE, in_place, opened
 
 CACHED = 20_000  # parsed parts
@@ -54,9 +54,9 @@ class QueueStorage:
         )
 
     @asynccontextmanager
-    async def changing(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> AsyncIterator[Index]:
+    async def changing(self, agent: str) -> AsyncIterator[Index]:
         """Open the index under the queue's lock. Write the changed parts, and delete unneeded bodies."""
-        async with self._parts.lock(agent, wait=wait):
+        async with self._parts.lock(agent):
             try:
                 index = await self._found(agent)
             except _Damaged:
@@ -112,7 +112,7 @@ class QueueStorage:
             return 0
         return entry.generation if entry is not None else 0
 
-    async def read(self, agent: str, *, wait: float = PAIR_WAIT_SECONDS) -> Index:
+    async def read(self, agent: str) -> Index:
         """Return the current index. Takes the lock only for one that is damaged, which is rebuilt, or that others
         change all the time."""
         with suppress(_Damaged):
@@ -121,7 +121,7 @@ class QueueStorage:
                 held = self._cache.get((agent, HEAD))
                 if held is None or self._parts.unchanged(held.entry):  # no segment was retired while it was read
                     return index
-        async with self.changing(agent, wait=wait) as index:
+        async with self.changing(agent) as index:
             return index
 
     async def all(self) -> AsyncIterator[Index]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import LONG_AGO
-from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Patience
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.events.port import QueueFull, Queues, address_of
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.records import AgentEvent, AuthSession, Grant
@@ -72,17 +73,15 @@ class Relay:
 
         Events are queued in the order in which they happened, across all records. A record that cannot be read or is
         being changed delays no other one; the store code is raised at the end. An event that cannot be queued delays
-        only the later ones of its conversation, or of its agent if the queue is locked or full.
+        only the later ones of its conversation, or of its agent if the queue is full.
         """
         async with self._one_at_a_time:
-            patience = Patience()
-            found, unread = await self._found()
-            unqueued = await self._queue(found, patience)
+            this_round = Round()
+            found = await self._found(this_round)
+            await self._queue(found, this_round)
             self._bell.ring()
-            settled, unsettled = await self._settle(found, patience)
-        failed = unsettled or unqueued or unread
-        if failed is not None:
-            raise failed
+            settled = await self._settle(found, this_round)
+        this_round.over()
         return settled
 
     async def tidy(self) -> None:
@@ -93,57 +92,44 @@ class Relay:
         """Send pending revocations to the providers."""
         await self._revocations.round()
 
-    async def _found(self) -> tuple[list[_Work], BrokerError | None]:
-        """Return the due records, except grants that only wait for their provider; and the last store error."""
-        found, failed = list[_Work](), None
+    async def _found(self, this_round: Round) -> list[_Work]:
+        """Return the due records, except grants that only wait for their provider."""
+        found = list[_Work]()
         for due in await self._repository.due(lambda _, pending: not pending.has_events):
-            try:
+            with this_round.entry():
                 grant = await self._repository.due_grant(due)
                 session = await self._repository.due_session(due) if grant is None else None
-            except BrokerError as error:
-                failed = error
-                continue
-            if grant is None or grant.record.outbox or not grant.record.unfinished:
-                found.append(_Work(due, grant, session))
-        return found, failed
+                if grant is None or grant.record.outbox or not grant.record.unfinished:
+                    found.append(_Work(due, grant, session))
+        return found
 
-    async def _queue(self, found: Iterable[_Work], patience: Patience) -> BrokerError | None:
-        """Queue every event before any record is settled, so that no locked pair delays one. Return the last store
-        error."""
-        stuck, failed = set[str](), None
+    async def _queue(self, found: Iterable[_Work], this_round: Round) -> None:
+        """Queue every event before any record is settled, so that no locked pair delays one."""
+        stuck = set[str]()
         for event, work in _in_order(found):
             agent, address = event.target.agent_name, address_of(event)
             if not stuck.isdisjoint({agent, address}):
                 continue
-            try:
-                with span(Span.RELAY, app=work.due.app):
-                    await self._queues.enqueue(event, wait=patience.seconds)
-            except BrokerError as error:
-                patience.note(error)
-                whole = error.code is Code.STORE_LOCKED or isinstance(error, QueueFull)
-                stuck.add(agent if whole else address)
-                failed = error
-            else:
+            with this_round.entry():
+                try:
+                    with span(Span.RELAY, app=work.due.app):
+                        await self._queues.enqueue(event)
+                except BrokerError as error:
+                    stuck.add(agent if isinstance(error, QueueFull) else address)
+                    raise
                 work.queued.add(event.id)
-        return failed
 
-    async def _settle(self, found: Iterable[_Work], patience: Patience) -> tuple[int, BrokerError | None]:
-        """Settle the records whose events were all queued. Return how many, and the last store error."""
-        settled, failed = 0, None
+    async def _settle(self, found: Iterable[_Work], this_round: Round) -> int:
+        """Settle the records whose events were all queued, and return how many."""
+        settled = 0
         for work in found:
-            if len(work.queued) < len(work.events):
-                continue
-            try:
-                settled += await self._settle_one(work, patience.seconds)
-            except Conflict:
-                continue
-            except BrokerError as error:
-                patience.note(error)
-                failed = error
-        return settled, failed
+            if len(work.queued) == len(work.events):
+                with this_round.entry(), suppress(Conflict):
+                    settled += await self._settle_one(work)
+        return settled
 
-    async def _settle_one(self, work: _Work, wait: float) -> bool:
-        async with self._repository.pair(*work.pair, wait=wait):
+    async def _settle_one(self, work: _Work) -> bool:
+        async with self._repository.pair(*work.pair):
             if work.grant is not None:
                 return await self._settle_grant(work.due, work.grant.record, work.queued)
             if work.session is not None:

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.record_store import RecordStore
 from oauthbroker.repository.repository import Conflict
@@ -57,15 +58,12 @@ class Uses:
         recent = now - WRITE_SECONDS
         self._written = {grant: at for grant, at in self._written.items() if at > recent}
         chosen = [grant for grant in self._noted if everything or grant not in self._written]
-        failed: BrokerError | None = None
+        this_round = Round()
         for grant in chosen:
-            try:
+            with this_round.entry():
                 await self._write(grant)
                 self._written[grant] = now
-            except BrokerError as error:
-                failed = error
-        if failed is not None:
-            raise failed
+        this_round.over()
         return len(chosen)
 
     async def _write(self, grant: str) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Patience
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
@@ -54,44 +54,41 @@ class BackgroundRefresh:
 
     async def ahead(self) -> int:
         """Renews what comes close to its end; how many. A grant that is not used again is let go."""
-        now, patience = self._clock.monotonic(), Patience()
+        now, this_round = self._clock.monotonic(), Round()
         near = [(pair, grant) for pair, (grant, at) in self._watched.items() if at <= now]
         for pair, _ in near:
             self._watched.pop(pair)
-        return sum(await asyncio.gather(*(self._refresh_unless_newer(grant, patience) for _, grant in near)))
+        return sum(await asyncio.gather(*(self._refresh_unless_newer(grant, this_round) for _, grant in near)))
 
     async def recover(self) -> int:
         """Settles every intent whose attempt is over; how many. Soon after a crash, because a provider may forgive a
         refresh token that comes twice only for seconds. One that is under way elsewhere is left to it: a later round
         looks again."""
-        left, patience = [], Patience()
+        left, this_round = [], Round()
         for number, due in enumerate(await self._repository.due(self._rests), start=1):
             if number % BREATH == 0:
                 await asyncio.sleep(0)
             if (held := await self._open(due)) is not None:
                 left.append(held)
-        return sum(await asyncio.gather(*(self._refresh(held, patience) for held in left)))
+        return sum(await asyncio.gather(*(self._refresh(held, this_round) for held in left)))
 
     async def mend(self) -> int:
         """Marks records that have something left to do and lost their marker; how many. Reads every record, so it
         looks once in a while, however often it is called. One that cannot be marked now keeps no other one back; then
-        the store code is raised last."""
-        began, mended, failed, patience = self._clock.monotonic(), 0, None, Patience()
+        the store code is raised last, and the next look comes sooner."""
+        began, mended, this_round = self._clock.monotonic(), 0, Round()
         if began < self._mend_at:
             return 0
         self._mend_at = began + MEND_SECONDS
         async for mend in self._unmarked():
-            try:
-                mended += await mend(wait=patience.seconds)
-            except BrokerError as error:
-                patience.note(error)
-                failed = error
-        self._mend_at += MEND_REST * (self._clock.monotonic() - began)
-        if failed is not None:
-            raise failed
+            with this_round.entry():
+                mended += await mend()
+        self._mend_at = began + (MEND_REST + 1) * (self._clock.monotonic() - began)
+        this_round.over()
+        self._mend_at += MEND_SECONDS
         return mended
 
-    async def _unmarked(self) -> AsyncIterator[Callable[..., Awaitable[bool]]]:
+    async def _unmarked(self) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
         repository = self._repository
         async for grant in repository.grants():
             if grant.record.unfinished and not await repository.marked(grant.entry.key):
@@ -113,36 +110,34 @@ class BackgroundRefresh:
     def _may_settle(self, intent: Intent | None) -> bool:
         return intent is not None and not intent.pauses(self._clock.now())
 
-    async def _refresh_unless_newer(self, seen: Grant, patience: Patience) -> bool:
+    async def _refresh_unless_newer(self, seen: Grant, this_round: Round) -> bool:
         held = await self._repository.grant(seen.app, seen.subject)
         if held is None or held.record.token != seen.token:
             return False
         alone = held.record.flow == "client_credentials"
-        return (alone or bool(held.record.refresh_tokens)) and await self._refresh(held, patience)
+        return (alone or bool(held.record.refresh_tokens)) and await self._refresh(held, this_round)
 
-    async def _refresh(self, held: Versioned[Grant], patience: Patience) -> bool:
+    async def _refresh(self, held: Versioned[Grant], this_round: Round) -> bool:
         grant = held.record
         app = self._apps.get(grant.app)
         if app is None or app.registration != grant.registration:
             return False
         async with self._at_once:
-            if not await self._is_free(grant, patience):
+            if not await self._is_free(grant, this_round):
                 if (pair := (grant.app, grant.subject)) not in self._watched:
                     self._watched.keep(pair, (grant, self._clock.monotonic()))
                 return False
             return (await self._transaction.refresh(app, grant.subject, held)).trouble is None
 
-    async def _is_free(self, grant: Grant, patience: Patience) -> bool:
-        """Whether no other process renews or writes it right now: one that was stopped would hold up the whole round
+    async def _is_free(self, grant: Grant, this_round: Round) -> bool:
+        """Return whether no other process refreshes or writes it right now. A stopped one would hold up the whole round
         for as long as a flight may last."""
         try:
-            async with (
-                self._repository.flight(grant.app, grant.subject, wait=patience.seconds),
-                self._repository.pair(grant.app, grant.subject, wait=patience.seconds),
-            ):
-                return True
+            with this_round.hurried():
+                async with self._repository.flight(grant.app, grant.subject):
+                    await self._repository.check_writable(grant.app, grant.subject)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
                 raise
-            patience.note(error)
-        return False
+            return False
+        return True

@@ -13,6 +13,7 @@ from oauthbroker.repository.versioned import UNREADABLE, remove_over, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 KIND, LEASE = "queues", "queue"
+WAIT_SECONDS = 20.0
 HEAD = 0  # the number of a head; segments count from 1
 
 
@@ -23,9 +24,9 @@ class QueueParts:
         self._store = store
         self._on_damage = on_damage
 
-    def lock(self, agent: str, *, wait: float) -> AbstractAsyncContextManager[object]:
+    def lock(self, agent: str) -> AbstractAsyncContextManager[object]:
         """Return the lock of an agent's queue. All changes are made under it."""
-        return self._store.lease(self._store.key(LEASE, agent), wait=wait)
+        return self._store.lease(self._store.key(LEASE, agent), wait=WAIT_SECONDS)
 
     def key(self, agent: str, number: int = HEAD) -> Key:
         return self._store.key(KIND, agent, *([str(number)] if number else []))

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
@@ -174,14 +175,11 @@ class RecordStore(Generic[R]):
     async def remove_each(self, locators: Iterable[str]) -> None:
         """Remove several records. One that cannot be removed blocks no other one; the store code is raised at the
         end."""
-        failed: BrokerError | None = None
+        this_round = Round()
         for locator in locators:
-            try:
+            with this_round.entry():
                 await self.remove(locator)
-            except BrokerError as error:
-                failed = error
-        if failed is not None:
-            raise failed
+        this_round.over()
 
     async def replace(self, record: R) -> None:
         """Overwrite an unreadable record. Only for records on which no other state depends."""

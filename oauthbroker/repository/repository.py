@@ -44,6 +44,7 @@ KINDS = (
 )  # fmt: skip
 LEASES = ("pair", "flight", "queue")
 PAIR_WAIT_SECONDS = 20.0
+WRITABLE_SECONDS = 10.0  # before a provider call, when nothing is lost yet
 ANSWER_BYTES = 64 * 1024
 CACHED = 10_000  # grants in memory
 CACHED_BYTES = 4 * 1024 * 1024  # as stored; the objects take up to four times as much memory
@@ -81,6 +82,12 @@ class Repository:
     def flight(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
         """Return the lock for a provider call that changes a grant. It blocks no write."""
         return self._store.lease(self._store.key("flight", app, subject), wait=wait)
+
+    async def check_writable(self, app: str, subject: str) -> None:
+        """Raise `storeLocked` if another process keeps all writers from a pair's grant. Use it before a provider call
+        whose outcome must be stored: a process that was stopped holds what it held."""
+        async with self.pair(app, subject, wait=WRITABLE_SECONDS):
+            await self._store.check_writable(self.grant_key(app, subject))
 
     # grants
 
@@ -235,18 +242,18 @@ class Repository:
         while it is unchanged and `rests` returns true for its pending work."""
         return [due async for due in self._markers.all(rests)]
 
-    async def mend_grant(self, seen: Versioned[Grant], *, wait: float) -> bool:
+    async def mend_grant(self, seen: Versioned[Grant]) -> bool:
         """Mark a grant that has pending work and no marker. False if it is marked, or has no pending work now."""
         app, subject = seen.record.app, seen.record.subject
-        async with self.pair(app, subject, wait=wait):
+        async with self.pair(app, subject):
             held = await self.grant(app, subject)
             left = held is not None and held.record.unfinished
             return left and await self._markers.mark(seen.entry.key, app, subject)
 
-    async def mend_session(self, seen: Versioned[AuthSession], *, wait: float) -> bool:
+    async def mend_session(self, seen: Versioned[AuthSession]) -> bool:
         """Do the same for a session with an event."""
         app, subject = seen.record.app, seen.record.subject
-        async with self.pair(app, subject, wait=wait):
+        async with self.pair(app, subject):
             held = await self.session(seen.record.locator)
             left = held is not None and held.record.outbox is not None
             return left and await self._markers.mark(seen.entry.key, app, subject)

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.repository.versioned import replaceable, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
@@ -50,23 +51,18 @@ class Tombstones:
         if self._swept is not None and clock.monotonic() - self._swept < SWEEP_SECONDS:
             return 0
         self._certain = self._certain or CertainTime(clock)
-        self._swept, now, gone, failed = clock.monotonic(), self._certain.now(), 0, None
+        self._swept, now, gone, this_round = clock.monotonic(), self._certain.now(), 0, Round()
         async for entry in self._store.scan(KIND):
             try:
                 over = _opened(entry).is_over(now)
             except BrokerError as error:
                 self._on_damage(KIND, error.code)
                 continue
-            try:
-                if over:
+            if over:
+                with this_round.entry(), suppress(Conflict):
                     await self._store.delete(entry.key, expect=entry.generation)
                     gone += 1
-            except Conflict:
-                continue
-            except BrokerError as error:  # it blocks no other one
-                failed = error
-        if failed is not None:
-            raise failed
+        this_round.over()
         return gone
 
 

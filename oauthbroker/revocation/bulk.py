@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from oauthbroker.core.clock import Clock, has_passed
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Patience
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Untold, Versioned
@@ -60,14 +61,12 @@ class BulkRevocation:
         After a refusal an app's provider is asked again in an hour, because only an operator can repair that. A record
         that cannot be read or is being changed delays no other one; the store code is raised at the end.
         """
-        by_app, patience = defaultdict[str, list[Due]](list), Patience()
+        by_app, this_round = defaultdict[str, list[Due]](list), Round()
         for due in await self._repository.due(self._rests):
             if due.key.kind == "grants":
                 by_app[due.app].append(due)
-        failed = await asyncio.gather(*(self._round_of(name, dues, patience) for name, dues in by_app.items()))
-        for error in failed:
-            if error is not None:
-                raise error
+        await asyncio.gather(*(self._round_of(name, dues, this_round) for name, dues in by_app.items()))
+        this_round.over()
 
     async def end(
         self,
@@ -149,29 +148,25 @@ class BulkRevocation:
         except (BrokerError, Conflict):  # the store failed; the tombstone is stored
             return "later", True
 
-    async def _round_of(self, name: str, dues: Sequence[Due], patience: Patience) -> BrokerError | None:
-        """Send one app's pending revocations. Return the last store error."""
-        app, refused, failed = self._apps.get(name), 0, None
-        if self._revoke.circuits.pause(name):
-            return None
+    async def _round_of(self, name: str, dues: Sequence[Due], this_round: Round) -> None:
+        """Send one app's pending revocations."""
+        refused = 0
         for due in dues:
-            try:
-                held = await self._waiting_for_its_provider(due)
-                if held is None:
-                    continue
-                async with self._repository.pair(due.app, due.subject, wait=patience.seconds):
-                    pass  # check that the outcome can be stored: no stopped process holds the pair
-                told = await self._revoke.resume(app, held)
-            except Conflict:
-                continue
-            except BrokerError as error:
-                patience.note(error)
-                failed = error
-                continue
-            refused = refused + 1 if told == "refused" else 0
             if refused >= REFUSALS_IN_A_ROW or self._revoke.circuits.pause(name):
                 break
-        return failed
+            with this_round.collected(), suppress(Conflict):
+                told = await self._resume(due, this_round)
+                if told is not None:
+                    refused = refused + 1 if told == "refused" else 0
+
+    async def _resume(self, due: Due, this_round: Round) -> Told | None:
+        """Tell the provider of one grant, if that is due and the outcome can be stored."""
+        held = await self._waiting_for_its_provider(due)
+        if held is None:
+            return None
+        with this_round.hurried():
+            await self._repository.check_writable(due.app, due.subject)
+        return await self._revoke.resume(self._apps.get(due.app), held)
 
     async def _waiting_for_its_provider(self, due: Due) -> Versioned[Grant] | None:
         held = await self._repository.due_grant(due)

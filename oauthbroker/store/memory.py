@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import note_held, seconds_to_wait
 from oauthbroker.store.names import check_key, check_kinds, entry_name, labelled_mac
 from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation
 from oauthbroker.store.seal import MAX_BODY
@@ -71,6 +72,9 @@ class MemoryStore:
             raise ValueError(f"a body has at most {MAX_BODY} bytes")
         yield Reservation(key, held=size)
 
+    async def check_writable(self, key: Key) -> None:
+        self._kind(key)  # writes take no lock here
+
     async def delete(self, key: Key, *, expect: int) -> None:
         kind = self._kind(key)
         current = kind.get(key.name)
@@ -98,12 +102,13 @@ class MemoryStore:
         self._check_open()
         lock = self._leases.setdefault(key, asyncio.Lock())
         try:
-            async with asyncio.timeout(wait):
+            async with asyncio.timeout(seconds_to_wait(key.name, wait)):
                 await lock.acquire()
             locked = True
         except TimeoutError:
             locked = False
         if not locked:
+            note_held(key.name)
             raise BrokerError(Code.STORE_LOCKED)
         try:
             yield _Held()

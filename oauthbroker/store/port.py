@@ -111,6 +111,11 @@ class Store(Protocol):
         failing disk early. Unused space is freed."""
         ...
 
+    async def check_writable(self, key: Key) -> None:
+        """Raise `storeLocked` if another process keeps all writers from this entry. Use it before a provider call whose
+        outcome must be stored."""
+        ...
+
     async def delete(self, key: Key, *, expect: int) -> None:
         """Remove an entry durably. Raises `Conflict` if the generation has changed or there is no entry."""
         ...
@@ -136,8 +141,8 @@ class Store(Protocol):
 
     def lease(self, key: Key, *, wait: float) -> AbstractAsyncContextManager[Lease]:
         """Hold a lock named by `key` against all tasks, processes and threads. Waits at most `wait` seconds, then
-        raises `storeLocked`. It does not block `put`. A backend may give a lapsed lease to another holder; then it is
-        `lost` to the first one."""
+        raises `storeLocked`, sooner in a `Round` of background work. It does not block `put`. A backend may give a
+        lapsed lease to another holder; then it is `lost` to the first one."""
         ...
 
     async def close(self) -> None:

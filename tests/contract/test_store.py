@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.memory import MemoryStore
@@ -322,6 +323,17 @@ class StoreContract:
                 assert "storeLocked" == await outcome(self.take(broker, key, 0.03))
                 assert "storeLocked" == await outcome(self.take(broker, key, 0))
         assert "won" == await outcome(self.take(other, key, 0))
+
+    async def test_a_round_waits_once_for_a_lease_that_stays_held(self, store, other):
+        key, this_round = store.key("flight", "a"), Round()
+        async with store.lease(key, wait=0):
+            with this_round.hurried():
+                assert "storeLocked" == await outcome(self.take(other, key, 3600))
+        with this_round.hurried():
+            assert "storeLocked" == await outcome(self.take(other, key, 3600))
+            assert "won" == await outcome(self.take(other, store.key("flight", "b"), 3600))
+        with Round().hurried():
+            assert "won" == await outcome(self.take(other, key, 3600))
 
     async def test_leases_of_different_names_do_not_meet(self, store, other):
         async with store.lease(store.key("flight", "a"), wait=0):

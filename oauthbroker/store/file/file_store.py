@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import to_its_end
+from oauthbroker.core.lifecycle import seconds_to_wait, to_its_end
 from oauthbroker.store.file.entries import EntryFiles, Prepared, Taken
 from oauthbroker.store.file.folders import Folders, open_folders
 from oauthbroker.store.file.fs import Fs, at_border, failure
@@ -153,6 +153,11 @@ class FileStore:
         self._check_open(key)
         await self._see_through(self._remove_damaged(key))
 
+    async def check_writable(self, key: Key) -> None:
+        self._check_open(key)
+        async with self._locks.hold(_write_lock(key), _PATIENCE):
+            pass
+
     async def sync(self, kind: str) -> None:
         self._check_kind(kind)
         await self._run(partial(self._entries.sync, kind))
@@ -206,6 +211,8 @@ class FileStore:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
 
     async def _put(self, key: Key, body: bytes, expect: int, taken: Taken | None) -> Entry:
+        if taken is None:
+            seconds_to_wait(_write_lock(key), _PATIENCE)  # seals and syncs nothing for a lock that has stayed held
         done = await self._run(partial(self._put_at_once, key, body, expect, taken))
         if isinstance(done, Entry):
             return done

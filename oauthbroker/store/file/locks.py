@@ -16,6 +16,7 @@ from functools import cache
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import note_held, seconds_to_wait
 from oauthbroker.store.file.files import check_file, close, quietly
 from oauthbroker.store.file.fs import Fs, at_border
 
@@ -73,13 +74,13 @@ class Locks:
 
     @asynccontextmanager
     async def hold(self, name: str, wait: float) -> AsyncIterator[HeldLock]:
-        """Hold the lock `name` for the body. Raises `storeLocked` after `wait` seconds, `storePermissions` if the
-        lock file is not a plain file of ours."""
-        deadline = asyncio.get_running_loop().time() + wait
+        """Hold the lock `name` for the body. Raises `storeLocked` after `wait` seconds, or sooner in a round of
+        background work, `storePermissions` if the lock file is not a plain file of ours."""
+        deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
         gate = self._gates.setdefault(name, _Gate())
         gate.users += 1
         try:
-            await _enter(gate.lock, deadline)
+            await _enter(name, gate.lock, deadline)
             try:
                 held = await self._poll(name, deadline)
                 try:
@@ -106,7 +107,7 @@ class Locks:
         while (held := self._try(name)) is None:
             now = loop.time()
             if now >= deadline:
-                raise BrokerError(Code.STORE_LOCKED)
+                raise _stayed_held(name)
             await asyncio.sleep(min(deadline - now, self._pause(now - began)))
         return held
 
@@ -122,14 +123,19 @@ class Locks:
         return None if fd is None else HeldLock(self._fs, self._folder, name, fd)
 
 
-async def _enter(gate: asyncio.Lock, deadline: float) -> None:
+async def _enter(name: str, gate: asyncio.Lock, deadline: float) -> None:
     try:
         async with asyncio.timeout_at(deadline):
             await gate.acquire()
         return
     except TimeoutError:
         pass
-    raise BrokerError(Code.STORE_LOCKED)
+    raise _stayed_held(name)
+
+
+def _stayed_held(name: str) -> BrokerError:
+    note_held(name)
+    return BrokerError(Code.STORE_LOCKED)
 
 
 def _try(fs: Fs, folder: int, name: str) -> int | None:

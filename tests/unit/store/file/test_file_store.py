@@ -11,6 +11,7 @@ import pytest
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.fs import Fs
@@ -208,12 +209,35 @@ async def test_a_writer_that_waited_too_long_gives_up_and_leaves_nothing(tmp_pat
     store, other = open_file_store(tmp_path), open_file_store(tmp_path)
     key = store.key("grants", "a")
     async with other._locks.hold(f"write-{int(key.name[:4], 16) % 64:02d}", 1):
-        for call in (store.put(key, b"x", expect=0), store.delete(key, expect=1)):
+        for call in (store.put(key, b"x", expect=0), store.delete(key, expect=1), store.check_writable(key)):
             with pytest.raises(BrokerError) as caught:
                 await call
             assert Code.STORE_LOCKED == caught.value.code
     assert [] == list((tmp_path / "store").rglob("*.tmp"))
     assert None is await store.get(key)
+    await store.close()
+    await other.close()
+
+
+async def test_a_round_writes_no_file_for_an_entry_whose_lock_has_stayed_held(tmp_path):
+    made = []
+
+    class Counting(Fs):
+        def create_file(self, folder, name):
+            made.append(name)
+            return super().create_file(folder, name)
+
+    store, other = open_file_store(tmp_path, fs=Counting()), open_file_store(tmp_path)
+    key = store.key("grants", "a")
+    made.clear()
+    async with other._locks.hold(f"write-{int(key.name[:4], 16) % 64:02d}", 1):
+        with Round().hurried():
+            for _ in range(5):
+                with pytest.raises(BrokerError) as caught:
+                    await store.put(key, b"x", expect=0)
+                assert Code.STORE_LOCKED == caught.value.code
+    assert 1 == len(made)
+    await store.put(key, b"x", expect=0)
     await store.close()
     await other.close()
 
