@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from fcntl import flock
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from oauthbroker.audit import AuditEntry, rest_of
@@ -49,6 +49,7 @@ from oauthbroker.audit.folder import (
     unlock,
 )
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import on_thread
 
 MOST_BYTES = 64 * 1024 * 1024
 _UNKNOWN = -1
@@ -156,7 +157,7 @@ class AuditFile:
         try:
             if not is_named(self.folder, self._descriptor):
                 self._end = _UNKNOWN  # the file was moved: the next entry opens it anew
-            await asyncio.to_thread(self._anchor_and_close, os.dup(self._descriptor), self._head, self._file)
+            await on_thread(partial(self._anchor_and_close, os.dup(self._descriptor), self._head, self._file))
             return
         except OSError:
             pass

@@ -4,7 +4,7 @@ for no lock for long."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -138,9 +138,10 @@ class UnderWay:
             await asyncio.wait(self._tasks)
 
 
-async def to_its_end(work: asyncio.Future[T]) -> T:
-    """Waits for work that cancels nothing. A cancelled task waits for it all the same, however often it is cancelled,
-    and only then goes on with its cancellation: the leases and locks around it must outlast the work."""
+async def to_its_end(work: asyncio.Future[T], lost: Callable[[T], object] | None = None) -> T:
+    """Wait for work that is never cancelled. A cancelled task waits for it all the same, however often it is cancelled,
+    and only then goes on with its cancellation: the leases and locks around it must outlast the work. `lost` gets the
+    result that no caller receives then."""
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
         try:
@@ -149,6 +150,12 @@ async def to_its_end(work: asyncio.Future[T]) -> T:
             cancelled = exc
     if cancelled is None:
         return work.result()
-    if not work.cancelled():
-        work.exception()  # retrieved, so that asyncio does not report it
+    if not work.cancelled() and work.exception() is None and lost is not None:  # asking marks an exception as retrieved
+        lost(work.result())
     raise cancelled
+
+
+async def on_thread(work: Callable[[], T], lost: Callable[[T], object] | None = None) -> T:
+    """Run work on a thread to its end, as `to_its_end` does. For work that owns something, such as a descriptor:
+    `asyncio.to_thread` never runs it, or loses its result, when its caller is cancelled."""
+    return await to_its_end(asyncio.get_running_loop().run_in_executor(None, work), lost)

@@ -15,10 +15,12 @@ import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.observability.metrics import Gauge, Metrics, Now
 
 GONE = "gone"  # the sum of those that have ended
@@ -57,8 +59,12 @@ class MetricsFolder:
         name = random_text(clock, 128)
         fresh = folder / f"{name}.fresh"
         held = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(held, fcntl.LOCK_EX)
-        fresh.rename(folder / f"{name}.live")
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            fresh.rename(folder / f"{name}.live")
+        except OSError:
+            os.close(held)
+            raise
         return cls(folder, name, held)
 
     def write(self, metrics: dict[str, Any], now: Now, circuits: Sequence[Any] = ()) -> None:
@@ -90,7 +96,7 @@ class MetricsFolder:
         return found
 
     def close(self) -> None:
-        """From here on we are one of those that have ended."""
+        """Count as ended from here on. Idempotent."""
         held, self._held = self._held, None
         if held is not None:
             os.close(held)
@@ -164,7 +170,7 @@ class Sharing:
         if place is None or state == self._written:
             return True
         try:
-            await asyncio.to_thread(place.write, self._metrics.to_json(), state[1], state[2])
+            await on_thread(partial(place.write, self._metrics.to_json(), state[1], state[2]))
         except OSError:
             return False
         self._written = state

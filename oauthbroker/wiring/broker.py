@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
@@ -17,6 +18,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.config import Loaded, load, resolve
 from oauthbroker.config.reload import Source
 from oauthbroker.core.clock import Clock, SystemClock
+from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
@@ -95,7 +97,10 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         stack.callback(audit.close)
         if background:
             _say_what_is_off(bundle.settings, log)
-        shared = await asyncio.to_thread(MetricsFolder.open, metrics_folder, clock) if metrics_folder else None
+        shared: MetricsFolder | None = None
+        if metrics_folder is not None:
+            shared = await on_thread(partial(MetricsFolder.open, metrics_folder, clock), lost=MetricsFolder.close)
+            stack.callback(shared.close)
         parts = Parts(
             bundle=bundle,
             repository=repository,
