@@ -13,6 +13,7 @@ from oauthbroker.audit.gap import enter
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
@@ -176,31 +177,37 @@ class Opening:
     async def _open_new(
         self, app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]], device: tuple[Device, datetime] | None
     ) -> AuthSession:
-        now, alive = self.clock.now(), self._alive(waiting)
+        alive = self._alive(waiting)
         self._check_room(app, wish, alive)
         session = self._new_session(app, wish, device)
-        self.open_sessions.admit(session.locator, app.name, session.expires_at, now)
-        grant = grant_id(app.name, wish.subject)
-        entry = AuthorizationRequested(app.name, grant, session.id, wish.resume.agent_name, wish.reason)
+        return await to_its_end(asyncio.ensure_future(self._stored(session, wish, alive)))
+
+    async def _stored(self, session: AuthSession, wish: Wish, alive: list[Versioned[AuthSession]]) -> AuthSession:
+        """Store a new session. It is listed first: one that no later call finds would count until it expires."""
+        now, grant = self.clock.now(), grant_id(session.app, wish.subject)
+        entry = AuthorizationRequested(session.app, grant, session.id, wish.resume.agent_name, wish.reason)
+        listed = [*(held.record.locator for held in alive), session.locator]
+        self.open_sessions.admit(session.locator, session.app, session.expires_at, now)
         try:
             await enter(self.audit, entry, now)  # no entry, no session: it would be reused without one
+            await self.repository.save_waiting(session.app, wish.subject, listed)
             await self.repository.save_session(session, expect=0)
         except BrokerError:
             self.open_sessions.ended(session.locator)
             raise
-        left = [held.record.locator for held in alive if not await self._supersede(held, wish)]
-        await self.repository.save_waiting(app.name, wish.subject, [*left, session.locator])
+        for held in alive:
+            await self._supersede(held, wish)
         return session
 
-    async def _supersede(self, held: Versioned[AuthSession], wish: Wish) -> bool:
-        """End an older session of the same wish that no browser has started. False if it stays open.
+    async def _supersede(self, held: Versioned[AuthSession], wish: Wish) -> None:
+        """End an older session of the same wish that no browser has started. The next change of the list drops it.
 
         A user types a device code elsewhere, unseen by the broker. Such a session ends by itself.
         """
         session = held.record
         if not _same_wish(session, wish) or session.under_way or session.device is not None:
-            return False
-        return await self.finish.lapse_locked(held)
+            return
+        await self.finish.lapse_locked(held)
 
     def _new_session(self, app: OAuthApp, wish: Wish, device: tuple[Device, datetime] | None) -> AuthSession:
         now, locator = self.clock.now(), random_text(self.clock, 128)

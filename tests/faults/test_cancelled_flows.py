@@ -133,3 +133,18 @@ async def relayed_for_ever(process: Process) -> None:
     while True:
         await process.parts.relay.once()
         await asyncio.sleep(0)
+
+
+@pytest.mark.slow
+@pytest.mark.case("93", "99")
+async def test_a_cancelled_request_for_consent_leaves_no_open_session_that_is_not_listed(process):
+    """It would count until it expires, and no later call would find it."""
+    repository = process.parts.repository
+    for steps in STEPS:
+        await cancelled(process, ask(process), steps)
+        listed = {held.record.locator for held in await repository.waiting("mail", ALICE)}
+        there = {held.record.locator async for held in repository.sessions() if held.record.open}
+        assert there == listed, steps
+        assert process.parts.open_sessions.waiting(process.clock.now())["mail"] == len(listed), steps
+        for locator in listed:
+            await process.broker.cancel(f"as-{locator}")
