@@ -85,7 +85,7 @@ class Repository:
 
     async def check_writable(self, app: str, subject: str) -> None:
         """Raise `storeLocked` if another process keeps all writers from a pair's grant. Use it before a provider call
-        whose outcome must be stored: a process that was stopped holds what it held."""
+        whose outcome must be stored: a stopped process keeps its locks."""
         async with self.pair(app, subject, wait=WRITABLE_SECONDS):
             await self._store.check_writable(self.grant_key(app, subject))
 
