@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
+from oauthbroker.events.namespaced import namespaced_event
 from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.results import SessionOutcome
 from oauthbroker.model.session_id import locator_of
-from oauthbroker.model.turn import Turn
+from oauthbroker.model.turn import Turn, TurnLike
 from oauthbroker.repository.repository import Conflict, Repository
 
 POLL_SECONDS = 0.2
@@ -43,6 +45,36 @@ class Events:
                 return delivery
             await self._queues.wait(changed, left)
         return None
+
+    async def enqueue(
+        self,
+        agent: str,
+        type: str,  # noqa: A002  (the event's member)
+        payload: Mapping[str, Any],
+        *,
+        turn: TurnLike,
+        instance_key: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> str:
+        """Queue an event of another program for an agent, durably, and return its id.
+
+        `type` is `namespace.word`, such as `tool.completed`; the broker's own namespaces (`auth`) are refused. The
+        event continues `turn`: it brings its swarm, origin, auth and locale, and its instance unless `instance_key` is
+        given. `payload` is a JSON object of at most 64 KiB without secrets. The same `idempotency_key` for the same
+        agent and type is the same event. Raises `requestInvalid`, `QueueFull` or another store code.
+        """
+        event = namespaced_event(
+            agent,
+            type,
+            payload,
+            turn=turn,
+            instance_key=instance_key,
+            idempotency_key=idempotency_key,
+            clock=self._clock,
+        )
+        await self._queues.enqueue(event)
+        self._bell.ring()
+        return event.id
 
     async def settle(self, agent: str, event_id: str, lease: str, *, done: bool) -> bool:
         """Settle a delivery from another process by its ids: `ack` if `done`, else `nack`. False when the lease is not

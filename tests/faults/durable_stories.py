@@ -394,6 +394,20 @@ async def queued(process: Process, idp: IdentityProvider) -> Any:
     return []
 
 
+async def enqueues(process: Process, _: Any) -> None:
+    await process.broker.events.enqueue("planner", "tool.completed", {"answer": 42}, turn=HERE, idempotency_key="1")
+
+
+async def is_queued_once(process: Process, _: Any) -> bool:
+    delivery = await process.broker.events.lease("planner")
+    return (
+        delivery is not None
+        and delivery.type == "tool.completed"
+        and await delivery.ack()
+        and (await process.broker.events.lease("planner") is None)
+    )
+
+
 async def leases(process: Process, seen: list[Any]) -> None:
     delivery = await process.broker.events.lease("planner")
     if delivery is None:  # the attempt that failed has leased it all the same: it comes again when that lease ends
@@ -538,6 +552,7 @@ STORIES = {
         with_secret, lambda it, _: it.broker.secrets.remove("crm", "token"), without_secret, ("Secrets.remove",)
     ),
     "a relay": Story(with_event, relayed, comes, ("Relay.once",)),
+    "an event of another program": Story(nothing, enqueues, is_queued_once, ("Events.enqueue",)),
     "a lease": Story(queued, leases, is_leased, ("Events.lease",)),
     "an acknowledgement": Story(leased, acknowledges, is_acknowledged, ("Events.settle",)),
     "a negative acknowledgement": Story(leased, refuses, is_refused, ("Events.settle",)),

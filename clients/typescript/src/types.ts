@@ -125,7 +125,8 @@ export interface ToolAuth {
 /** What wakes an agent up. The same `eventId` twice is the same event delivered twice. */
 export interface AgentEvent {
   eventId: string;
-  type: "auth.granted" | "auth.denied" | "auth.failed" | "auth.revoked" | "auth.expired";
+  /** One of the broker's types, or another program's: `namespace.word`. */
+  type: "auth.granted" | "auth.denied" | "auth.failed" | "auth.revoked" | "auth.expired" | (string & Record<never, never>);
   swarmRef: { kind: string; name: string };
   instanceKey: string;
   agentName: string;

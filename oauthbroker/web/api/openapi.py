@@ -17,7 +17,6 @@ from oauthbroker.core.words import LOCALES
 from oauthbroker.model.apps import Flow
 from oauthbroker.model.results import Reason
 from oauthbroker.model.turn import SubjectMode
-from oauthbroker.records import EventType
 from oauthbroker.records.grant_summary import Needs
 from oauthbroker.web.api import models as m
 from oauthbroker.web.api.caller import Who
@@ -29,7 +28,7 @@ from oauthbroker.web.api.streaming import STREAM
 Schema = dict[str, Any]
 _REF = "#/components/schemas/{model}"
 _ENUMS = {
-    "Code": tuple(Code), "EventType": get_args(EventType), "Flow": get_args(Flow), "Locale": LOCALES,
+    "Code": tuple(Code), "Flow": get_args(Flow), "Locale": LOCALES,
     "Needs": get_args(Needs), "Reason": get_args(Reason), "SubjectMode": get_args(SubjectMode),
 }  # fmt: skip
 _JSON, _PROBLEM = "application/json", "application/problem+json"

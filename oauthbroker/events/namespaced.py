@@ -1,0 +1,63 @@
+"""Make events of other programs, such as `tool.completed`: checked, and recognisable when they come again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from oauthbroker.core.clock import Clock, random_text
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import decode_object
+from oauthbroker.model.turn import TurnLike, checked_target, whole_turn
+from oauthbroker.records import AgentEvent
+
+RESERVED = frozenset({"auth", "oauth", "oauthbroker"})  # namespaces of the broker's own types
+MAX_PAYLOAD_BYTES = 64 * 1024
+MAX_KEY = 200
+_TYPE = re.compile(r"[a-z][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9_-]{1,64}){1,4}")
+
+
+def namespaced_event(
+    agent: str,
+    kind: str,
+    payload: Mapping[str, Any],
+    *,
+    turn: TurnLike,
+    instance_key: str | None,
+    idempotency_key: str | None,
+    clock: Clock,
+) -> AgentEvent:
+    """Return the event, whose id follows from agent, type and idempotency key. Raises `requestInvalid`."""
+    if not isinstance(kind, str) or not _TYPE.fullmatch(kind) or kind.partition(".")[0] in RESERVED:
+        raise _refused("type: namespace.word, outside of the broker's own namespaces")
+    if idempotency_key is not None and not (isinstance(idempotency_key, str) and 0 < len(idempotency_key) <= MAX_KEY):
+        raise _refused(f"idempotency_key: a text of at most {MAX_KEY} characters")
+    asking = whole_turn(turn).resume_target
+    target = checked_target(replace(asking, agent_name=agent, instance_key=instance_key or asking.instance_key))
+    event_id = f"evt-{random_text(clock, 128)}" if idempotency_key is None else _id_of(agent, kind, idempotency_key)
+    return AgentEvent(event_id, kind, target, _checked(payload), clock.now())
+
+
+def _checked(payload: object) -> dict[str, Any]:
+    """Return a copy of the payload as strict JSON. A `Secret` is no JSON, at any depth."""
+    try:
+        body = json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
+    except Exception:  # noqa: BLE001  (anything may be given, also an object whose own code raises)
+        body = b""
+    if not isinstance(payload, Mapping) or not 0 < len(body) <= MAX_PAYLOAD_BYTES:
+        raise _refused(f"payload: a JSON object of at most {MAX_PAYLOAD_BYTES} bytes, without secrets")
+    return decode_object(body, Code.REQUEST_INVALID)
+
+
+def _id_of(agent: str, kind: str, key: str) -> str:
+    """Return the same id for the same event, without a trace of the key."""
+    parts = json.dumps([agent, kind, key]).encode()
+    return f"evt-{hashlib.sha256(parts).hexdigest()[:32]}"
+
+
+def _refused(note: str) -> BrokerError:
+    return BrokerError(Code.REQUEST_INVALID, note=note)

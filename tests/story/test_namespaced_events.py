@@ -1,0 +1,116 @@
+"""Events of other programs in the agents' queues: their types, ids and payloads, and whom they wake."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.events.namespaced import MAX_PAYLOAD_BYTES
+from oauthbroker.observability.metrics import Metric
+from tests.kit.running_broker import ALICE, House, turn
+
+DONE = "tool.completed"
+
+
+async def test_an_event_of_a_tool_continues_its_turn(house: House) -> None:
+    of = turn(ALICE, instance="thread")
+    event_id = await house.broker.events.enqueue("writer", DONE, {"answer": [1, {"a": None}]}, turn=of)
+    delivery = await house.broker.events.lease("writer")
+    assert delivery is not None
+    assert (event_id, DONE) == (delivery.id, delivery.type)
+    assert {"answer": [1, {"a": None}]} == delivery.event.payload
+    resumed = delivery.event.turn
+    assert ("writer", "thread", of.origin, of.auth) == (
+        resumed.agent_name, resumed.instance_key, resumed.origin, resumed.auth,
+    )  # fmt: skip
+    assert await delivery.ack()
+    assert 1 == house.broker.metrics.value(Metric.EVENTS_QUEUED, "other")
+
+
+async def test_a_waiting_consumer_is_woken_and_gets_events_in_order(house: House) -> None:
+    waiting = asyncio.create_task(house.broker.events.lease("planner", wait=30))
+    await asyncio.sleep(0)
+    first = await house.broker.events.enqueue("planner", DONE, {}, turn=turn(), instance_key="a")
+    second = await house.broker.events.enqueue("planner", "agent.message", {}, turn=turn(), instance_key="a")
+    delivery = await waiting
+    assert delivery is not None
+    assert first == delivery.id
+    assert await house.broker.events.lease("planner") is None, "the next one of its conversation waits"
+    await delivery.ack()
+    delivery = await house.broker.events.lease("planner")
+    assert delivery is not None
+    assert second == delivery.id
+
+
+@pytest.mark.case("93")
+async def test_the_same_key_is_the_same_event_and_says_nothing_of_the_key(house: House) -> None:
+    async def put(key: str, kind: str = DONE, agent: str = "planner") -> str:
+        return await house.broker.events.enqueue(agent, kind, {}, turn=turn(), idempotency_key=key)
+
+    first = await put("order 7")
+    assert first == await put("order 7")
+    assert 4 == len(
+        {first, await put("order 8"), await put("order 7", "tool.failed"), await put("order 7", DONE, "writer")}
+    )
+    assert "order" not in first
+    found = [await house.broker.events.lease("planner")]
+    assert found[0] is not None
+    assert await found[0].ack()
+    assert first == await put("order 7"), "also after it was acknowledged"
+    left = 0
+    while (delivery := await house.broker.events.lease("planner")) is not None:
+        left += await delivery.ack()
+    assert 2 == left
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "auth.granted",
+        "auth.x",
+        "oauth.x",
+        "oauthbroker.x",
+        "tool",
+        "",
+        ".x",
+        "tool.",
+        "Tool.x",
+        "a b.c",
+        "t.ä",
+        7,
+        None,
+    ],
+)
+async def test_a_type_needs_a_namespace_that_is_not_the_brokers(house: House, kind: Any) -> None:
+    await refused(house, kind=kind)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"token": Secret("x" * 8)}, {"deep": [{"token": Secret("x" * 8)}]}, [], "text", None, {"n": float("nan")},
+        {"o": object()}, {"half": "\ud800"}, {"big": "x" * MAX_PAYLOAD_BYTES},
+    ],
+    ids=["secret", "deep secret", "list", "text", "none", "nan", "object", "surrogate", "big"],
+)  # fmt: skip
+async def test_a_payload_is_a_json_object_of_bounded_size_without_secrets(house: House, payload: Any) -> None:
+    await refused(house, payload=payload)
+
+
+@pytest.mark.parametrize(
+    "more", [{"turn": {}}, {"agent": ""}, {"agent": 7}, {"idempotency_key": ""}, {"idempotency_key": "x" * 201}]
+)
+async def test_what_names_no_conversation_or_no_event_is_refused(house: House, more: Any) -> None:
+    await refused(house, **more)
+
+
+async def refused(house: House, **changed: Any) -> None:
+    said: dict[str, Any] = {"agent": "planner", "kind": DONE, "payload": {}, "turn": turn(), **changed}
+    with pytest.raises(BrokerError) as error:
+        await house.broker.events.enqueue(said.pop("agent"), said.pop("kind"), said.pop("payload"), **said)
+    assert Code.REQUEST_INVALID is error.value.code
+    assert 0 == (await house.parts.queues.depth()).waiting
