@@ -21,7 +21,8 @@ from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log

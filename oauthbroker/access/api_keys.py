@@ -12,9 +12,9 @@ from oauthbroker.audit.gap import enter
 from oauthbroker.core.clock import LONG_AGO, Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
-from oauthbroker.core.secret import Secret
+from oauthbroker.core.secret import Secret, digest_of
 from oauthbroker.model.settings import Role
-from oauthbroker.records.api_key import ApiKey, hash_of, roles_of
+from oauthbroker.records.api_key import ApiKey, roles_of
 from oauthbroker.repository.record_store import RecordStore
 
 PREFIX = "oabk"
@@ -47,7 +47,7 @@ class ApiKeys:
             roles=roles_of(roles),
             created_at=now,
             expires_at=None if lives_seconds is None else now + timedelta(seconds=_checked(lives_seconds)),
-            secret_hash=hash_of(secret),
+            secret_hash=digest_of(secret),
         )
         await enter(self.audit, ApiKeyChanged(key.id, name, "created"), now)
         await self.shelf.add(key)

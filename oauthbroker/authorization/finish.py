@@ -15,10 +15,9 @@ from datetime import datetime, timedelta
 from oauthbroker.audit import AuditWriter, Connected, ConnectFailed, GrantRevoked, TokensDropped
 from oauthbroker.audit.gap import enter
 from oauthbroker.authorization.new_grant import Verified, granted_event, next_grant, session_event
-from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import to_its_end
+from oauthbroker.core.lifecycle import Bell, to_its_end
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import check_pin, judge_owner

@@ -5,7 +5,6 @@ A runtime sets the environment variables here for a tool's process, and an opera
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.provider_networks import is_loopback
 
 _TEXT = re.compile(r"[A-Za-z0-9._~:/@!$&'()*+,;=%\[\]-]{1,2048}")  # RFC 3986 without query and fragment
 _BEARER = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")  # RFC 6750 section 2.1
@@ -43,7 +43,7 @@ def parse_address(url: str, *, plain_http: bool = False) -> Address:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
         raise ValueError("the broker's address is https://host, http://127.0.0.1:port or unix:/path")
-    if parts.scheme == "http" and not plain_http and not _is_here(parts.hostname):
+    if parts.scheme == "http" and not plain_http and not is_loopback(parts.hostname):
         raise ValueError("http:// to another machine shows tokens to the network: use https, or say plain_http=True")
     return Address(url.rstrip("/"))
 
@@ -67,12 +67,3 @@ def needed(name: str, env: Mapping[str, str] | None) -> str:
 def given(name: str, env: Mapping[str, str] | None) -> str | None:
     """Return the variable; None if it is unset or empty."""
     return (os.environ if env is None else env).get(name) or None  # noqa: TID251  (who calls from_env asks for this)
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

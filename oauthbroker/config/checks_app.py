@@ -11,7 +11,7 @@ from oauthbroker.config import urls
 from oauthbroker.config.client_spec import ENDPOINT_NAMES, ClientSpec
 from oauthbroker.config.merge import Merged, params_in, provider_options
 from oauthbroker.config.spelling import nearest
-from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 from oauthbroker.providers import presets
 
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
@@ -148,7 +148,7 @@ def _query_names(url: str) -> set[str]:
 
 
 def _plain_http(url: str, *, allowed: bool) -> tuple[str, str] | None:
-    if not urls.is_loopback(urls.host_of(url)):
+    if not is_loopback(urls.host_of(url)):
         return "http instead of https", urls.HTTPS_ADVICE
     if not allowed:
         todo = "write https://, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
@@ -209,7 +209,7 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
 def base_url_flaw(url: str) -> tuple[str, str] | None:
     """Return (flaw, remedy) for an address of ours that browsers could not be sent to safely, else None."""
     trouble = urls.flaw(url, query=False)
-    if trouble is None and urls.is_http(url) and not urls.is_loopback(urls.host_of(url)):
+    if trouble is None and urls.is_http(url) and not is_loopback(urls.host_of(url)):
         return "http instead of https", "write https://, http is for loopback only"
     return trouble
 

@@ -14,12 +14,11 @@ from oauthbroker.model.apps import (
     AuthMethod,
     Binding,
     Endpoints,
-    Habits,
     IdentityRule,
     IdentitySource,
     Redirect,
-    Revocation,
 )
+from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers import Preset, PresetIdentity, presets
 from oauthbroker.providers.quirks import Quirks

@@ -15,6 +15,7 @@ from oauthbroker.config.broker_spec import ApiSpec, BrokerSpec
 from oauthbroker.config.checks_app import base_url_flaw
 from oauthbroker.config.problems import Problems, SourcePlace
 from oauthbroker.config.shape import Written
+from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.model.settings import ApiSocket, Limits, Settings, SocketCaller
 
 KEY_FILE_ENV: Final = "OAUTHBROKER_KEY_FILE"
@@ -86,7 +87,7 @@ def with_key_file(settings: Settings, env: Mapping[str, str]) -> str:
 
 def is_local(settings: Settings) -> bool:
     """Return whether we listen on loopback, and browsers reach us there."""
-    return urls.is_loopback(settings.listen_host) and _public_is_loopback(settings)
+    return is_loopback(settings.listen_host) and _public_is_loopback(settings)
 
 
 def key_flaw(key_file: str, settings: Settings) -> tuple[str, str] | None:
@@ -125,7 +126,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
         trouble = base_url_flaw(spec.public_base_url)
         if trouble:
             broker.refuse(("publicBaseUrl",), *trouble)
-    elif not urls.is_loopback(settings.listen_host):
+    elif not is_loopback(settings.listen_host):
         broker.missing(("publicBaseUrl",), "write the https address at which browsers reach the broker")
     if spec.listen and spec.listen.host is not None and not urls.is_host(spec.listen.host):
         broker.refuse(("listen", "host"), "not a host or address", "write 127.0.0.1, or 0.0.0.0 in a container")
@@ -177,7 +178,7 @@ def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
 def page_flaw(url: str) -> tuple[str, str] | None:
     """Return (flaw, remedy) for the address of a runtime's own page, to which browsers are sent, else None."""
     trouble = urls.flaw(url)
-    if trouble is None and urls.is_http(url) and not urls.is_loopback(urls.host_of(url)):
+    if trouble is None and urls.is_http(url) and not is_loopback(urls.host_of(url)):
         return "http away from this machine", "write an https address"
     return trouble
 
@@ -195,7 +196,7 @@ def _check_weakenings(broker: Written[BrokerSpec], settings: Settings) -> None:
 
 def _public_is_loopback(settings: Settings) -> bool:
     url = settings.public_base_url
-    return urls.flaw(url) is None and urls.is_loopback(urls.host_of(url))
+    return urls.flaw(url) is None and is_loopback(urls.host_of(url))
 
 
 def _bracketed(host: str) -> str:

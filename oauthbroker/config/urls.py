@@ -12,16 +12,6 @@ _CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%#-]+")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
-def is_loopback(host: str) -> bool:
-    """`localhost`, 127.0.0.0/8 and ::1; a name that only resolves to one of them is not."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def host_of(url: str) -> str:
     """The host of a URL that `flaw` found nothing wrong with."""
     return urlsplit(url).hostname or ""
@@ -31,11 +21,6 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port: two URLs with the same ones share their cookies' reach and more."""
     parts = urlsplit(url)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or {"https": 443, "http": 80}.get(parts.scheme)
-
-
-def is_host(text: str) -> bool:
-    """A host name or address without brackets, as a socket takes it."""
-    return _host_is_plain(text)
 
 
 def is_http(url: str) -> bool:
@@ -55,14 +40,15 @@ def flaw(url: str, *, query: bool = True) -> tuple[str, str] | None:
         return "not an https URL", HTTPS_ADVICE
     if parts.username is not None or parts.password is not None:
         return "a user name in a URL", "remove what stands before the @"
-    if port == 0 or not _host_is_plain(parts.hostname or ""):
+    if port == 0 or not is_host(parts.hostname or ""):
         return "a URL without a usable host", "write https://host/path"
     if "#" in url or ("?" in url and not query):
         return "a URL with a query or fragment", "remove it"
     return None
 
 
-def _host_is_plain(host: str) -> bool:
+def is_host(host: str) -> bool:
+    """Return whether it is a host name, or an address without brackets."""
     if ":" in host:
         try:
             return bool(ipaddress.IPv6Address(host))

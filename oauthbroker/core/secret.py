@@ -6,6 +6,7 @@ our back (repr, format, pickle, copy, json, pydantic) gets three stars or a Type
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import re
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -20,6 +21,17 @@ _SECRET_NAME = re.compile(r"token(?!_type$)|secret|password|assertion|^code$", r
 def is_named_like_a_secret(name: str) -> bool:
     """Whether a member of that name may hold a secret: then it is neither kept nor told."""
     return _SECRET_NAME.search(name) is not None
+
+
+def digest_of(secret: str) -> str:
+    """Return the hash under which a record keeps a secret. 256 random bits cannot be guessed: a fast one is
+    enough."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def has_digest(secret: str | None, kept: str | None) -> bool:
+    """Return whether the secret has this hash, in constant time. False without either."""
+    return secret is not None and kept is not None and hmac.compare_digest(kept, digest_of(secret))
 
 
 @final

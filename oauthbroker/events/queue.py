@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import timedelta
 
-from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Bell, Round
 from oauthbroker.events.port import (
     BACKOFF_SECONDS,
     DeadEvent,

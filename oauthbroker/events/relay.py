@@ -12,10 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.lifecycle import Bell, Round
 from oauthbroker.events.port import QueueFull, Queues, address_of
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.records import AgentEvent, AuthSession, Grant

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from typing import Any
 
-from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import Life
+from oauthbroker.core.lifecycle import Bell, Life
 from oauthbroker.events.namespaced import namespaced_event
 from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.results import SessionOutcome

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import SubjectMode
 
@@ -24,15 +25,6 @@ Vouching = Literal["runtimeConfirm", "channelCode", "brokerLogin"]
 Link = Literal["connect", "direct"]
 Pushing = Literal["auto", "required", "never"]
 IdentitySource = Literal["tokenResponse", "idToken", "userInfo"]
-LifetimeForm = Literal["seconds", "milliseconds", "epochSeconds", "epochMilliseconds", "iso", "none"]
-TokenMember = Literal["access_token", "refresh_token", "id_token", "token_type", "scope"]
-ErrorWord = Literal[
-    "access_denied", "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "invalid_target",
-    "server_error", "temporarily_unavailable", "unauthorized_client", "unsupported_grant_type",
-]  # fmt: skip
-IdTokenAlgorithm = Literal[
-    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"
-]
 Prompt = Literal["login", "select_account"]
 ANYONE: Literal["anyone"] = "anyone"
 LOGIN_NAME = "broker:login"  # in metrics, spans and findings; no app can be called so
@@ -42,11 +34,6 @@ VOUCHING: Mapping[str, Vouching] = {
     "channelCode": "channelCode",
     "brokerLogin": "brokerLogin",
 }
-# What says who we are, what the body is, or where it goes: no quirk may say it.
-OUR_HEADERS = frozenset(
-    {"authorization", "accept-encoding", "connection", "content-length", "content-type", "cookie", "host", "te",
-     "transfer-encoding", "upgrade"}
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,74 +117,6 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Revocation:
-    """How a token is revoked at a provider, and what `reach` it has: that token, the whole grant (everything that the
-    user gave this client), or none.
-
-    `rfc7009` is a form POST by the client; `own` is a request that the other fields describe. `{client_id}` is filled
-    into the endpoint's address, `{client_secret}` and `{token}` into `params` and `headers`. `tokens` are the accepted
-    kinds. An answer is a success by its status and, where `ok_field` is set, by that member being true; `dead_words`
-    (in the member `error_field`) and `dead_statuses` are refusals that say the token was dead already.
-    """
-
-    kind: Literal["rfc7009", "own", "none"] = "rfc7009"
-    reach: Literal["token", "grant", "none"] = "grant"
-    method: Literal["POST", "DELETE", "GET"] = "POST"
-    authenticate: Literal["client", "basic", "bearer", "none"] = "client"
-    body: Literal["form", "json", "none"] = "form"
-    token_field: str = "token"
-    params: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    tokens: Literal["access", "refresh", "both"] = "both"
-    ok_field: str = ""
-    error_field: str = "error"
-    dead_words: tuple[str, ...] = ()
-    dead_statuses: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """What a provider does its own way. The defaults are the standards; docs/providers.md has every word."""
-
-    scope_separator: str = " "
-    answer_scope_separator: str = ""
-    scope_param: str = "scope"
-    always_scopes: tuple[str, ...] = ()
-    scope_aliases: Mapping[str, str] = field(default_factory=dict)
-    unlisted_scopes: tuple[str, ...] = ()
-    extra_scopes: Literal["reject", "ignore"] = "reject"
-    scopeless: bool = False
-    token_request_format: Literal["form", "json"] = "form"
-    token_headers: Mapping[str, str] = field(default_factory=dict)
-    token_path: tuple[str, ...] = ()
-    refresh_token_path: tuple[str, ...] | None = None
-    token_names: Mapping[TokenMember, str] = field(default_factory=dict)
-    issuer_template: str = ""
-    issuer_promised: bool = False
-    token_response_format: Literal["json", "form"] = "json"
-    token_type_aliases: tuple[str, ...] = ()
-    token_type_optional: bool = False
-    lifetime_field: str = "expires_in"
-    lifetime_form: LifetimeForm = "seconds"
-    error_members: tuple[str, ...] = ()
-    error_words: Mapping[str, ErrorWord] = field(default_factory=dict)
-    default_lifetime_seconds: int | None = None
-    id_token_algorithms: tuple[IdTokenAlgorithm, ...] = ("RS256", "ES256", "PS256", "EdDSA")
-    keeps: tuple[str, ...] = ()
-    tool_data: tuple[str, ...] = ()
-    authorize_params: Mapping[str, str] = field(default_factory=dict)
-    token_params: Mapping[str, str] = field(default_factory=dict)
-    refresh_params: Mapping[str, str] = field(default_factory=dict)
-    refresh_scope: Literal["omit", "send"] = "omit"
-    user_info_method: Literal["GET", "POST"] = "GET"
-    user_info_body: Mapping[str, str] = field(default_factory=dict)
-    user_info_headers: Mapping[str, str] = field(default_factory=dict)
-    user_info_kind: Literal["oidc", "own"] = "oidc"
-    user_info_token_header: str = ""
-    user_info_token_scheme: str = "Bearer"
-
-
-@dataclass(frozen=True, slots=True)
 class OAuthApp:
     """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
 
@@ -215,8 +134,8 @@ class OAuthApp:
     redirect: Redirect
     owner: Owner
     title: str = ""
-    revocation: Revocation = Revocation()
-    habits: Habits = Habits()
+    revocation: Revocation = field(default_factory=Revocation)
+    habits: Habits = field(default_factory=Habits)
     resource: tuple[str, ...] = ()
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0

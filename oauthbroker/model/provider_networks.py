@@ -54,6 +54,12 @@ class ProviderNetworks:
         return self.loopback if address.is_loopback else _is_public(address)
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether it is `localhost` or a loopback address. A name that only resolves to one is not."""
+    address = _address(host)
+    return host.lower() == "localhost" or (address is not None and address.is_loopback)
+
+
 def _address(text: str) -> Address | None:
     """An IPv4-mapped address is the IPv4 address: the system connects by IPv4."""
     try:

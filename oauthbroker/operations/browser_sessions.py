@@ -13,9 +13,8 @@ from datetime import datetime, timedelta
 
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
+from oauthbroker.core.secret import Secret, digest_of
 from oauthbroker.model.subject import is_subject
-from oauthbroker.records.api_key import hash_of
 from oauthbroker.records.browser_session import BrowserSession, Pages, subjects_of
 from oauthbroker.repository.record_store import RecordStore
 
@@ -62,7 +61,7 @@ class BrowserSessions:
             created_at=now,
             expires_at=now + timedelta(seconds=LINK_SECONDS),
             subjects=subjects_of(subjects),
-            ticket_hash=hash_of(secret),
+            ticket_hash=digest_of(secret),
         )
         if noted is not None:
             await noted(visit.id)
@@ -104,7 +103,7 @@ class BrowserSessions:
             expires_at=now + timedelta(seconds=VISIT_SECONDS),
             operator=operator,
             key=key,
-            cookie_hash=hash_of(cookie),
+            cookie_hash=digest_of(cookie),
         )
         await self.shelf.add(visit)
         return NewBrowserSession(visit, Secret(visit.locator + cookie))

@@ -10,9 +10,8 @@ from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
+from oauthbroker.core.secret import Secret, digest_of
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.protocol.callback import cookie_hash
 from oauthbroker.protocol.messages import Value, pairs_of
 from oauthbroker.records import Attempt
 
@@ -38,7 +37,7 @@ def new_attempt(clock: Clock, locator: str, *, cookie: Secret | None) -> Attempt
         challenge=code_challenge(verifier),
         verifier=verifier,
         nonce=Secret(random_text(clock, 256)),
-        cookie=cookie_hash(cookie.reveal()) if cookie is not None else None,
+        cookie=digest_of(cookie.reveal()) if cookie is not None else None,
     )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from urllib.parse import unquote_to_bytes
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
+from oauthbroker.core.secret import Secret, has_digest
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Attempt, AuthSession
 
@@ -132,13 +131,7 @@ def cookie_fits(session: AuthSession, cookie: str | None) -> bool:
 
 def attempt_cookie_fits(attempt: Attempt, cookie: str | None) -> bool:
     """Tell whether this browser started this attempt."""
-    if cookie is None or attempt.cookie is None:
-        return False
-    return Secret(attempt.cookie).matches(cookie_hash(cookie))
-
-
-def cookie_hash(cookie: str) -> str:
-    return sha256(cookie.encode("utf-8", "surrogatepass")).hexdigest()
+    return has_digest(cookie, attempt.cookie)
 
 
 def _single_values(query: bytes) -> dict[str, str]:

@@ -16,6 +16,7 @@ from oauthbroker.model.client_key import signing_key
 from oauthbroker.protocol.messages import ProviderRequest, Value
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+PASSING = frozenset({"temporarily_unavailable", "server_error"})  # error words that say nothing against the request
 _ASSERTION_SECONDS = 60
 CLIENT_PROOF = frozenset({"client_secret", "client_assertion", "client_assertion_type"})
 """The parameters that authenticate the client. An app's own parameters may not use these names."""
@@ -73,6 +74,15 @@ def refusal_note(app: OAuthApp, word: str) -> str:
     if app.client.auth_method != "private_key_jwt":
         return word
     return f"{word}{_ADVICE}{AUDIENCES[app.client.assertion_audience]}; see client.assertionAudience"
+
+
+def refused_request(app: OAuthApp, request: str, word: str, known: frozenset[str], *, unknown: str) -> BrokerError:
+    """Return the error for a request that the provider refused before any user was involved: the cause is our
+    registration or our request. `unknown` replaces a word that is not `known`, which is not passed on."""
+    if word in PASSING:
+        return BrokerError(Code.PROVIDER_UNREACHABLE, note=word)
+    note = refusal_note(app, word) if word == "invalid_client" else word if word in known else unknown
+    return BrokerError(Code.APP_MISCONFIGURED, note=f"{request}: {note}")
 
 
 def refused_word(note: str) -> str:

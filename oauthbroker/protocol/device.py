@@ -16,7 +16,7 @@ from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.authorize import RESERVED, requested_scopes
-from oauthbroker.protocol.client_auth import refusal_note
+from oauthbroker.protocol.client_auth import refused_request
 from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
 from oauthbroker.protocol.token import TokenResponse, token_request, token_response
@@ -39,7 +39,6 @@ _ADDRESS = re.compile(
 )
 _DIGITS = re.compile(r"[0-9]{1,12}")
 _DENIED = frozenset({"access_denied", "authorization_declined"})  # the second is Microsoft's
-_PASSING = frozenset({"temporarily_unavailable", "server_error"})
 _KNOWN = frozenset({
     "invalid_client", "invalid_request", "invalid_scope", "invalid_target", "unauthorized_client",
     "unsupported_grant_type", "device_flow_disabled",
@@ -156,15 +155,10 @@ def _error_word(app: OAuthApp, answer: ProviderResponse) -> str:
 
 
 def _refused(app: OAuthApp, word: str, status: int) -> BrokerError:
-    """Return the error for a refused device request. No user waits yet, so the cause is our registration or our
-    request."""
-    if word in _PASSING:
-        return BrokerError(Code.PROVIDER_UNREACHABLE, note=word)
     if not word and not 400 <= status < 500:
         return _invalid("neither a device code nor an error")
-    note = word if word in _KNOWN else "an error outside RFC 8628"
-    note = refusal_note(app, note) if word == "invalid_client" else note
-    return BrokerError(Code.APP_MISCONFIGURED, note=f"the device authorization request was refused: {note}")
+    refused = "the device authorization request was refused"
+    return refused_request(app, refused, word, _KNOWN, unknown="an error outside RFC 8628")
 
 
 def _device_code(members: Mapping[str, Json]) -> Secret:  # (3)

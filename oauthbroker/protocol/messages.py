@@ -10,7 +10,8 @@ from typing import Literal
 from urllib.parse import urlencode
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OUR_HEADERS, OAuthApp
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.habits import OUR_HEADERS
 
 Method = Literal["GET", "POST", "DELETE"]
 Encoding = Literal["form", "json"]

@@ -14,7 +14,7 @@ from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import is_json, refuse_if_busy
 from oauthbroker.protocol.authorize import authorization_params, with_params
-from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refusal_note
+from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refused_request
 from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.records import Attempt
@@ -22,7 +22,6 @@ from oauthbroker.records import Attempt
 MAX_REQUEST_URI: Final = 1024
 _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]{{1,{MAX_REQUEST_URI}}}")
 # The known error words. Any other word is a plain refusal. The provider's own text is not passed on.
-_PASSING: Final = frozenset({"temporarily_unavailable", "server_error"})
 _KNOWN: Final = frozenset({
     "invalid_client", "invalid_request", "invalid_scope", "invalid_target", "invalid_redirect_uri",
     "unauthorized_client", "unsupported_response_type", "access_denied",
@@ -96,11 +95,8 @@ def _error_word(answer: ProviderResponse) -> Json:
 
 
 def _refused(app: OAuthApp, word: Json) -> BrokerError:
-    if isinstance(word, str) and word in _PASSING:
-        return BrokerError(Code.PROVIDER_UNREACHABLE, note=word)
-    known = word if isinstance(word, str) and word in _KNOWN else "for a reason outside RFC 9126"
-    known = refusal_note(app, known) if known == "invalid_client" else known
-    return BrokerError(Code.APP_MISCONFIGURED, note=f"the provider refused the pushed request: {known}")
+    refused, known = "the provider refused the pushed request", word if isinstance(word, str) else ""
+    return refused_request(app, refused, known, _KNOWN, unknown="for a reason outside RFC 9126")
 
 
 def _unreadable(why: str) -> BrokerError:

@@ -12,7 +12,8 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
-from oauthbroker.model.apps import Endpoints, OAuthApp, Revocation
+from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.habits import Revocation
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
 from oauthbroker.protocol.judging import judge

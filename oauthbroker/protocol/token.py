@@ -12,7 +12,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import refuse_if_busy
-from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
+from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
 from oauthbroker.protocol.judging import crashed, judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
 from oauthbroker.protocol.token_fields import (
@@ -37,11 +37,10 @@ _RESERVED = frozenset({
 # The known error words, which a profile may map to. Any other word is a plain refusal. The provider's own text is not
 # passed on.
 _OPERATOR = frozenset({"unauthorized_client", "unsupported_grant_type", "invalid_target"})
-_PASSING = frozenset({"temporarily_unavailable", "server_error"})
 GONE = "invalid_grant"
 CLIENT_REFUSED = "invalid_client"
 CLIENT_UNKNOWN = "the provider does not know this client"
-_KNOWN = _OPERATOR | _PASSING | {GONE, CLIENT_REFUSED, "invalid_request", "invalid_scope", "access_denied"}
+_KNOWN = _OPERATOR | PASSING | {GONE, CLIENT_REFUSED, "invalid_request", "invalid_scope", "access_denied"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -208,6 +207,6 @@ def _raise_error_word(app: OAuthApp, word: str, status: int) -> NoReturn:
     note = word if word in _KNOWN else "an error outside RFC 6749"
     if word in _OPERATOR or (status == 401 and word not in _KNOWN):
         raise BrokerError(Code.APP_MISCONFIGURED, note=note)
-    if word in _PASSING:
+    if word in PASSING:
         raise BrokerError(Code.PROVIDER_UNREACHABLE, note=note)
     raise BrokerError(Code.EXCHANGE_FAILED, note=note)

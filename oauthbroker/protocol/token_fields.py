@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, is_named_like_a_secret
 from oauthbroker.core.strict_json import Json, decode_leniently, decode_object
-from oauthbroker.model.apps import OAuthApp, TokenMember
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.habits import TokenMember
 from oauthbroker.protocol.answers import is_json, lookup
 from oauthbroker.protocol.messages import ProviderResponse
 

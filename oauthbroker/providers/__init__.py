@@ -15,7 +15,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from oauthbroker.model.apps import AssertionAudience, AuthMethod, Flow, Habits, IdentitySource, Revocation
+from oauthbroker.model.apps import AssertionAudience, AuthMethod, Flow, IdentitySource
+from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.providers.quirks import Quirks
 
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.clock import LONG_AGO, has_passed, printed
+from oauthbroker.core.secret import has_digest
 from oauthbroker.model.settings import Role
 from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL
-
-
-def hash_of(secret: str) -> str:
-    """Return the hash of the secret. 256 random bits cannot be guessed, so a fast hash is enough."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +32,7 @@ class ApiKey:
         return f"key-{self.locator}"
 
     def matches(self, secret: str) -> bool:
-        return hmac.compare_digest(self.secret_hash, hash_of(secret))
+        return has_digest(secret, self.secret_hash)
 
     def alive_at(self, now: datetime) -> bool:
         end, set_at = self.expires_at, self.ending_since or self.created_at

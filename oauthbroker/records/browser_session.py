@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from oauthbroker.core.clock import has_passed
+from oauthbroker.core.secret import digest_of, has_digest
 from oauthbroker.records import codec
-from oauthbroker.records.api_key import hash_of
 from oauthbroker.records.codec import APART
 
 Pages = Literal["connections", "admin"]
@@ -44,10 +43,10 @@ class BrowserSession:
         return dict(self.subjects).get(mode)
 
     def is_invited_by(self, ticket: str, now: datetime) -> bool:
-        return _matches(self.ticket_hash, ticket) and not self.is_past(now)
+        return has_digest(ticket, self.ticket_hash) and not self.is_past(now)
 
     def is_open_for(self, cookie: str, now: datetime) -> bool:
-        return _matches(self.cookie_hash, cookie) and not self.is_past(now)
+        return has_digest(cookie, self.cookie_hash) and not self.is_past(now)
 
     def is_past(self, now: datetime) -> bool:
         return has_passed(self.expires_at, self.created_at, now)
@@ -57,7 +56,7 @@ class BrowserSession:
 
     def opened(self, cookie: str, until: datetime) -> BrowserSession:
         """Return the session opened by a browser: its ticket is used up."""
-        return replace(self, ticket_hash=None, cookie_hash=hash_of(cookie), expires_at=until)
+        return replace(self, ticket_hash=None, cookie_hash=digest_of(cookie), expires_at=until)
 
     def to_plaintext(self) -> bytes:
         spec = {"subjects": dict(self.subjects), **codec.members(self)}
@@ -73,7 +72,3 @@ class BrowserSession:
 def subjects_of(subjects: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the subjects as the record stores them."""
     return tuple(sorted(subjects.items()))
-
-
-def _matches(kept: str | None, shown: str) -> bool:
-    return kept is not None and hmac.compare_digest(kept, hash_of(shown))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
-from oauthbroker.core.secret import Secret
+from oauthbroker.core.secret import Secret, digest_of, has_digest
 from oauthbroker.model.results import DevicePrompt
 from oauthbroker.records import codec
 from oauthbroker.records.codec import named
@@ -57,11 +56,11 @@ class Device:
 
     def spent(self, ticket: Secret | None) -> Device:
         """Return the state after the end: enough to tell the holder of the link the outcome, and no usable secret."""
-        return replace(self, code=None, ticket_hash=ticket_hash(ticket.reveal()) if ticket is not None else "")
+        return replace(self, code=None, ticket_hash=digest_of(ticket.reveal()) if ticket is not None else "")
 
     def was_shown_under(self, ticket: str) -> bool:
         """Tell whether `ticket` belongs to the link of this ended session."""
-        return bool(self.ticket_hash) and Secret(self.ticket_hash).matches(ticket_hash(ticket))
+        return has_digest(ticket, self.ticket_hash)
 
     def to_json(self) -> dict[str, Any]:
         """Return `spec.flow` of the record. It holds the code in clear: for the seal only."""
@@ -70,7 +69,3 @@ class Device:
     @classmethod
     def from_json(cls, flow: Mapping[str, Any]) -> Device:
         return codec.made(cls, flow)
-
-
-def ticket_hash(ticket: str) -> str:
-    return sha256(ticket.encode("utf-8", "surrogatepass")).hexdigest()

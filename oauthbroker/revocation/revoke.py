@@ -10,10 +10,9 @@ from datetime import datetime, timedelta
 
 from oauthbroker.audit import AuditWriter, GrantEnded, GrantRevoked
 from oauthbroker.audit.gap import enter
-from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import to_its_end
+from oauthbroker.core.lifecycle import Bell, to_its_end
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.settings import Limits

@@ -12,9 +12,8 @@ from oauthbroker.audit import AuditWriter
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.gap import on_failure
 from oauthbroker.audit.trail import AuditTrail, trail_of
-from oauthbroker.core.bell import Bell
 from oauthbroker.core.clock import CertainTime, Clock
-from oauthbroker.core.lifecycle import Life
+from oauthbroker.core.lifecycle import Bell, Life
 from oauthbroker.model.apps import Bundle, OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.provider_networks import ProviderNetworks

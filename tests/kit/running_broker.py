@@ -21,14 +21,13 @@ from oauthbroker.model.apps import (
     Bundle,
     Client,
     Endpoints,
-    Habits,
     IdentityRule,
     OAuthApp,
     Owner,
     Redirect,
-    Revocation,
     ToolAuth,
 )
+from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.model.session_id import locator_of
 from oauthbroker.model.settings import Limits, Settings

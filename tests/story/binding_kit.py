@@ -13,17 +13,8 @@ import pytest
 
 from oauthbroker import Turn
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import (
-    LOGIN_NAME,
-    BrokerLogin,
-    Client,
-    Endpoints,
-    Habits,
-    IdentityRule,
-    OAuthApp,
-    Owner,
-    Redirect,
-)
+from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.results import AuthorizationRequired, SessionOutcome
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave

@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.audit import ConnectFailed
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Habits
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.results import Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER

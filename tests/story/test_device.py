@@ -12,7 +12,8 @@ import pytest
 
 from oauthbroker.audit import line_of
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Owner, Revocation
+from oauthbroker.model.apps import Owner
+from oauthbroker.model.habits import Revocation
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock

@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.audit import TokensDropped
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Revocation
+from oauthbroker.model.habits import Revocation
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import ALICE, BOB, House, running, turn, user_app

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Habits, IdentityRule, Owner
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock

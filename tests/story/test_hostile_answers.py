@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Habits
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.broker_process import outcome

@@ -12,7 +12,8 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.audit import TokensDropped
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Habits, IdentityRule, OAuthApp, Owner, Revocation
+from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
+from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.owner_check import OwnerFacts, check_pin, judge_owner
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.model.apps import Habits, OAuthApp, Revocation
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.providers import Preset, presets
 from oauthbroker.testing import Canaries, TestClock
 from tests.kit.preset_coverage import unplayed

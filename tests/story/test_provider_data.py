@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Habits
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.results import Ready, result_from_json
 from oauthbroker.providers import presets
 from oauthbroker.providers.quirks import Quirks

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Habits, IdentityRule, Owner, Revocation
+from oauthbroker.model.apps import IdentityRule, Owner
+from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock

@@ -18,7 +18,8 @@ from oauthbroker.config.problems import ConfigRefused
 from oauthbroker.config.reload import WRITTEN_AS
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Bundle, OAuthApp, Revocation, ToolAuth
+from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
+from oauthbroker.model.habits import Revocation
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.model.settings import ApiSocket, Branding, Limits, Settings
 from oauthbroker.testing import Canaries, Client, IdentityProvider

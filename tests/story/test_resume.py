@@ -12,8 +12,8 @@ import pytest
 
 from oauthbroker import Turn
 from oauthbroker.authorization.finish import Finish
-from oauthbroker.core.bell import Bell
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Bell
 from oauthbroker.events.port import EventLease
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.results import AuthorizationRequired, Ready

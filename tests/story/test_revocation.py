@@ -11,7 +11,8 @@ import pytest
 
 from oauthbroker.audit import GrantEnded
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import OAuthApp, Revocation
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.habits import Revocation
 from oauthbroker.model.results import Ready
 from oauthbroker.testing import IdentityProvider
 from tests.kit.broker_process import ask, connected

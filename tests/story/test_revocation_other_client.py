@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, OAuthApp, Revocation
+from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.habits import Revocation
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.records import Grant

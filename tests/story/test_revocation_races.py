@@ -13,7 +13,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Revocation
+from oauthbroker.model.habits import Revocation
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import Grant, grant_id
 from oauthbroker.repository.repository import Repository

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import ANYONE, OAuthApp, Revocation
+from oauthbroker.model.apps import ANYONE, OAuthApp
+from oauthbroker.model.habits import Revocation
 from oauthbroker.model.results import Ready
 from oauthbroker.model.session_id import locator_of
 from oauthbroker.repository.repository import Repository

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit import TokensDropped
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import IdentityRule, Owner, Revocation, ToolAuth
+from oauthbroker.model.apps import IdentityRule, Owner, ToolAuth
+from oauthbroker.model.habits import Revocation
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.records import grant_id

@@ -13,7 +13,8 @@ import pytest
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Revocation
+from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner
+from oauthbroker.model.habits import Revocation
 from oauthbroker.model.results import AuthorizationRequired, Failed
 from oauthbroker.operations.checkup.findings import Finding
 from oauthbroker.operations.checkup.probing import probing

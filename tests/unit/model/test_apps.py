@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, Habits, OAuthApp, Owner, Redirect, Revocation
+from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.testing import Canaries
 from tests.kit.samples import app_with
 

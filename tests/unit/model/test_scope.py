@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Habits, OAuthApp
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.scope import ScopeNeed, granted_scopes, resolve_scopes, union_in_app_order
 from tests.kit.samples import app_with
 

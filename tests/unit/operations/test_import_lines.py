@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.model.apps import Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
+from oauthbroker.model.habits import Habits
 from oauthbroker.operations.import_lines import MOST_BYTES, MOST_FLAWS, MOST_LINES, Incoming, Judged, judge
 from oauthbroker.protocol.identity import render
 from oauthbroker.testing import Canaries

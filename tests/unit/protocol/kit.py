@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, Habits, OAuthApp, Owner, Redirect
+from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.habits import Habits
 from oauthbroker.protocol.messages import ProviderResponse
 
 CANARY = "canary-4f9d1c"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Habits, OAuthApp
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.habits import Habits
 from oauthbroker.protocol.authorize import RESERVED, authorization_url, code_challenge
 from oauthbroker.records import Attempt
 from tests.unit.protocol.kit import APP, CLIENT_ID, code_of, with_endpoints, with_habits

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.apps import Habits
+from oauthbroker.model.habits import Habits
 from oauthbroker.protocol.messages import pairs_of
 from oauthbroker.protocol.token import RefusedTokens, client_credentials_request, client_credentials_response
 from oauthbroker.testing.clock import TestClock

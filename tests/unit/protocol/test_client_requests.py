@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Habits, OAuthApp
+from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.client_auth import authenticated_post
 from oauthbroker.protocol.client_requests import ClientRequests, refuses_client

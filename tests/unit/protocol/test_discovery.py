@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.apps import Endpoints, Habits, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery, relies_on_discovery
 from oauthbroker.protocol.metadata import keys_response, metadata_addresses, metadata_response

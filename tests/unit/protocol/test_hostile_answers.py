@@ -17,7 +17,8 @@ from joserfc import jws
 from oauthbroker.authorization.login import _check_recent
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import LifetimeForm, OAuthApp, Revocation
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.habits import LifetimeForm, Revocation
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
 from oauthbroker.protocol.device import device_response, device_token_response
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token

@@ -16,7 +16,8 @@ from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Habits, OAuthApp
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.habits import Habits
 from oauthbroker.protocol.id_token import key_id_of, verify_id_token
 from tests.unit.protocol.id_token_kit import EC, ED, KEYS, NONCE, NOW, RSA, T, b64, named, public
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, refusal, with_habits

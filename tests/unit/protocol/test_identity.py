@@ -14,7 +14,8 @@ from joserfc.jwk import RSAKey
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, Habits, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner
+from oauthbroker.model.habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerFacts, OwnerReader, render

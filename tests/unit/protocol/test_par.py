@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Habits, OAuthApp
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.habits import Habits
 from oauthbroker.protocol.authorize import authorization_url
 from oauthbroker.protocol.messages import ProviderRequest, pairs_of
 from oauthbroker.protocol.par import PushedRequest, par_request, par_response, pushed_url

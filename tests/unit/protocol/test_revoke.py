@@ -9,7 +9,8 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, OAuthApp, Revocation
+from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.habits import Revocation
 from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
 from oauthbroker.protocol.revoke import revoke_request, revoke_response, takes
 from oauthbroker.testing.clock import TestClock

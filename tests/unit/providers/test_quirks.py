@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from oauthbroker.model.apps import OUR_HEADERS, Habits
+from oauthbroker.model.habits import OUR_HEADERS, Habits
 from oauthbroker.providers import Preset
 from oauthbroker.providers.quirks import Quirks
 
