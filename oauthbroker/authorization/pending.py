@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock, printed
-from oauthbroker.core.errors import BrokerError, Locale, place_of
+from oauthbroker.core.errors import BrokerError, place_of
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.links import connect_link
-from oauthbroker.model.results import invitation, invitation_apart
+from oauthbroker.model.results import invitation
 from oauthbroker.model.session_id import locator_of
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.subject import resolve_subject
@@ -50,16 +50,22 @@ class Pending:
         no provider URL. With links `apart` the block has neither links nor device codes: `links` returns them for
         private delivery. A session for scopes that the user declined is left out, because the user has answered.
         """
-        item = _item if links == "inline" else _item_apart
-        locale = locale_of(given_turn(turn), self.settings.locale)
-        waiting = [each for each in await self._waiting(turn) if not await self._is_declined(*each)]
-        items = [item(app, session, self.settings, locale) for app, session in waiting]
+        apart, locale = links != "inline", locale_of(given_turn(turn), self.settings.locale)
+        items = [
+            _item(app, session, invitation(session.reason, app.display_name, locale, apart=apart))
+            | ({} if apart else _link(session, self.settings))
+            for app, session in await self._waiting(turn)
+            if not await self._is_declined(app, session)
+        ]
         return {"type": "auth.pending", "items": items} if items else None
 
     async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
         """Return the links of the same sessions with their subjects, for private delivery, never for a transcript.
         Raises store codes."""
-        return [_link(session, self.settings) for _, session in await self._waiting(turn)]
+        return [
+            {**_facts(session), "subject": session.subject, **_link(session, self.settings)}
+            for _, session in await self._waiting(turn)
+        ]
 
     async def _waiting(self, turn: TurnLike) -> list[tuple[OAuthApp, AuthSession]]:
         """Return the turn's open sessions; none for an invalid turn, whose token calls raise the error."""
@@ -95,39 +101,18 @@ class Pending:
         return await self.connect.cancel(locator_of(auth_session_id))
 
 
-def _item(app: OAuthApp, session: AuthSession, settings: Settings, locale: Locale) -> dict[str, Any]:
+def _item(app: OAuthApp, session: AuthSession, message: str) -> dict[str, Any]:
+    return {**_facts(session), "oauthAppRef": app.ref, "provider": session.provider, "message": message}
+
+
+def _facts(session: AuthSession) -> dict[str, Any]:
     return {
-        **_facts(app, session),
-        "authorizationUrl": connect_link(settings.public_base_url, session.ticket),
-        "message": invitation(session.reason, app.display_name, locale),
-        **_device_code(session),
+        "authSessionId": session.id,
+        "subjectMode": session.subject_mode,
+        "expiresAt": printed(session.expires_at),
     }
-
-
-def _item_apart(app: OAuthApp, session: AuthSession, _: Settings, locale: Locale) -> dict[str, Any]:
-    return {**_facts(app, session), "message": invitation_apart(session.reason, app.display_name, locale)}
 
 
 def _link(session: AuthSession, settings: Settings) -> dict[str, Any]:
-    return {
-        "authSessionId": session.id,
-        "authorizationUrl": connect_link(settings.public_base_url, session.ticket),
-        "subjectMode": session.subject_mode,
-        "subject": session.subject,
-        "expiresAt": printed(session.expires_at),
-        **_device_code(session),
-    }
-
-
-def _facts(app: OAuthApp, session: AuthSession) -> dict[str, Any]:
-    return {
-        "authSessionId": session.id,
-        "oauthAppRef": app.ref,
-        "provider": session.provider,
-        "subjectMode": session.subject_mode,
-        "expiresAt": printed(session.expires_at),
-    }
-
-
-def _device_code(session: AuthSession) -> dict[str, Any]:
-    return {"deviceCode": session.device.prompt.to_json()} if session.device is not None else {}
+    link = {"authorizationUrl": connect_link(settings.public_base_url, session.ticket)}
+    return link | ({"deviceCode": session.device.prompt.to_json()} if session.device is not None else {})

@@ -204,12 +204,8 @@ def _seconds(data: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def invitation(reason: Reason, app: str, locale: Locale, declined: Sequence[str] = ()) -> str:
-    """Return the sentence that goes with a link. `app` is the app's display name from our own configuration, and so are
-    the scopes that were `declined`."""
-    return SENTENCES[locale]["invitations"][reason].format(app=app, scopes=", ".join(declined))
-
-
-def invitation_apart(reason: Reason, app: str, locale: Locale, declined: Sequence[str] = ()) -> str:
-    """Return the sentence that stands alone, where the link is delivered to the person privately."""
-    return SENTENCES[locale]["privateInvitations"][reason].format(app=app, scopes=", ".join(declined))
+def invitation(reason: Reason, app: str, locale: Locale, declined: Sequence[str] = (), *, apart: bool = False) -> str:
+    """Return the sentence that goes with a link, or with `apart` alone, where the link is delivered privately. `app` is
+    the app's display name from our own configuration, and so are the scopes that were `declined`."""
+    sentences = SENTENCES[locale]["privateInvitations" if apart else "invitations"]
+    return sentences[reason].format(app=app, scopes=", ".join(declined))

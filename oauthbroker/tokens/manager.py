@@ -23,7 +23,6 @@ from oauthbroker.model.results import (
     Reason,
     TokenResult,
     invitation,
-    invitation_apart,
 )
 from oauthbroker.model.scope import ScopeNeed, union_in_app_order
 from oauthbroker.model.settings import Settings
@@ -231,13 +230,10 @@ class OAuthManager:
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
         title, locale = app.display_name, caller.turn.locale_or(self.settings.locale)
         declined = [scope for scope in scopes if grant is not None and scope in grant.declined]
-        if caller.private_links:
-            message = invitation_apart(reason, title, locale, declined)
-            link = private_page(self.settings.public_base_url)
-            return AuthorizationRequired(session.id, link, session.expires_at, message, reason)
-        link = await self._link(app, session)
-        prompt = session.device.prompt if session.device is not None else None
-        message = invitation(reason, title, locale, declined)
+        apart = caller.private_links
+        message = invitation(reason, title, locale, declined, apart=apart)
+        link = private_page(self.settings.public_base_url) if apart else await self._link(app, session)
+        prompt = session.device.prompt if session.device is not None and not apart else None
         return AuthorizationRequired(session.id, link, session.expires_at, message, reason, prompt)
 
     async def _link(self, app: OAuthApp, session: AuthSession) -> str:
