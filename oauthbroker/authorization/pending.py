@@ -10,9 +10,8 @@ from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock, printed
 from oauthbroker.core.errors import BrokerError, place_of
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.links import connect_link
+from oauthbroker.model.links import connect_link, locator_of
 from oauthbroker.model.results import invitation
-from oauthbroker.model.session_id import locator_of
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.turn import TurnLike, given_turn, locale_of, whole_turn

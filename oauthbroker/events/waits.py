@@ -12,8 +12,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, Life
 from oauthbroker.events.namespaced import namespaced_event
 from oauthbroker.events.port import EventLease, Queues
+from oauthbroker.model.links import locator_of
 from oauthbroker.model.results import SessionOutcome
-from oauthbroker.model.session_id import locator_of
 from oauthbroker.model.turn import Turn, TurnLike
 from oauthbroker.repository.repository import Conflict, Repository
 

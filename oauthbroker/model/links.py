@@ -1,8 +1,13 @@
-"""The addresses of the connect pages that a person is sent to."""
+"""The addresses of the connect pages that a user is sent to, and the ids of their auth sessions: `as-<locator>`."""
 
 from __future__ import annotations
 
+import re
+
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+
+SESSION_ID = re.compile(r"as-([A-Za-z0-9_-]{22})")
 
 
 def connect_link(base_url: str, ticket: Secret | None) -> str:
@@ -13,3 +18,11 @@ def connect_link(base_url: str, ticket: Secret | None) -> str:
 def private_page(base_url: str) -> str:
     """Return the address of the page that says that the link was delivered elsewhere. It opens nothing."""
     return f"{base_url.rstrip('/')}/connect"
+
+
+def locator_of(auth_session_id: str) -> str:
+    """Return the locator in `as-<locator>`. Raises `requestInvalid`."""
+    match = SESSION_ID.fullmatch(auth_session_id) if isinstance(auth_session_id, str) else None
+    if match is None:
+        raise BrokerError(Code.REQUEST_INVALID, note="authSessionId")
+    return match[1]

@@ -10,7 +10,7 @@ from oauthbroker.audit.gap import enter
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.links import locator_of
 from oauthbroker.operations.browser_sessions import BrowserSessions, NewBrowserSession
 from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.grants import Grants

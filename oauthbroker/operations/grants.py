@@ -12,7 +12,7 @@ from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.links import locator_of
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.grant_pages import GrantFilter, GrantPages

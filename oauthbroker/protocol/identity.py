@@ -12,18 +12,17 @@ from typing import Any
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.core.strict_json import Json
-from oauthbroker.model.apps import ANYONE, IdentityRule, IdentitySource, OAuthApp
+from oauthbroker.core.strict_json import Json, decode_json
+from oauthbroker.model.apps import ANYONE, Endpoints, IdentityRule, IdentitySource, OAuthApp
 from oauthbroker.model.owner_check import Account, OwnerFacts
 from oauthbroker.model.settings import Limits
-from oauthbroker.protocol.answers import lookup
+from oauthbroker.protocol.answers import is_json, lookup, refuse_if_busy
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
+from oauthbroker.protocol.judging import judge
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import Transport
-from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
-
-__all__ = ["OwnerFacts", "OwnerReader", "render", "userinfo_request", "userinfo_response", "verify_id_token"]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _WITH_COLONS = re.compile(r"[^{}]*\{\*[^{}]+\}")  # one fact, and nothing after it
@@ -126,7 +125,7 @@ class OwnerReader:
         if tokens.id_token is None or not (app.endpoints.issuer or app.habits.issuer_template):
             return None
         keys = await self.discovery.signing_keys(app, key_id_of(tokens.id_token))
-        judge = partial(
+        verified = partial(
             verify_id_token,
             app,
             tokens.id_token,
@@ -137,13 +136,13 @@ class OwnerReader:
             sent_at=sent_at,
         )
         try:
-            return judge(keys=keys)
+            return verified(keys=keys)
         except BrokerError as error:
             refused = error.with_traceback(None)
         newer = await self.discovery.newer_keys(app, keys) if refused.note in {"key", "signature"} else keys
         if newer is keys:
             raise refused
-        return judge(keys=newer)
+        return verified(keys=newer)
 
     async def _userinfo(self, app: OAuthApp, tokens: TokenResponse) -> Json:
         request = userinfo_request(app, await self.discovery.endpoints(app), tokens.access_token)
@@ -151,6 +150,40 @@ class OwnerReader:
             request.for_app(app, "userinfo"), seconds=self.limits.provider_seconds, max_bytes=self.limits.provider_bytes
         )
         return userinfo_response(answer, lists=app.habits.user_info_kind == "own")
+
+
+def userinfo_request(app: OAuthApp, endpoints: Endpoints, access_token: Secret) -> ProviderRequest:
+    """Build the request: a GET with `Authorization: Bearer` (RFC 6750 section 2.1), unless the profile says
+    otherwise. The token never travels in a URL or a body. Raises `appMisconfigured` without an endpoint."""
+    if not endpoints.user_info_url:
+        raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no userinfo endpoint")
+    habits, token = app.habits, access_token.reveal()
+    bare = habits.user_info_token_header
+    proof = {bare: access_token} if bare else {"Authorization": Secret(f"{habits.user_info_token_scheme} {token}")}
+    form = dict(habits.user_info_body) if habits.user_info_body and habits.user_info_method == "POST" else None
+    request = ProviderRequest(
+        habits.user_info_method, endpoints.user_info_url, headers=proof, form=form, encoding="json"
+    )
+    return with_headers(request, habits.user_info_headers, app.client.client_id)
+
+
+@judge(Code.SUBJECT_UNVERIFIABLE)
+def userinfo_response(answer: ProviderResponse, *, lists: bool = False) -> Json:
+    """Parse the facts: labelled JSON, an object without an error, or with `lists` an array (case 34).
+
+    Raises `subjectUnverifiable`; `providerUnreachable` or `providerRateLimited` when a retry may help.
+    """
+    refuse_if_busy(answer)
+    if answer.status != 200 or not is_json(answer):
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo did not answer with facts")
+    facts = decode_json(answer.body, Code.SUBJECT_UNVERIFIABLE)
+    if lists and isinstance(facts, list):
+        return facts
+    if not isinstance(facts, dict):
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo did not answer with facts")
+    if facts.get("ok", True) is not True or facts.get("error"):
+        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="userinfo answered with an error")
+    return facts
 
 
 def _deciding(app: OAuthApp) -> tuple[IdentityRule, ...]:

@@ -3,11 +3,10 @@
 A record's plaintext form reveals its secrets. It exists only between the record and the store's seal.
 """
 
-from oauthbroker.records.attempt import Attempt
+from oauthbroker.records.attempt import Attempt, Login
 from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent, EventType
 from oauthbroker.records.grant import Grant, RevocationState, Token, grant_id
-from oauthbroker.records.login import Login
 from oauthbroker.records.parked import Parked
 from oauthbroker.records.refresh_state import Intent, RefreshState
 from oauthbroker.records.retired import Retired

@@ -21,12 +21,11 @@ from oauthbroker.model.apps import Link
 from oauthbroker.model.results import Reason
 from oauthbroker.model.turn import ResumeTarget, SubjectMode
 from oauthbroker.records import codec
-from oauthbroker.records.attempt import Attempt
+from oauthbroker.records.attempt import Attempt, Login
 from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.device import FLOW as DEVICE_FLOW
 from oauthbroker.records.device import Device
 from oauthbroker.records.event import AgentEvent
-from oauthbroker.records.login import Login
 from oauthbroker.records.parked import Parked
 
 SessionStatus = Literal["pending", "completed", "failed", "expired"]

@@ -22,7 +22,7 @@ from oauthbroker.authorization.pages_service import (
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import LOGIN_NAME, OAuthApp
-from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.links import locator_of
 from oauthbroker.web import pages, problems
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.browsers import Browsers

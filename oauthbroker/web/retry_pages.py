@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from oauthbroker.authorization.retry import Offer, RetryService
 from oauthbroker.core.errors import BrokerError, Locale
-from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.links import locator_of
 from oauthbroker.web import problems
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.browsers import Browsers

@@ -28,8 +28,8 @@ from oauthbroker.model.apps import (
     ToolAuth,
 )
 from oauthbroker.model.habits import Habits, Revocation
+from oauthbroker.model.links import locator_of
 from oauthbroker.model.results import AuthorizationRequired, Ready
-from oauthbroker.model.session_id import locator_of
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import AuthSession, Grant

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from oauthbroker.core.clock import to_iso
-from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.links import locator_of
 from oauthbroker.records import AuthSession, Grant, grant_id
 from tests.kit.running_broker import ALICE, TEAM, House
 from tests.spec.kit import printed

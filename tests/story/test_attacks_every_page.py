@@ -13,7 +13,7 @@ import pytest
 from starlette.routing import Route
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.session_id import locator_of
+from oauthbroker.model.links import locator_of
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page

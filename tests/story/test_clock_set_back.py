@@ -12,8 +12,8 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.events.port import EventLease
+from oauthbroker.model.links import locator_of
 from oauthbroker.model.results import Failed, Ready
-from oauthbroker.model.session_id import locator_of
 from oauthbroker.model.settings import Limits
 from oauthbroker.operations.grant_use import WRITE_SECONDS
 from oauthbroker.records.refresh_state import Intent

@@ -13,8 +13,8 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import ANYONE, OAuthApp
 from oauthbroker.model.habits import Revocation
+from oauthbroker.model.links import locator_of
 from oauthbroker.model.results import Ready
-from oauthbroker.model.session_id import locator_of
 from oauthbroker.repository.repository import Repository
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.store.file.file_store import FileStore

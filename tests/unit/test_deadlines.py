@@ -222,7 +222,7 @@ class Deadline:
 DEADLINES: dict[str, Deadline] = {
     "records.session.AuthSession.expires_at": Deadline(a_link, 600),
     "records.parked.Parked.until": Deadline(a_parked_code, PARKED_SECONDS),
-    "records.login.Login.until": Deadline(a_login, 600),
+    "records.attempt.Login.until": Deadline(a_login, 600),
     "records.session.Claim.until": Deadline(a_claim, 60),
     "records.device.Device.next_poll_at": Deadline(a_poll, 15),
     "records.event_queue.Item.due": Deadline(a_lease, 60),

@@ -22,7 +22,7 @@ from oauthbroker.model.habits import LifetimeForm, Revocation
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
 from oauthbroker.protocol.device import device_response, device_token_response
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
-from oauthbroker.protocol.identity import render
+from oauthbroker.protocol.identity import render, userinfo_response
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.metadata import keys_response, metadata_response
 from oauthbroker.protocol.par import par_response
@@ -31,7 +31,6 @@ from oauthbroker.protocol.revoke import revoke_response
 from oauthbroker.protocol.token import TokenResponse, client_credentials_response, token_response
 from oauthbroker.protocol.token_fields import YEAR_SECONDS
 from oauthbroker.protocol.transport import check_url
-from oauthbroker.protocol.userinfo import userinfo_response
 from tests.unit.protocol.id_token_kit import KEYS, NONCE, NOW, RSA, T, b64
 from tests.unit.protocol.kit import APP, ISSUER, with_habits
 

@@ -16,13 +16,13 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner
 from oauthbroker.model.habits import Habits
+from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.identity import OwnerFacts, OwnerReader, render
+from oauthbroker.protocol.identity import OwnerReader, render, userinfo_request, userinfo_response
 from oauthbroker.protocol.messages import reveal
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import Transport
-from oauthbroker.protocol.userinfo import userinfo_request, userinfo_response
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import (
     APP,

@@ -14,10 +14,10 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.answers import date_of, lookup
+from oauthbroker.protocol.identity import userinfo_request
 from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
 from oauthbroker.protocol.refresh import RefreshRefused, refresh_request, refresh_response
 from oauthbroker.protocol.token import TokenResponse, code_request, token_response
-from oauthbroker.protocol.userinfo import userinfo_request
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, answer, assert_clean, code_of, with_habits
 
