@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from oauthbroker.model.settings import ApiSocket, Settings
 
 LONGEST_PATH = 107  # bytes of sun_path without its terminator: unix(7)
 _PRIVATE = 0o600
+_UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +136,12 @@ def _is_alive(path: Path) -> bool:
 def _identity(path: Path) -> tuple[int, int]:
     found = path.lstat()
     return found.st_dev, found.st_ino
+
+
+def peer_uid(transport: asyncio.BaseTransport) -> int | None:
+    """Return the user at the other end of a Unix socket, as the kernel saw it at connect time; None elsewhere."""
+    line = transport.get_extra_info("socket")
+    if line is None or line.family != socket.AF_UNIX:
+        return None
+    _, uid, _ = _UCRED.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(uid)

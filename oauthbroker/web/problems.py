@@ -116,14 +116,10 @@ def bare_answer(status: int, request: Request, default: Locale, headers: Mapping
 def handlers(default: Locale) -> dict[Any, Handler]:
     """For Starlette's `exception_handlers`: our errors, and its own (404, 405), as pages or problems."""
 
-    async def on_broker_error(request: Request, exc: Exception) -> Response:
-        if not isinstance(exc, BrokerError):
-            raise TypeError("registered for BrokerError")
-        return answer(exc, request, default)
+    async def on_broker_error(request: Request, error: Any) -> Response:
+        return answer(error, request, default)
 
-    async def on_http_exception(request: Request, exc: Exception) -> Response:
-        if not isinstance(exc, HTTPException):
-            raise TypeError("registered for HTTPException")
-        return bare_answer(exc.status_code, request, default, exc.headers)
+    async def on_http_exception(request: Request, error: Any) -> Response:
+        return bare_answer(error.status_code, request, default, error.headers)
 
     return {BrokerError: on_broker_error, HTTPException: on_http_exception}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
 from functools import partial
 from typing import Any
 
@@ -19,13 +17,13 @@ from uvicorn.server import ServerState
 from oauthbroker.core.errors import Code, Locale
 from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
 from oauthbroker.serving.http1.lingering import PartingTransport
+from oauthbroker.serving.listeners import peer_uid
 from oauthbroker.serving.terms import Terms
 from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.web.headers import PEER, PROBES
 
 IDLE_SECONDS = 5  # between two requests of one connection
 LINGERING = 64  # refused connections that still get an answer; further ones are closed at once
-_UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 _QUIET = logging.getLogger("uvicorn.error.wire")
 _QUIET.setLevel(logging.ERROR)  # uvicorn warns of refused requests, which we log ourselves
 
@@ -277,15 +275,6 @@ class HttpConnection(HttpToolsProtocol):
 
 def _is_idle(connection: HttpConnection) -> bool:
     return not connection._answering  # noqa: SLF001 - one of its own kind
-
-
-def peer_uid(transport: asyncio.BaseTransport) -> int | None:
-    """Return the user at the other end of a Unix socket, as the kernel saw it at connect time; None elsewhere."""
-    line = transport.get_extra_info("socket")
-    if line is None or line.family != socket.AF_UNIX:
-        return None
-    _, uid, _ = _UCRED.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return int(uid)
 
 
 async def _serve_named(app: ASGIApp, uid: int | None, scope: Scope, receive: Receive, send: Send) -> None:

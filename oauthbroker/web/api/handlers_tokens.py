@@ -1,10 +1,14 @@
-"""The token call over HTTP: the three results of `ctx.oauth`."""
+"""The token call over HTTP, with the three results of `ctx.oauth`, and the apps that a caller may ask for."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.responses import Response
 
+from oauthbroker.access.turns import Guest
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.results import Failed, TokenResult
 from oauthbroker.web.api.doors import AnyCall, ApiCall, reply
 from oauthbroker.web.api.fields import NamedApp
@@ -42,3 +46,25 @@ async def _answer(call: AnyCall, result: TokenResult) -> Response:
     if isinstance(result, Failed) and result.code in DENIALS:
         await call.refused(result.code)
     return reply(result.to_json())
+
+
+async def list_apps(call: AnyCall) -> Response:
+    """All apps; to a turn, those that its token may use, with the scopes it may ask for."""
+    apps = call.services.config.bundle.apps
+    if not isinstance(call.caller, Guest) or call.caller.declared is None:
+        return reply({"apps": [_app(app, app.scopes) for _, app in sorted(apps.items())]})
+    declared = {auth.app: auth.scopes for auth in call.caller.declared}
+    mine = [_app(app, declared[name]) for name, app in sorted(apps.items()) if name in declared]
+    return reply({"apps": mine})
+
+
+def _app(app: OAuthApp, allowed: tuple[str, ...] | None) -> dict[str, Any]:
+    scopes = app.scopes if allowed is None else [scope for scope in app.scopes if scope in allowed]
+    return {
+        "name": app.name,
+        "title": app.display_name,
+        "provider": app.provider,
+        "flow": app.flow,
+        "subjectMode": app.subject_mode,
+        "scopes": list(scopes),
+    }

@@ -9,7 +9,6 @@ from typing import Literal
 from starlette.responses import Response
 
 from oauthbroker.core.errors import Code
-from oauthbroker.web.api import handlers_apps as apps
 from oauthbroker.web.api import handlers_events as events
 from oauthbroker.web.api import handlers_grants as grants
 from oauthbroker.web.api import handlers_queues as queues
@@ -123,7 +122,7 @@ OPERATIONS = (
         "eraseSubject", "POST", "/v1/subjects/erase", grants.erase_subject, ("operator",),
         bodies={"operator": m.EraseSubject},
     ),
-    Operation("listApps", "GET", "/v1/apps", apps.list_apps, _ANY_KEY),
+    Operation("listApps", "GET", "/v1/apps", tokens.list_apps, _ANY_KEY),
 )  # fmt: skip
 
 PROBES = (
