@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
 from oauthbroker.core.clock import Clock
@@ -19,54 +20,46 @@ ROW = "device code "  # authorization/device.py keeps a circuit of this name for
 LOOK_SECONDS = 30.0  # how old the figures of the queues may be: looking reads every agent's index
 
 
+@dataclass(slots=True)
 class Gauges:
     """One broker's. `circuits` are all that it has; `health` is asked for its problems."""
 
-    def __init__(
-        self,
-        apps: Mapping[str, OAuthApp],
-        circuits: Sequence[Circuits],
-        open_sessions: OpenSessions,
-        health: HealthCheck,
-        queues: Queues,
-        clock: Clock,
-    ) -> None:
-        self._apps = apps
-        self._circuits = circuits
-        self._open_sessions = open_sessions
-        self._health = health
-        self._queues = queues
-        self._clock = clock
-        self._looked: tuple[float, Now] | None = None
+    apps: Mapping[str, OAuthApp]
+    circuits: Sequence[Circuits]
+    open_sessions: OpenSessions
+    health: HealthCheck
+    queues: Queues
+    clock: Clock
+    _looked: tuple[float, Now] | None = field(default=None, init=False)
 
     def of_process(self) -> Now:
         """What this process knows; to be added to what others know. Of the apps that are configured, each."""
-        closed = Counter(app.removeprefix(ROW) for circuits in self._circuits for app in circuits.open_for())
-        waiting = self._open_sessions.waiting(self._clock.now())
+        closed = Counter(app.removeprefix(ROW) for circuits in self.circuits for app in circuits.open_for())
+        waiting = self.open_sessions.waiting(self.clock.now())
         now: Now = {(Gauge.WORKERS, ()): 1.0}
-        for app in self._apps:
+        for app in self.apps:
             now[Gauge.CIRCUITS_OPEN, (app,)] = float(closed[app])
             now[Gauge.SESSIONS_WAITING, (app,)] = float(waiting[app])
-        for code in self._health.now().problems:
+        for code in self.health.now().problems:
             now[Gauge.HEALTH_PROBLEMS, (code,)] = 1.0
         return now
 
     async def of_store(self) -> Now:
         """Return the figures of the store, the same in every process. A store that cannot be read has none."""
         now: Now = {(Gauge.BUILD, (_version(),)): 1.0}
-        at = self._clock.monotonic()
+        at = self.clock.monotonic()
         if self._looked is None or at - self._looked[0] >= LOOK_SECONDS:
             self._looked = (at, await self._look())
         return now | self._looked[1]
 
     async def _look(self) -> Now:
         try:
-            depth = await self._queues.depth()
+            depth = await self.queues.depth()
         except BrokerError:
             return {}
         oldest = 0.0
         if depth.oldest is not None:
-            oldest = max(0.0, (self._clock.now() - depth.oldest).total_seconds())
+            oldest = max(0.0, (self.clock.now() - depth.oldest).total_seconds())
         return {
             (Gauge.QUEUE_EVENTS, ("waiting",)): float(depth.waiting),
             (Gauge.QUEUE_EVENTS, ("dead",)): float(depth.dead),

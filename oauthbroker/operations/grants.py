@@ -157,29 +157,29 @@ class Vault:
     audit: FileTrail
 
 
+@dataclass(frozen=True, slots=True)
 class Secrets:
     """The runtime's own sealed `Secret/<name>` entries. Values go in and never come out here."""
 
-    def __init__(self, repository: Repository, clock: Clock, audit: AuditWriter) -> None:
-        self._repository = repository
-        self._clock = clock
-        self._audit = audit
+    repository: Repository
+    clock: Clock
+    audit: AuditWriter
 
     async def put(self, name: str, key: str, value: Secret) -> None:
-        await enter(self._audit, SecretChanged(name, "set"), self._clock.now())
-        await self._repository.change_secret(name, lambda data: {**data, key: value.reveal()})
+        await enter(self.audit, SecretChanged(name, "set"), self.clock.now())
+        await self.repository.change_secret(name, lambda data: {**data, key: value.reveal()})
 
     async def remove(self, name: str, key: str | None = None) -> bool:
         """One key, or the whole secret. False when it was not there."""
-        if not any(name == there and key in {None, found} for there, found in await self._repository.secrets()):
-            await self._repository.sync("secrets")
+        if not any(name == there and key in {None, found} for there, found in await self.repository.secrets()):
+            await self.repository.sync("secrets")
             return False
-        await enter(self._audit, SecretChanged(name, "removed"), self._clock.now())
-        await self._repository.change_secret(
+        await enter(self.audit, SecretChanged(name, "removed"), self.clock.now())
+        await self.repository.change_secret(
             name, lambda data: {there: value for there, value in data.items() if key not in {None, there}}
         )
         return True
 
     async def names(self) -> list[tuple[str, str]]:
         """(name, key) of all there is, sorted."""
-        return sorted(await self._repository.secrets())
+        return sorted(await self.repository.secrets())

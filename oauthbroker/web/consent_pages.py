@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -38,18 +38,18 @@ NEXT = "/next"
 OVER = frozenset({Code.STATE_UNKNOWN, Code.STATE_USED, Code.STATE_EXPIRED})
 
 
+@dataclass(frozen=True, slots=True)
 class ConsentPages:
     """The handlers. Each reads what the browser sent, asks `consent`, and renders a page."""
 
-    def __init__(self, consent: PagesService, retry: RetryPages, browsers: Browsers) -> None:
-        self._consent = consent
-        self._retry = retry
-        self._browsers = browsers
+    consent: PagesService
+    retry: RetryPages
+    browsers: Browsers
 
     def routes(self) -> list[BaseRoute]:
         """Those of the apps that are configured by now."""
-        login = self._consent.login
-        with_callback = [app for app in self._consent.apps.values() if app.has_callback]
+        login = self.consent.login
+        with_callback = [app for app in self.consent.apps.values() if app.has_callback]
         return [
             route("/connect/{ticket}", self.show_connect, "GET"),
             route("/connect/{ticket}", self.answer_connect, "POST"),
@@ -57,7 +57,7 @@ class ConsentPages:
             route("/declined/{app}", self.show_declined, "GET"),
             route(f"{NEXT}/{{session}}", self.show_next, "GET"),
             route("/connect", self.show_private, "GET"),
-            route(AGAIN, self._retry.again, "POST"),
+            route(AGAIN, self.retry.again, "POST"),
             *([route(login.app.redirect.callback_path, self.log_in, "GET")] if login is not None else []),
             *(route(app.redirect.callback_path, self.callback_of(app), "GET") for app in with_callback),
         ]
@@ -75,25 +75,25 @@ class ConsentPages:
         except BrokerError as error:
             refused = error
         name = locator()
-        offered = await self._retry.offered(request, name, refused)
+        offered = await self.retry.offered(request, name, refused)
         if offered is not None:
             return offered
         if refused.code in OVER:
-            told = await self._consent.truth(name, self._browsers.session(request, name))
+            told = await self.consent.truth(name, self.browsers.session(request, name))
             if told is not None:
                 raise told
         raise refused
 
     async def _invite(self, request: Request, ticket: str) -> Response:
-        ending = await self._consent.ending(ticket)
+        ending = await self.consent.ending(ticket)
         if ending is not None:
             return self._ended(ending, request, locator_of_link(ticket))
-        invitation = await self._consent.invitation(ticket)
-        key, locale = self._browsers.key(request), self._browsers.locale(request, invitation.locale)
-        view = self._view(invitation, self._browsers.field(key, ticket))
+        invitation = await self.consent.invitation(ticket)
+        key, locale = self.browsers.key(request), self.browsers.locale(request, invitation.locale)
+        view = self._view(invitation, self.browsers.field(key, ticket))
         prompt = invitation.device
         page = pages.render_connect(view, locale) if prompt is None else pages.render_device(view, prompt, locale)
-        return page.response(set_cookies=[self._browsers.key_cookie(key)])
+        return page.response(set_cookies=[self.browsers.key_cookie(key)])
 
     async def answer_connect(self, request: Request) -> Response:
         """The button: off to the provider with a cookie of this browser's own, or a no."""
@@ -103,14 +103,14 @@ class ConsentPages:
 
     async def _decide(self, request: Request, ticket: str, decision: str) -> Response:
         if decision == CANCEL:
-            app = await self._consent.decline(ticket)
-            return self._browsers.arrived(f"/declined/{app.name}", locator_of_link(ticket))
-        invitation = await self._consent.invitation(ticket)
-        departure = await self._consent.depart(ticket)
+            app = await self.consent.decline(ticket)
+            return self.browsers.arrived(f"/declined/{app.name}", locator_of_link(ticket))
+        invitation = await self.consent.invitation(ticket)
+        departure = await self.consent.depart(ticket)
         view = self._view(invitation)
         if view.login_host:
             view = replace(view, provider=LOGIN_NAME, provider_host=view.login_host)
-        locale = self._browsers.locale(request, invitation.locale)
+        locale = self.browsers.locale(request, invitation.locale)
         page = pages.render_interstitial(departure.url.reveal(), view, locale)
         session = departure.session
         return page.response(set_cookies=[self._cookie_of(session.locator, departure.cookie, session.expires_at)])
@@ -118,10 +118,10 @@ class ConsentPages:
     def _ended(self, ending: AuthorizationEnd, request: Request, locator: str) -> Response:
         """Where a page that is looked at again goes once there is nothing left to do on it."""
         if ending.code is None:
-            return self._browsers.arrived(f"/connected/{ending.app.name}", locator)
+            return self.browsers.arrived(f"/connected/{ending.app.name}", locator)
         if ending.code is Code.PROVIDER_DENIED:
-            return self._browsers.arrived(f"/declined/{ending.app.name}", locator)
-        return problems.answer(BrokerError(ending.code), request, self._browsers.locale(request, ending.locale))
+            return self.browsers.arrived(f"/declined/{ending.app.name}", locator)
+        return problems.answer(BrokerError(ending.code), request, self.browsers.locale(request, ending.locale))
 
     def callback_of(self, app: OAuthApp) -> Handler:
         """The handler of one app's own callback path."""
@@ -133,9 +133,9 @@ class ConsentPages:
             return await self._truthfully(request, lambda: locator_of_callback(query), arrive(request, query))
 
         async def arrive(request: Request, query: bytes) -> Response:
-            came = await self._consent.arrive(app, query, self._cookies_of(request))
+            came = await self.consent.arrive(app, query, self._cookies_of(request))
             place = f"{NEXT}/as-{came.locator}" if came.parked else f"/connected/{app.name}"
-            return self._browsers.arrived(place, came.locator)
+            return self.browsers.arrived(place, came.locator)
 
         return callback
 
@@ -148,41 +148,41 @@ class ConsentPages:
 
     async def _logged_in(self, request: Request, query: bytes) -> Response:
         try:
-            arrived = await self._consent.log_in(query, self._cookies_of(request))
+            arrived = await self.consent.log_in(query, self._cookies_of(request))
         except BrokerError as error:
             refused = error
         else:
             session = arrived.session
             cookie = self._cookie_of(session.locator, arrived.cookie, session.expires_at)
-            return self._browsers.see_other(f"{NEXT}/{session.id}", cookie)
-        place = await self._consent.login_endpoint()
+            return self.browsers.see_other(f"{NEXT}/{session.id}", cookie)
+        place = await self.consent.login_endpoint()
         if refused.code is not Code.SUBJECT_MISMATCH or not problems.wants_page(request.headers) or not place:
             raise refused
-        offered = await self._retry.offered(request, locator_of_callback(query), refused, login=place)
+        offered = await self.retry.offered(request, locator_of_callback(query), refused, login=place)
         if offered is not None:
             return offered
         note_refusal(request.scope, refused)
-        return render_wrong_account(place, self._browsers.locale(request)).response()
+        return render_wrong_account(place, self.browsers.locale(request)).response()
 
     async def show_connected(self, request: Request) -> Response:
         """A clean address after the callback, so that no code stays in the history (case 92)."""
         ending = await self._just_ended(request, None)
-        connections = self._browsers.url("/connections")
+        connections = self.browsers.url("/connections")
         view = DoneView(ending.app.display_name, ending.app.provider, ending.scopes, ending.account, connections)
-        return pages.render_done(view, self._browsers.locale(request, ending.locale)).response()
+        return pages.render_done(view, self.browsers.locale(request, ending.locale)).response()
 
     async def show_declined(self, request: Request) -> Response:
         ending = await self._just_ended(request, Code.PROVIDER_DENIED)
-        locale = self._browsers.locale(request, ending.locale)
+        locale = self.browsers.locale(request, ending.locale)
         return pages.render_outcome("denied", None, ending.app.display_name, locale).response()
 
     async def _just_ended(self, request: Request, code: Code | None) -> AuthorizationEnd:
         """How it ended for this browser, which just came back, if that was with `code`. Every other browser is told
         that there is nothing here, for every name of an app."""
-        locator, ending = self._browsers.arrived_from(request), None
+        locator, ending = self.browsers.arrived_from(request), None
         if locator is not None:
-            cookie = self._browsers.session(request, locator)
-            ending = await self._consent.outcome(request.path_params["app"], locator, cookie)
+            cookie = self.browsers.session(request, locator)
+            ending = await self.consent.outcome(request.path_params["app"], locator, cookie)
         if ending is None or ending.code is not code:
             raise HTTPException(404)
         return ending
@@ -195,18 +195,18 @@ class ConsentPages:
         return await self._truthfully(request, lambda: locator, self._go_on(request, locator))
 
     async def _go_on(self, request: Request, locator: str) -> Response:
-        step = await self._consent.next_step(locator, self._browsers.session(request, locator))
+        step = await self.consent.next_step(locator, self.browsers.session(request, locator))
         if isinstance(step, AuthorizationEnd):
-            offered = await self._retry.offered(request, locator, BrokerError(step.code)) if step.code else None
+            offered = await self.retry.offered(request, locator, BrokerError(step.code)) if step.code else None
             return offered or self._ended(step, request, locator)
-        return render_next(step, self._browsers.locale(request), self._consent.now()).response()
+        return render_next(step, self.browsers.locale(request), self.consent.now()).response()
 
     async def show_private(self, request: Request) -> Response:
         """Where the links in a conversation lead whose real ones were delivered privately."""
-        return render_private(self._browsers.locale(request)).response()
+        return render_private(self.browsers.locale(request)).response()
 
     async def _checked_decision(self, request: Request, ticket: str) -> str:
-        fields = await self._browsers.form(request, self._browsers.key(request), ticket)
+        fields = await self.browsers.form(request, self.browsers.key(request), ticket)
         decision = fields.get(DECISION_FIELD)
         if decision not in {CONTINUE, CANCEL}:
             raise BrokerError(Code.REQUEST_INVALID, note="decision")
@@ -222,7 +222,7 @@ class ConsentPages:
             subject_mode=invitation.app.subject_mode,
             scopes=invitation.scopes,
             expires_at=invitation.expires_at,
-            now=self._consent.now(),
+            now=self.consent.now(),
             csrf_token=token,
             login_host=host_of(invitation.login_endpoint) if invitation.login_endpoint else "",
             agent_title=invitation.agent_title,
@@ -231,11 +231,11 @@ class ConsentPages:
 
     def _cookie_of(self, locator: str, cookie: Secret, until: datetime) -> str:
         """It outlives the link: its browser may still be needed for a minute, and is told the truth for an hour."""
-        seconds = self._consent.seconds_left(until) + TRUTH_SECONDS
-        return self._browsers.session_cookie(locator, cookie.reveal(), seconds)
+        seconds = self.consent.seconds_left(until) + TRUTH_SECONDS
+        return self.browsers.session_cookie(locator, cookie.reveal(), seconds)
 
     def _cookies_of(self, request: Request) -> Callable[[str], str | None]:
-        return partial(self._browsers.session, request)
+        return partial(self.browsers.session, request)
 
 
 def _is_prefetch(request: Request) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,34 +33,32 @@ V = TypeVar("V")
 Admit = Callable[[Request], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
 class Scrape:
     """All figures as they are now: this process', and the others' out of the `folder` that they share."""
 
-    def __init__(
-        self, metrics: Metrics, gauges: Gauges, apps: Mapping[str, object], folder: MetricsFolder | None
-    ) -> None:
-        self._metrics = metrics
-        self._gauges = gauges
-        self._apps = apps
-        self._folder = folder
+    metrics: Metrics
+    gauges: Gauges
+    apps: Mapping[str, object]
+    folder: MetricsFolder | None
 
     async def __call__(self) -> MetricFigures:
         """Raises `storeUnavailable` when the folder cannot be read: figures of half the processes would look as if the
         other half had begun anew."""
         figures = await self._others()
-        figures.metrics.absorb(self._metrics.to_json())
+        figures.metrics.absorb(self.metrics.to_json())
         for metric in (each for each in Metric if each.labels in {(), ("app",)}):
-            for labels in [(app,) for app in self._apps] if metric.labels else [()]:
+            for labels in [(app,) for app in self.apps] if metric.labels else [()]:
                 figures.metrics.counts[metric, labels] += 0  # a series that is there before its first event has a rate
-        figures.add(self._gauges.of_process())
-        figures.now |= await self._gauges.of_store()
+        figures.add(self.gauges.of_process())
+        figures.now |= await self.gauges.of_store()
         return figures
 
     async def _others(self) -> MetricFigures:
-        if self._folder is None:
+        if self.folder is None:
             return MetricFigures()
         try:
-            return await asyncio.to_thread(self._folder.others)
+            return await asyncio.to_thread(self.folder.others)
         except OSError:
             failed = BrokerError(Code.STORE_UNAVAILABLE, note="the folder of the metrics")
         raise failed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,12 +20,12 @@ from oauthbroker.web.words import PAGES
 AGAIN = "/next/{session}/again"
 
 
+@dataclass(frozen=True, slots=True)
 class RetryPages:
     """`offered` makes the page, `again` is where its button goes."""
 
-    def __init__(self, retrying: RetryService, browsers: Browsers) -> None:
-        self._retrying = retrying
-        self._browsers = browsers
+    retrying: RetryService
+    browsers: Browsers
 
     async def offered(
         self, request: Request, locator: str, refused: BrokerError, *, login: str = ""
@@ -32,22 +34,22 @@ class RetryPages:
         account was given, if that was the broker's own login."""
         if not problems.wants_page(request.headers):
             return None
-        offer = await self._retrying.offer(locator, self._browsers.session(request, locator))
+        offer = await self.retrying.offer(locator, self.browsers.session(request, locator))
         if offer is None or offer.at_login != bool(login):
             return None
         note_refusal(request.scope, refused)
-        path, key = _path(locator), self._browsers.key(request)
-        new = [] if self._browsers.known_key(request) else [self._browsers.key_cookie(key)]
-        locale = self._browsers.locale(request, offer.locale)
-        page = render_offer(offer, self._browsers.url(path), self._browsers.field(key, path), locale, login)
+        path, key = _path(locator), self.browsers.key(request)
+        new = [] if self.browsers.known_key(request) else [self.browsers.key_cookie(key)]
+        locale = self.browsers.locale(request, offer.locale)
+        page = render_offer(offer, self.browsers.url(path), self.browsers.field(key, path), locale, login)
         return page.response(set_cookies=new)
 
     async def again(self, request: Request) -> Response:
         """The button: off to the connect page of the new link, which asks as it always does."""
         locator = locator_of(request.path_params["session"])
-        await self._browsers.form(request, self._browsers.key(request), _path(locator))
-        ticket = await self._retrying.take(locator, self._browsers.session(request, locator))
-        return self._browsers.see_other(f"/connect/{ticket}")
+        await self.browsers.form(request, self.browsers.key(request), _path(locator))
+        ticket = await self.retrying.take(locator, self.browsers.session(request, locator))
+        return self.browsers.see_other(f"/connect/{ticket}")
 
 
 def _path(locator: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from oauthbroker.audit.gap import keep_anchor, settle
 from oauthbroker.broker import Broker
@@ -55,13 +56,8 @@ class Running:
             recovered = asyncio.Event()
             self.tasks = [asyncio.create_task(self._sweep_for_ever(recovered))]
             await self._wait_for(recovered)
-            self.tasks.append(asyncio.create_task(self._relay_for_ever()))
-            self.tasks.append(asyncio.create_task(self._tell_providers_for_ever()))
-            self.tasks.append(asyncio.create_task(self.parts.polling.run()))
-            self.tasks.append(asyncio.create_task(self._keep_up_for_ever()))
-            self.tasks.append(asyncio.create_task(self.parts.sharing.run()))
-            self.tasks.append(asyncio.create_task(self._anchor_for_ever()))
-            self.tasks.append(asyncio.create_task(self._mend_for_ever()))
+            loops = [self._relay_for_ever(), self.parts.polling.run(), self.parts.sharing.run(), *self._rounds()]
+            self.tasks += [asyncio.create_task(loop) for loop in loops]
 
     async def _wait_for(self, recovered: asyncio.Event) -> None:
         try:
@@ -141,26 +137,25 @@ class Running:
             await asyncio.sleep(self.parts.limits.sweep_seconds)
             await self._tend()
 
-    async def _tell_providers_for_ever(self) -> None:
-        """A loop of its own, so that a slow provider delays no events and no session's end."""
-        while True:
-            await self._try("revocations", self.parts.relay.revocations)
-            await asyncio.sleep(self.parts.limits.sweep_seconds)
+    def _rounds(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the loops that only wait between their rounds. Each is apart, so that a slow one delays no other: a
+        provider may be slow to take a revocation, and mending reads every record."""
+        parts, seconds = self.parts, self.parts.limits.sweep_seconds
+        refresh = parts.background_refresh
+        ahead = {"refreshes left open": refresh.recover, "refreshes ahead": refresh.ahead}
+        anchor = {"anchor of the audit log": lambda: keep_anchor(parts.audit)}
+        return [
+            self._repeat(0, seconds, {"revocations": parts.relay.revocations}),
+            self._repeat(
+                0, min(UPKEEP_SECONDS, seconds), ahead
+            ),  # a provider may forgive a second use for seconds only
+            self._repeat(seconds, seconds, {"markers": refresh.mend}),
+            self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, anchor),
+        ]
 
-    async def _keep_up_for_ever(self) -> None:
-        """Also first thing at start: a provider may forgive a refresh token that comes twice only for seconds."""
+    async def _repeat(self, first: float, pause: float, works: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
+        await asyncio.sleep(first)
         while True:
-            await self._try("refreshes left open", self.parts.background_refresh.recover)
-            await self._try("refreshes ahead", self.parts.background_refresh.ahead)
-            await asyncio.sleep(min(UPKEEP_SECONDS, self.parts.limits.sweep_seconds))
-
-    async def _mend_for_ever(self) -> None:
-        """Apart from the others, because it reads every record."""
-        while True:
-            await asyncio.sleep(self.parts.limits.sweep_seconds)
-            await self._try("markers", self.parts.background_refresh.mend)
-
-    async def _anchor_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(UPKEEP_SECONDS)
-            await self._try("anchor of the audit log", lambda: keep_anchor(self.parts.audit))
+            for task, work in works.items():
+                await self._try(task, work)
+            await asyncio.sleep(pause)

@@ -302,7 +302,7 @@ def test_the_operations_page_has_every_line_that_refreshes_write_into_the_log() 
     source = "".join(path.read_text("utf-8") for path in (ROOT / "oauthbroker" / "refresh").glob("*.py"))
     lines = re.findall(r'log\.warning\(\s*"([^":]+)', source)
     assert len(lines) > 5
-    tasks = re.findall(r'_try\("(refreshes [^"]+)"', page_text("oauthbroker/wiring/running.py"))
+    tasks = re.findall(r'"(refreshes [^"]+)":', page_text("oauthbroker/wiring/running.py"))
     assert 2 == len(tasks)
     assert set() == {line for line in (*lines, *tasks) if f"`{line}`" not in page}
     assert set(get_args(Ended)) - {""} == set(re.findall(r"`ended: (\w+)`", page))

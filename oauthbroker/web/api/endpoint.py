@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,22 +27,15 @@ from oauthbroker.web.words import locale_of
 _NOTHING = NoParameters()
 
 
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """All operations of one path. What costs little is judged first: nothing of a body is read for a stranger."""
 
-    def __init__(
-        self,
-        operations: Mapping[str, Operation],
-        services: Services,
-        callers: Callers,
-        limits: RequestLimits,
-        locale: Locale,
-    ) -> None:
-        self._operations = operations
-        self._services = services
-        self._callers = callers
-        self._limits = limits
-        self._locale = locale
+    operations: Mapping[str, Operation]
+    services: Services
+    callers: Callers
+    limits: RequestLimits
+    locale: Locale
 
     async def answer(self, request: Request) -> Response:
         """(1) who calls (2) how often (3) may they (4) path and query (5) body (6) may they still (7) the call itself.
@@ -52,24 +46,24 @@ class Endpoint:
         operation, caller = self._operation(request), None
         try:
             if operation.who:
-                caller = await known(request, self._callers, self._limits)
+                caller = await known(request, self.callers, self.limits)
                 _judge(caller, operation)
             else:
-                self._limits.strange(address_of(request))
+                self.limits.strange(address_of(request))
             call = await self._read(request, operation, caller)
             return await _handled(operation, call)
         except BrokerError as error:
             refused = error
         await self._note(request, caller, refused)
-        default = caller.turn.locale_or(self._locale) if isinstance(caller, Guest) else self._locale
+        default = caller.turn.locale_or(self.locale) if isinstance(caller, Guest) else self.locale
         locale = locale_of(request.headers.get("accept-language"), default)
         more = {"errors": refused.problems} if isinstance(refused, RequestInvalid) else None
         return problems.refusal(refused, request, locale, more)
 
     def _operation(self, request: Request) -> Operation:
-        found = self._operations.get(request.method)
+        found = self.operations.get(request.method)
         if found is None:
-            raise HTTPException(405, headers={"allow": ", ".join(self._operations)})
+            raise HTTPException(405, headers={"allow": ", ".join(self.operations)})
         return found
 
     async def _read(self, request: Request, operation: Operation, caller: Caller | None) -> ApiCall[Any, Any, Any]:
@@ -78,12 +72,12 @@ class Endpoint:
         kind = _body_kind(operation, caller)
         still = partial(self._still, request, operation)
         body = _NOTHING if kind is None else await read_body(request, kind, still)
-        return ApiCall(request, self._services, caller, body, query, path, still)
+        return ApiCall(request, self.services, caller, body, query, path, still)
 
     async def _still(self, request: Request, operation: Operation) -> None:
         """Whether who called may go on, for calls that take long: keys and turns end meanwhile. Raises as at first."""
         if operation.who:
-            _judge(await self._callers.who(request), operation)
+            _judge(await self.callers.who(request), operation)
 
     async def _note(self, request: Request, caller: Caller | None, error: BrokerError) -> None:
         """Audit a caller that reached beyond its rights, above all one that tried to name a subject."""
@@ -91,7 +85,7 @@ class Endpoint:
             isinstance(caller, Guest) and isinstance(error, RequestInvalid) and error.unknown
         )
         if reached:
-            await note_refused(self._services, caller, request, error.code)
+            await note_refused(self.services, caller, request, error.code)
 
 
 async def _handled(operation: Operation, call: ApiCall[Any, Any, Any]) -> Response:
