@@ -6,10 +6,12 @@ that was killed is therefore finished by the next one.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit import AuditWriter, GrantErased
@@ -93,7 +95,8 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """One per broker."""
+    """One per broker. Concurrent erasures of one subject take turns, except while they wait for its providers: side by
+    side they would write, and lose, every record to each other."""
 
     repository: Repository
     revocations: BulkRevocation
@@ -105,6 +108,7 @@ class Erasure:
     uses: Uses
     clock: Clock
     audit: AuditWriter
+    _running: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def look(self, subject: str) -> Traces:
         """Find every record of a subject, by a scan of the store. Raises `requestInvalid` for no subject."""
@@ -135,17 +139,20 @@ class Erasure:
         A busy provider is waited for up to `patience` seconds. Idempotent: what one run leaves, the next one removes.
         Raises the store code of a grant that could not be revoked here.
         """
-        await self._settle_claims()
-        seen = await self.look(subject)
-        await self._stop(seen)
+        one_at_a_time = self._running.setdefault(subject, asyncio.Lock())
+        async with one_at_a_time:
+            await self._settle_claims()
+            seen = await self.look(subject)
+            await self._stop(seen)
         figures = await self.revocations.end([(it.app, it.subject) for it in seen.grants], patience=patience)
         for code in figures.failed.values():
             raise BrokerError(code)
-        found = await self.look(subject)
-        found.turns = seen.turns
-        if not found.ready:
-            return Erased(False, found)
-        done = await self._remove(found)
+        async with one_at_a_time:
+            found = await self.look(subject)
+            found.turns = seen.turns
+            if not found.ready:
+                return Erased(False, found)
+            done = await self._remove(found)
         await self.repository.sync(*KINDS)  # also of records that are gone already
         return Erased(done, found)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,10 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key, Reservation
 from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.testing.crashfs import CountingFs
+from oauthbroker.testing.stores import open_keyring
 from tests.kit import planted_records
+from tests.kit.broker_process import Process
 from tests.kit.running_broker import ALICE, BOB, TEAM, House, global_app, running, turn, user_app
 
 
@@ -265,3 +270,21 @@ async def test_a_busy_record_of_another_subject_keeps_no_subject_from_being_eras
     async with full.repository.pair("files", ALICE):
         assert (await full.broker.erase(BOB)).done
     assert ["grants"] == await records_that_name(full, BOB), "the team's own, that Bob asked for"
+
+
+async def test_concurrent_erasures_of_one_subject_write_no_record_twice(
+    identity_provider: IdentityProvider, tmp_path: Path
+) -> None:
+    """Side by side they would try each write as often as there are callers, and lose all but one try."""
+    fs, written = CountingFs(), list[int]()
+    ring, now = open_keyring(tmp_path), identity_provider.clock.now()
+    process = Process.start(tmp_path / "store", ring, [user_app(identity_provider)], now, fs)
+    for user, callers in ((ALICE, 1), (BOB, 8)):
+        for number in range(10):
+            await process.broker.turns.begin(turn(user=user, instance=str(number)))
+        before = fs.calls["create_file"]
+        erased = await asyncio.gather(*(process.broker.erase(user) for _ in range(callers)))
+        assert [True] * callers == [each.done for each in erased]
+        written.append(fs.calls["create_file"] - before)
+    assert written[0] == written[1]
+    await process.die()
