@@ -35,7 +35,7 @@ from oauthbroker.config.shape import Written, written
 from oauthbroker.config.skipped import LeftAlone, idle_refs, left_alone
 from oauthbroker.config.values import SecretKey, Source, source_of
 from oauthbroker.config.yaml_reader import Document
-from oauthbroker.model.apps import AssertionType, Client, OAuthApp, Owner, Prompt, ToolAuth
+from oauthbroker.model.apps import Client, OAuthApp, Owner, Prompt, ToolAuth
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Settings
 from oauthbroker.providers import PresetEndpoints
@@ -256,10 +256,6 @@ def _secret_sources(client: ClientSpec | None) -> Iterator[tuple[Keys, ValueSour
         yield ("client", "clientSecrets", index), source
 
 
-def _assertion_type(client: ClientSpec | None) -> AssertionType:
-    return (client and client.assertion_type) or "JWT"
-
-
 def _app(app: Merged, ca: str) -> OAuthApp:
     used = app.identities_used
     anyone = app.authorizers == ("anyone",)
@@ -272,7 +268,7 @@ def _app(app: Merged, ca: str) -> OAuthApp:
             "",
             None,
             app.auth_method,
-            assertion_type=_assertion_type(app.spec.client),
+            assertion_type=(app.spec.client and app.spec.client.assertion_type) or "JWT",
             assertion_audience=app.assertion_audience,
         ),
         endpoints=app.endpoints,
