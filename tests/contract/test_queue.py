@@ -1,0 +1,254 @@
+"""The backends of queues that keep the contract, and wrong ones that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.events.port import EventLease, Queues
+from oauthbroker.events.queue import StoreQueues
+from oauthbroker.observability.metrics import Metrics
+from oauthbroker.records import AgentEvent
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Store
+from oauthbroker.testing import TestClock
+from oauthbroker.testing.crashfs import CrashFs
+from oauthbroker.testing.stores import open_file_store, open_keyring
+from tests.contract.queue_contract import LIMITS, PARTS, QueueContract, Setting
+from tests.unit.records.kit import event
+
+ROOT = Path(__file__).parents[2]
+
+
+def queues_on(store: Store, clock: TestClock) -> StoreQueues:
+    return StoreQueues(Repository(store), clock, LIMITS, Metrics())
+
+
+async def in_memory(clock: TestClock, stack: AsyncExitStack) -> Setting:
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    stack.push_async_callback(store.close)
+    queues = queues_on(store, clock)
+
+    async def power_loss() -> list[Queues]:
+        return [queues_on(store, clock)]
+
+    return Setting(queues, queues_on(store, clock), clock, power_loss)
+
+
+async def on_disk(place: Path, clock: TestClock, stack: AsyncExitStack, make_fs: type[CrashFs]) -> Setting:
+    open_keyring(place)
+    fs = make_fs(place / "store")
+
+    def view(folder: Path, layer: Fs | None = None) -> StoreQueues:
+        store = open_file_store(folder, clock=clock, fs=layer)
+        stack.push_async_callback(store.close)
+        return queues_on(store, clock)
+
+    async def power_loss() -> list[Queues]:
+        found = list[Queues]()
+        for clone in fs.clones(place / "clones", seeds=1):
+            home = place / f"home-{clone.name}"
+            home.mkdir()
+            clone.rename(home / "store")
+            (home / "test.kek").write_bytes((place / "test.kek").read_bytes())
+            (home / "test.kek").chmod(0o600)
+            found.append(view(home))
+        return found
+
+    return Setting(view(place, fs), view(place, fs), clock, power_loss)
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+class SyncsNowhere(CrashFs):
+    """Writes down which syncs there were, and waits for no real disk."""
+
+    def _step(self, call: str, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        return super()._step(call, args, nothing if call == "fsync" else run)
+
+
+def nothing() -> None:
+    """Done."""
+
+
+class TestMemory(QueueContract):
+    @pytest.fixture
+    async def here(self, stack: AsyncExitStack) -> Setting:
+        return await in_memory(TestClock(), stack)
+
+
+class TestFiles(QueueContract):
+    @pytest.fixture
+    async def here(self, tmp_path: Path, stack: AsyncExitStack) -> Setting:
+        return await on_disk(tmp_path, TestClock(), stack, SyncsNowhere)
+
+    @pytest.mark.slow
+    @pytest.mark.case("93")
+    async def test_two_processes_take_each_event_once_and_in_order(self, tmp_path: Path) -> None:
+        store, events, conversations = open_file_store(tmp_path), 120, 6
+        worker = (sys.executable, "-m", "tests.contract.queue_worker", str(tmp_path))
+        pipe = asyncio.subprocess.PIPE
+        both = [
+            await asyncio.create_subprocess_exec(
+                *worker, str(mine), str(conversations), str(events), stdin=pipe, stdout=pipe, cwd=ROOT
+            )
+            for mine in (0, 1)
+        ]
+        async with asyncio.timeout(240):
+            for process in both:
+                assert process.stdout is not None
+                assert b"queued\n" == await process.stdout.readline()
+            said = await asyncio.gather(*(process.communicate(b"go\n") for process in both))
+        lines = [out.decode().split() for out, _ in said]
+        queues = StoreQueues(Repository(store), TestClock(), LIMITS, Metrics())
+        left = [item async for item in _left(queues)]
+        await store.close()
+        assert sorted(event(number).id for number in range(events)) == sorted([*lines[0], *lines[1], *left])
+        order = {event(number).id: number for number in range(events)}
+        for taken in lines:
+            for part in range(conversations):
+                numbers = [order[each] for each in taken if order[each] % conversations == part]
+                assert numbers == sorted(numbers), "one process puts each conversation"
+
+
+async def _left(queues: Queues) -> AsyncIterator[str]:
+    while (delivery := await queues.lease("planner")) is not None:
+        yield delivery.id
+        await delivery.ack()
+
+
+# wrong backends: each fails a part at least
+
+
+class Wrong(StoreQueues):
+    """Subclasses do one thing wrong."""
+
+
+class LosesOrder(Wrong):
+    async def _leased(self, index: Any) -> EventLease | None:
+        index.head = replace(index.head, segments=index.head.segments[::-1])
+        delivery = await super()._leased(index)
+        index.head = replace(index.head, segments=index.head.segments[::-1])
+        return delivery
+
+
+class DoublesALease(Wrong):
+    last: EventLease | None = None
+
+    async def lease(self, agent: str) -> EventLease | None:
+        found = await super().lease(agent)
+        self.last = found or self.last
+        return self.last
+
+
+class ForgetsEvents(Wrong):
+    """Without idempotency: every event is new."""
+
+    number = 0
+
+    async def enqueue(self, event: AgentEvent, **how: Any) -> bool:
+        self.number += 1
+        return await super().enqueue(replace(event, id=f"{event.id}-{self.number}"), **how)
+
+
+class ForgetsLeases(Wrong):
+    """A lease can be settled once."""
+
+    async def ack(self, agent: str, event_id: str, lease: str) -> bool:
+        held = await self.unsettled(agent, [lease])
+        return await super().ack(agent, event_id, lease) and bool(held)
+
+
+class RetriesForEver(Wrong):
+    async def nack(self, agent: str, event_id: str, lease: str) -> bool:
+        return await self.give_back(agent, event_id, lease)
+
+
+class KeepsWhatIsErased(Wrong):
+    async def erase(self, agent: str, event_ids: Any) -> None:
+        return
+
+
+class CountsWhatIsGivenBack(Wrong):
+    async def give_back(self, agent: str, event_id: str, lease: str) -> bool:
+        done = await super().give_back(agent, event_id, lease)
+        async with self._storage.changing(agent) as index:
+            item = index.find(event_id)
+            if item is not None and done:
+                index.replace(replace(item, attempts=item.attempts + 1))
+        return done
+
+
+class NeverFull(Wrong):
+    async def enqueue(self, event: AgentEvent, **how: Any) -> bool:
+        try:
+            return await super().enqueue(event, **how)
+        except BrokerError:
+            return True
+
+
+class RevivesNothing(Wrong):
+    async def revive(self, agent: str, event_id: str) -> bool:
+        return await self.drop(agent, event_id)
+
+
+class SyncsNothing(CrashFs):
+    """A disk whose syncs are only said to be done."""
+
+    def _step(self, call: str, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        if call == "fsync":
+            return None
+        return super()._step(call, args, run)
+
+
+async def failed_parts(make: Callable[[AsyncExitStack], Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    failed = []
+    for name in PARTS:
+        async with AsyncExitStack() as stack:
+            here = await make(stack)
+            more = {"monkeypatch": monkeypatch} if "full" in name else {}
+            try:
+                with monkeypatch.context():
+                    await getattr(QueueContract(), name)(here, **more)
+            except (AssertionError, BrokerError):
+                failed.append(name)
+            finally:
+                monkeypatch.undo()
+    return failed
+
+
+@pytest.mark.parametrize("wrong", Wrong.__subclasses__(), ids=lambda each: each.__name__)
+async def test_a_wrong_backend_fails_a_part(wrong: type[StoreQueues], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def make(stack: AsyncExitStack) -> Setting:
+        clock = TestClock()
+        store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        stack.push_async_callback(store.close)
+        both = [wrong(Repository(store), clock, LIMITS, Metrics()) for _ in range(2)]
+
+        async def power_loss() -> list[Queues]:
+            return [both[1]]
+
+        return Setting(both[0], both[1], clock, power_loss)
+
+    assert await failed_parts(make, monkeypatch)
+
+
+async def test_a_backend_that_syncs_nothing_fails_the_loss_of_power(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        here = await on_disk(tmp_path, TestClock(), stack, SyncsNothing)
+        with pytest.raises((AssertionError, BrokerError)):
+            await QueueContract().test_what_was_answered_survives_a_loss_of_power(here)
