@@ -171,13 +171,13 @@ class QueueStorage:
         return held
 
     async def _rebuilt(self, agent: str) -> Index:
-        """Rebuild the index from the stored events, by creation time. An event whose segment or head still opens keeps
+        """Rebuild the index from the stored events, in their order. An event whose segment or head still opens keeps
         its state. Others lose their leases and counts, so they may be delivered again. No event is lost."""
         head, segments = await self._left(agent)
         state = {item.id: item for segment in segments for item in segment.items}
         dead = {item.id for item in head.dead} - state.keys()
         kept = [event async for event in self._repository.events() if event.target.agent_name == agent]
-        kept.sort(key=lambda event: event.created_at)
+        kept.sort(key=lambda event: event.order)
         head = dataclasses.replace(
             head, settled=(*head.settled, *(each for segment in segments for each in segment.settled))
         )

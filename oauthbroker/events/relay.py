@@ -10,9 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 
-from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.lifecycle import Bell, Round
 from oauthbroker.events.port import QueueFull, Queues, address_of
@@ -46,15 +44,9 @@ class _Work:
 
 
 def _in_order(found: Iterable[_Work]) -> list[tuple[AgentEvent, _Work]]:
-    """Return every event with its record, the oldest first. The events of one record keep their order, also if the
-    clock was set back meanwhile."""
-    placed = list[tuple[datetime, AgentEvent, _Work]]()
-    for work in found:
-        at = LONG_AGO
-        for event in work.events:
-            at = max(at, event.created_at)
-            placed.append((at, event, work))
-    return [(event, work) for _, event, work in sorted(placed, key=lambda each: each[0])]
+    """Return every event with its record, in the order in which they happened."""
+    placed = [(event, work) for work in found for event in work.events]
+    return sorted(placed, key=lambda each: each[0].order)
 
 
 class Relay:
@@ -76,8 +68,8 @@ class Relay:
         """
         async with self._one_at_a_time:
             this_round = Round()
-            found = await self._found(this_round)
-            await self._queue(found, this_round)
+            found, until = await self._found(this_round)
+            await self._queue(found, until, this_round)
             self._bell.ring()
             settled = await self._settle(found, this_round)
         this_round.over()
@@ -91,7 +83,22 @@ class Relay:
         """Send pending revocations to the providers."""
         await self._revocations.round()
 
-    async def _found(self, this_round: Round) -> list[_Work]:
+    async def _found(self, this_round: Round) -> tuple[list[_Work], int]:
+        """Return the due records, and the number of the last event that may be queued.
+
+        Records change while they are read. An event that was stored after the reading began may have been found, and an
+        earlier one of its conversation overlooked, so it waits for the next round.
+        """
+        order = self._repository.event_order
+        for _ in range(2):
+            until = await order.newest()
+            found = await self._read(this_round)
+            newest = max((event.order for work in found for event in work.events), default=0)
+            if newest <= until or not await order.catch_up(newest):
+                return found, until
+        return found, newest  # the last number was lost, and cannot be stored
+
+    async def _read(self, this_round: Round) -> list[_Work]:
         """Return the due records, except grants that only wait for their provider."""
         found = list[_Work]()
         for due in await self._repository.due(lambda _, pending: not pending.has_events):
@@ -102,10 +109,14 @@ class Relay:
                     found.append(_Work(due, grant, session))
         return found
 
-    async def _queue(self, found: Iterable[_Work], this_round: Round) -> None:
-        """Queue every event before any record is settled, so that no locked pair delays one."""
+    async def _queue(self, found: Iterable[_Work], until: int, this_round: Round) -> None:
+        """Queue every event up to that number before any record is settled, so that no locked pair delays one."""
         stuck = set[str]()
         for event, work in _in_order(found):
+            if event.order > until:
+                break
+            if event.order > until:
+                break
             agent, address = event.target.agent_name, address_of(event)
             if not stuck.isdisjoint({agent, address}):
                 continue

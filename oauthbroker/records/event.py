@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
-from oauthbroker.core.clock import from_iso, printed, to_iso
+from oauthbroker.core.clock import LONG_AGO, from_iso, printed, to_iso
 from oauthbroker.model.turn import ResumeTarget, Turn
 from oauthbroker.records import codec
 
@@ -15,15 +15,23 @@ EventType = Literal["auth.granted", "auth.denied", "auth.failed", "auth.revoked"
 """The broker's own types. Others may queue events with types of other namespaces."""
 
 
+def microseconds(at: datetime) -> int:
+    """Return the time since 1970, the smallest number of an event that happened then."""
+    return (at - LONG_AGO) // timedelta(microseconds=1)
+
+
 @dataclass(frozen=True, slots=True)
 class AgentEvent:
-    """One event for one agent instance. The same `id` twice is the same event delivered twice."""
+    """One event for one agent instance. The same `id` twice is the same event delivered twice. `order` is its number
+    among all events of the store, given when it is first stored. Events leave in this order, also if the clock
+    was set back."""
 
     id: str
     type: str
     target: ResumeTarget
     payload: Mapping[str, Any]
     created_at: datetime
+    order: int = field(default=0, compare=False)
 
     @classmethod
     def about(
@@ -43,17 +51,17 @@ class AgentEvent:
 
     def to_json(self) -> dict[str, Any]:
         """Return the event for consumers: the resume target's fields beside type and payload."""
-        return {**self.to_record(), "createdAt": printed(self.created_at)}
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the event for the store: as `to_json`, with the exact time."""
         return {
             "eventId": self.id,
             "type": self.type,
             **self.target.to_json(),
             "payload": dict(self.payload),
-            "createdAt": to_iso(self.created_at),
+            "createdAt": printed(self.created_at),
         }
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the event for the store: as `to_json`, with the exact time and the order."""
+        return {**self.to_json(), "createdAt": to_iso(self.created_at), "order": self.order}
 
     @property
     def metric_type(self) -> str:
@@ -62,13 +70,10 @@ class AgentEvent:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AgentEvent:
-        return cls(
-            data["eventId"],
-            data["type"],
-            ResumeTarget.from_json(data),
-            data["payload"],
-            from_iso(data["createdAt"]),
-        )
+        """Read an event, as stored or as a broker sends it. Without a number, its time counts."""
+        at = from_iso(data["createdAt"])
+        order = data.get("order") or microseconds(at)
+        return cls(data["eventId"], data["type"], ResumeTarget.from_json(data), data["payload"], at, order)
 
     def to_plaintext(self) -> bytes:
         return codec.encode("AgentEvent", {"spec": self.to_record()})

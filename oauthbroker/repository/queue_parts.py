@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.repository import event_order
 from oauthbroker.repository.versioned import UNREADABLE, remove_over, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
@@ -60,7 +61,8 @@ class QueueParts:
 
     def scan(self) -> AsyncIterator[Entry]:
         """Yield every readable part of every agent."""
-        return self._store.scan(KIND)
+        order = event_order.place(self._store)
+        return self._store.scan(KIND, skip=lambda key: key == order)
 
     async def sync(self) -> None:
         """Make earlier writes durable, whose own sync may have failed."""

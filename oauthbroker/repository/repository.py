@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
+from oauthbroker.repository.event_order import EventOrder
 from oauthbroker.repository.markers import Markers
 from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.record_store import RecordStore, Shelved
@@ -28,6 +30,7 @@ from oauthbroker.repository.versioned import (
     Versioned,
     in_place,
     opened,
+    readable,
     remove_over,
     replaceable,
     secret_in,
@@ -71,6 +74,7 @@ class Repository:
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
         self._markers = Markers(store, on_damage)
         self.queue_parts = QueueParts(store, on_damage)
+        self.event_order = EventOrder(store, on_damage, self._newest_in_outboxes)
         self._cache = Bounded[tuple[str, str], Versioned[Grant]](
             CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: len(held.entry.body)
         )
@@ -123,8 +127,11 @@ class Repository:
         return self._store.reserve(self.grant_key(app, subject), ANSWER_BYTES)
 
     async def save_grant(self, grant: Grant, *, expect: int, room: Reservation | None = None) -> Versioned[Grant]:
-        """Write a grant durably, under the pair's lease. One with pending work is marked as due first."""
+        """Write a grant durably, under the pair's lease. New events are numbered, and one with pending work is marked
+        as due first."""
         key = self.grant_key(grant.app, grant.subject)
+        if not all(event.order for event in grant.outbox):
+            grant = replace(grant, outbox=tuple([await self._numbered(event) for event in grant.outbox]))
         if grant.unfinished:
             await self._markers.mark(key, grant.app, grant.subject)
         try:
@@ -173,9 +180,11 @@ class Repository:
         return None if entry is None else self._open_session(entry)
 
     async def save_session(self, session: AuthSession, *, expect: int) -> Versioned[AuthSession]:
-        """Write a session durably. One with an event is marked as due first, under the pair's lease."""
+        """Write a session durably. Its event is numbered, and one with an event is marked as due first, under the
+        pair's lease."""
         key = self.session_key(session.locator)
         if session.outbox is not None:
+            session = replace(session, outbox=await self._numbered(session.outbox))
             await self._markers.mark(key, session.app, session.subject)
         return Versioned(session, await self._store.put(key, session.to_plaintext(), expect=expect))
 
@@ -271,6 +280,19 @@ class Repository:
     async def due_session(self, due: Due) -> Versioned[AuthSession] | None:
         entry = await self._store.get(due.key) if due.key.kind == "sessions" else None
         return None if entry is None else self._open_session(entry)
+
+    async def _newest_in_outboxes(self) -> int:
+        """Return the highest number of an event that has not reached its queue; 0 if there is none."""
+        newest = 0
+        for due in await self.due():
+            grant, session = await readable(self.due_grant(due)), await readable(self.due_session(due))
+            events = grant.record.outbox if grant is not None else ()
+            outbox = session.record.outbox if session is not None else None
+            newest = max([newest, *(event.order for event in (*events, outbox) if event is not None)])
+        return newest
+
+    async def _numbered(self, event: AgentEvent) -> AgentEvent:
+        return event if event.order else replace(event, order=await self.event_order.next(event.created_at))
 
     async def settle(self, due: Due) -> None:
         """Remove the marker of a record without pending work, under the pair's lease."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -188,3 +189,46 @@ async def test_a_pair_that_a_stopped_process_holds_delays_no_other_event_for_lon
         assert said == await received(process)
     await process.parts.relay.once()
     assert 0 == await process.store.count("due")
+
+
+@pytest.mark.case("94")
+async def test_a_conversations_events_keep_their_order_where_the_clock_is_set_back_in_between(
+    process: Process, start: Start, identity_provider: IdentityProvider
+) -> None:
+    """Connected by one process; ended by another one, whose clock is a day behind."""
+    await connected(process, identity_provider, "mail")
+    await connected(process, identity_provider, "files")
+    other = start([user_app(identity_provider, name) for name in APPS])
+    other.clock.set(other.clock.now() - timedelta(days=1))
+    await other.broker.grants.revoke("files", ALICE)
+    await other.broker.grants.revoke("mail", ALICE)
+    await other.parts.relay.once()
+    granted = [("auth.granted", "mail"), ("auth.granted", "files")]
+    assert [*granted, ("auth.revoked", "files"), ("auth.revoked", "mail")] == await received(process)
+
+
+@pytest.mark.case("94")
+async def test_an_event_that_happens_while_the_relay_reads_overtakes_no_earlier_one(
+    process: Process, start: Start, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two grants end in one conversation just before the second record is read. The relay has read the first without
+    its event, and finds the event of the second, which happened later."""
+    other = start([user_app(identity_provider, name) for name in APPS])
+    await connected(process, identity_provider, "mail")
+    await connected(process, identity_provider, "files")
+    repository: Any = process.parts.relay._repository
+    due_grant, seen = repository.due_grant, list[str]()
+
+    async def read(due: Any) -> Any:
+        seen.append(due.app)
+        if len(seen) == 2:
+            for app in seen:
+                await other.broker.grants.revoke(app, ALICE)
+        return await due_grant(due)
+
+    monkeypatch.setattr(repository, "due_grant", read)
+    await process.parts.relay.once()
+    monkeypatch.undo()
+    await process.parts.relay.once()
+    granted = [("auth.granted", "mail"), ("auth.granted", "files")]
+    assert [*granted, *(("auth.revoked", app) for app in seen[:2])] == await received(process)

@@ -116,6 +116,18 @@ def test_an_event_survives_the_store(event: AgentEvent):
     assert event == AgentEvent.from_plaintext(event.to_plaintext())
 
 
+def test_an_events_number_is_stored_and_not_shown():
+    event = kit.event(order=7)
+    assert 7 == AgentEvent.from_plaintext(event.to_plaintext()).order
+    assert "order" not in event.to_json()
+
+
+def test_an_event_of_an_earlier_version_is_ordered_by_its_time():
+    earlier, later = (kit.event(created_at=kit.CREATED + timedelta(microseconds=each)) for each in (0, 1))
+    stored = [AgentEvent.from_json({**each.to_record(), "order": None}) for each in (earlier, later)]
+    assert stored[0].order + 1 == stored[1].order
+
+
 @pytest.mark.case("92")
 @given(kit.sessions, kit.grants)
 def test_a_record_shows_no_secret_of_its_own(session: AuthSession, grant: Grant):
