@@ -16,14 +16,12 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from fcntl import LOCK_UN, flock
 from pathlib import Path
 
 from pydantic_core import from_json
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit.chain import START, AuditKeys
-from oauthbroker.audit.folder import LOCK_NOW
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
@@ -90,10 +88,10 @@ def _figures(measured: Measured) -> dict[str, object]:
 
 
 def warm_limits(store: FileStore, file: Path, log: int) -> dict[str, Work]:
-    """What nobody can do without: with a plain line of audit, and with one of a chain that processes share."""
+    """What nobody can do without: with a plain line of audit, and with one of a chain."""
     entry = {"at": "2026-11-21T00:00:00.000000Z", "type": "TokenIssued", "grant": "g" * 70, "agent": "planner"}
     stat = file.stat
-    line, seal, last = json.dumps(entry).encode(), AuditKeys(store.mac).seal, START.mac
+    line, seal, last = json.dumps(entry).encode(), AuditKeys(store.mac).chain, START.mac
 
     async def plain() -> object:
         stat()
@@ -103,11 +101,9 @@ def warm_limits(store: FileStore, file: Path, log: int) -> dict[str, Work]:
     async def chained() -> object:
         nonlocal last
         stat()
-        flock(log, LOCK_NOW)
         os.lseek(log, 0, os.SEEK_END)
-        last = seal(last, line)
+        last = seal(last + line)
         os.write(log, b'%b,"mac":"%b"}\n' % (line, last))
-        flock(log, LOCK_UN)
         return {"scopes": ("read", "write")}
 
     return {"warm: limit, stat and a line": plain, "warm: limit, stat and a chained line": chained}

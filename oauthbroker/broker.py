@@ -12,8 +12,7 @@ from starlette.types import ASGIApp
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.turns import Guest, Turns
 from oauthbroker.audit import StaticTokenIssued
-from oauthbroker.audit.gap import enter_now
-from oauthbroker.audit.trail import AuditTrail
+from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.authorization.pending import Links
 from oauthbroker.config.reload import Reload
 from oauthbroker.core.lifecycle import Life
@@ -126,7 +125,7 @@ class Broker:
         found = self.bundle.connectors.get(name)
         if found is None or found.static_token is None:
             return None
-        enter_now(self._services.audit, StaticTokenIssued(f"Connector/{name}"), self._services.clock.now())
+        self._services.audit.write(StaticTokenIssued(f"Connector/{name}"), self._services.clock.now())
         self.scrubber.remember(found.static_token)
         return found.static_token
 

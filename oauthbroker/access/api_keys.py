@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from oauthbroker.audit import ApiKeyChanged, AuditWriter
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import ApiKeyChanged
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import LONG_AGO, Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
@@ -49,7 +49,7 @@ class ApiKeys:
             expires_at=None if lives_seconds is None else now + timedelta(seconds=_checked(lives_seconds)),
             secret_hash=digest_of(secret),
         )
-        await enter(self.audit, ApiKeyChanged(key.id, name, "created"), now)
+        self.audit.write(ApiKeyChanged(key.id, name, "created"), now)
         await self.shelf.add(key)
         return key, Secret(f"{PREFIX}.{key.locator}.{secret}")
 
@@ -67,7 +67,7 @@ class ApiKeys:
         made = await self.create(name, roles, lives_seconds=lives_seconds or _lifetime(there))
         for key in there:
             if key.expires_at is None or key.expires_at > end:
-                await enter(self.audit, ApiKeyChanged(key.id, name, "expiring"), now)
+                self.audit.write(ApiKeyChanged(key.id, name, "expiring"), now)
                 await self.shelf.bury(key.locator, end, now)
                 await self.shelf.change(key.locator, lambda old: old.ended(end, now))
         return made
@@ -77,7 +77,7 @@ class ApiKeys:
         locator = key_id.removeprefix("key-")
         key, now = await self.shelf.get(locator), self.clock.now()
         entry = ApiKeyChanged(f"key-{locator}", key.name if key is not None else "", "removed")
-        return await self.shelf.end(locator, lambda: enter(self.audit, entry, now))
+        return await self.shelf.end(locator, lambda: self.audit.write(entry, now))
 
     async def sweep(self) -> int:
         """End the keys whose overlap is over, and return how many. This is durable, because a clock that was set back

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from oauthbroker.access.known_tokens import Allowed, Known, KnownTokens
-from oauthbroker.audit import AuditWriter, TurnBegun, TurnEnded
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import TurnBegun, TurnEnded
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp, ToolAuth
@@ -89,7 +89,7 @@ class Turns:
         )
         if noted is not None:
             await noted(record.id)
-        await enter(self.audit, TurnBegun(record.id, kept.agent_name), now)
+        self.audit.write(TurnBegun(record.id, kept.agent_name), now)
         await self.shelf.add(record)
         token = TurnToken.first(record.locator, self._root(record.locator)).to_text()
         tool_tokens = {tool: narrow(token, tool=tool) for tool in record.tools}
@@ -100,7 +100,7 @@ class Turns:
         takes no entry; the turn then goes on and can be ended again."""
         locator, now = turn_id.removeprefix("turn-"), self.clock.now()
         entry = TurnEnded(f"turn-{locator}")
-        if not LOCATOR.fullmatch(locator) or not await self.shelf.end(locator, lambda: enter(self.audit, entry, now)):
+        if not LOCATOR.fullmatch(locator) or not await self.shelf.end(locator, lambda: self.audit.write(entry, now)):
             return False
         self._known.forget_turns([locator])
         return True

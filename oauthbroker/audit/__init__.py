@@ -4,9 +4,9 @@ An entry is written before a secret leaves; without it no secret leaves. Entries
 grants by grantId and conversations by instanceKey, which the log stores as pseudonyms, and never contain a subject, an
 account or a secret.
 
-On disk the log is one chain: `chain` makes and parses its lines, `file` appends them, `anchor` stores its end, `verify`
-checks it, `trail` reads it for people; `gap` lets the broker continue when the log cannot be written. The log's own
-lines are in `chain`.
+`port` is the contract of a backend; `memory` and `file` are the two here, and `on_failure` lets the broker continue
+when the log cannot be written. On disk each process appends to a `slot` of its own, a `chain` of lines; `roll` stores
+the ends of all chains, `verify` checks a chain, and `trail` reads all as one. The log's own lines are in `chain`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, dataclass_transform
+from typing import Any, dataclass_transform
 
 from oauthbroker.core.clock import to_iso
 
@@ -268,14 +268,6 @@ class CallRefused(AuditEntry):
     tool: str | None
 
 
-class AuditWriter(Protocol):
-    """Writes entries. `write` returns when the entry is stored, or raises `storeUnavailable`."""
-
-    def write(self, entry: AuditEntry, at: datetime) -> None: ...
-
-    def close(self) -> None: ...
-
-
 Naming = Callable[[str, str], str]
 """(kind, value) -> a pseudonym that only brokers with this store's keys can compute."""
 
@@ -302,20 +294,3 @@ def _keyed(member: str, value: object) -> str | None:
     if member == "target":
         return "grant" if str(value).startswith("sha256:") else None
     return member if member in {"grant", "instance"} else None
-
-
-class AuditList:
-    """Entries in memory, for embedding without a disk and for tests."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[datetime, AuditEntry]] = []
-
-    @property
-    def entries(self) -> list[AuditEntry]:
-        return [entry for _, entry in self.lines]
-
-    def write(self, entry: AuditEntry, at: datetime) -> None:
-        self.lines.append((at, entry))
-
-    def close(self) -> None:
-        """Do nothing."""

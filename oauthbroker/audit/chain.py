@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import re
+from binascii import hexlify
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -109,30 +110,31 @@ class Mac:
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(text)
         outer.update(inner.digest())
-        return outer.hexdigest()[:32].encode()
+        return hexlify(outer.digest()[:16])
 
 
 class AuditKeys:
     """The audit keys of a store's keyring: for the MACs of lines and anchors, and for pseudonyms."""
 
-    __slots__ = ("_chain", "_mac", "name", "seal_anchor")
+    __slots__ = ("_mac", "chain", "name", "seal_anchor", "seal_roll")
 
-    def __init__(self, mac: Callable[..., bytes]) -> None:
-        """Derive the keys; `mac` is the store's."""
+    def __init__(self, mac: Callable[..., bytes], slot: int = 0) -> None:
+        """Derive the keys for the chain of a slot; `mac` is the store's."""
         self._mac = mac
-        self._chain, self.seal_anchor = Mac(mac("audit", "chain")), Mac(mac("audit", "anchor"))
+        self.chain = Mac(mac("audit", "chain", str(slot)) if slot else mac("audit", "chain"))
+        self.seal_anchor, self.seal_roll = Mac(mac("audit", "anchor")), Mac(mac("audit", "roll"))
         self.name = lru_cache(maxsize=4096)(self._new_name)
+
+    def of_slot(self, slot: int) -> AuditKeys:
+        """Return the keys for a slot's chain: a line of one slot is not genuine in another."""
+        return AuditKeys(self._mac, slot) if slot else self
 
     def __repr__(self) -> str:
         return "AuditKeys()"
 
-    def seal(self, before: bytes, body: bytes) -> bytes:
-        """Return the MAC of a line: 128 bits of HMAC-SHA256 over the MAC of the line before and this line up to its
-        MAC."""
-        return self._chain(before + body)
-
     def follows(self, before: bytes, line: Line) -> bool:
-        return hmac.compare_digest(self.seal(before, line.body), line.mac)
+        """Tell whether a line has the MAC over the MAC of the line before, and over itself up to its MAC."""
+        return hmac.compare_digest(self.chain(before + line.body), line.mac)
 
     def _new_name(self, kind: str, value: str) -> str:
         """Return the pseudonym `grant-<22>`: only a holder of the store key can map it back."""
@@ -156,10 +158,10 @@ class Spelling:
         return f"{self._words}.{at.microsecond:06}Z" if at.microsecond else f"{self._words}Z"
 
 
-def next_line(keys: AuditKeys, before: bytes, seq: int, at: str, rest: str) -> tuple[bytes, bytes]:
+def next_line(chain: Mac, before: bytes, seq: int, at: str, rest: str) -> tuple[bytes, bytes]:
     """Return (line `seq` with its line break, its MAC). `rest` is the part after the time, without a brace."""
     body = f'{{"seq":{seq},"at":"{at}",{rest}'.encode()
-    mac = keys.seal(before, body)
+    mac = chain(before + body)
     return b'%b,"mac":"%b"}\n' % (body, mac), mac
 
 
@@ -191,19 +193,6 @@ def starts_anew(keys: AuditKeys, line: Line) -> bool:
     before."""
     after = log_words(line).get("after")
     return isinstance(after, str) and keys.follows(after.encode(), line)
-
-
-def last_of(keys: AuditKeys, before: bytes, block: bytes) -> ChainHead | None:
-    """Return the head of the chain after these lines; None unless each of them is an entry that follows the one
-    before."""
-    *lines, rest = block.split(b"\n")
-    head = None
-    for raw in lines:
-        line = parse(raw)
-        if line is None or _LOG_TYPE in line.body or not keys.follows(before, line):
-            return None
-        before, head = line.mac, line.head
-    return None if rest else head
 
 
 @dataclass(frozen=True, slots=True)

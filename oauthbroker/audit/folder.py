@@ -1,4 +1,7 @@
-"""The audit log's files: names, opening, locking, and reading from the end."""
+"""The audit log's files: the folders of its slots, names, opening, locking, and reading from the end.
+
+Slot 0 is the log of the versions that had one chain, in the same place. The others lie in `audit/001` and so on.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,35 @@ from pathlib import Path
 from oauthbroker.audit.chain import AuditKeys, Tail, last_genuine
 
 NAME = "audit.jsonl"
-LOCK_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
+SLOTS = 128  # 64 workers are the most of one server, and its successor may start before it has ended
+_FOLDER = "audit"
+_LOCK_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 _ROTATED = re.compile(r"audit-(\d{6,9})\.jsonl")
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_ANY = 2**31
 _BLOCK = 4096
 _OLD_LOG = 1 << 20  # bytes without a chained line: the log of a version without a chain
-_PAUSES = (0.00005,) * 40  # seconds; the holder of the lock is about to write one line
-_LONG_PAUSES = (0.001,) * 2000  # or is rotating the file, or was stopped
+_RENAMES = 3  # tries to lock a log that is renamed meanwhile
+_PAUSES = (0.001,) * 2000  # seconds; the holder of the lock is syncing the disk, or was stopped
+
+
+def folder_of(root: Path, slot: int) -> Path:
+    return root / _FOLDER / f"{slot:03}" if slot else root
+
+
+def existing_slots(root: Path) -> list[int]:
+    """Return the slots that have a folder; slot 0 always has one."""
+    try:
+        names = set(os.listdir(root / _FOLDER))  # noqa: PTH208 (names, not paths)
+    except FileNotFoundError:
+        return [0]
+    return [0, *(slot for slot in range(1, SLOTS) if f"{slot:03}" in names)]
+
+
+def slots_with_lines(root: Path) -> list[int]:
+    """Return the slots that have a byte of a log."""
+    files = {slot: files_of(folder_of(root, slot)) for slot in existing_slots(root)}
+    return [slot for slot, paths in files.items() if any(path.stat().st_size for path in paths)]
 
 
 def named(number: int) -> str:
@@ -31,22 +56,40 @@ def numbers(folder: Path) -> list[int]:
     return [int(match[1]) for match in found if match is not None]
 
 
-def open_log(folder: Path, *, create: bool) -> int:
-    """Open the log to append and read; -1 if there is none and `create` is false. Raises OSError."""
-    flags = os.O_RDWR | os.O_APPEND | _SAFE | (os.O_CREAT if create else 0)
-    try:
-        return _plain(os.open(folder / NAME, flags, 0o600), links=1)
-    except FileNotFoundError:
-        if create:
-            raise
-        return -1
+def files_of(folder: Path) -> list[Path]:
+    """Return a slot's existing files, the oldest first."""
+    rotated = [folder / named(number) for number in sorted(numbers(folder))]
+    return [*rotated, folder / NAME] if (folder / NAME).exists() else rotated
 
 
-def open_to_read(path: Path) -> int:
-    return _plain(os.open(path, os.O_RDONLY | _SAFE))
+def open_locked(folder: Path) -> int | None:
+    """Open a slot's log to append and read, created if missing, and lock it. None if another process holds it. Raises
+    OSError."""
+    for missing in (each for each in (folder.parent, folder) if not each.exists()):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    for _ in range(_RENAMES):
+        descriptor = _plain(os.open(folder / NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFE, 0o600), links=1)
+        if not try_lock(descriptor):
+            break
+        if is_named(folder, descriptor):
+            return descriptor
+        os.close(descriptor)
+    else:
+        return None
+    os.close(descriptor)
+    return None
 
 
-def _plain(descriptor: int, links: int = 2**31) -> int:
+def open_to_read(path: Path, *, links: int = _ANY) -> int:
+    return _plain(os.open(path, os.O_RDONLY | _SAFE), links)
+
+
+def open_to_change(path: Path) -> int:
+    """Open a file that is overwritten in place, created if missing."""
+    return _plain(os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o600), _ANY)
+
+
+def _plain(descriptor: int, links: int) -> int:
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode) and found.st_nlink <= links:
         return descriptor
@@ -64,21 +107,20 @@ def is_named(folder: Path, descriptor: int) -> bool:
     return (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev)
 
 
-def lock(descriptor: int, *, patient: bool = False) -> bool:
-    """Lock the file for one line. False if another process holds it for two milliseconds, or for two seconds with
-    `patient`: on a thread, or without an event loop."""
-    pauses = _PAUSES + _LONG_PAUSES if patient else _PAUSES
-    return _try(descriptor) or any(_try_after(descriptor, pause) for pause in pauses)
+def lock(descriptor: int, *, patient: bool) -> bool:
+    """Lock a file. False if another process holds it; `patient`, on a thread or without an event loop: for two
+    seconds."""
+    return try_lock(descriptor) or (patient and any(_try_after(descriptor, pause) for pause in _PAUSES))
 
 
 def _try_after(descriptor: int, pause: float) -> bool:
     select.select((), (), (), pause)
-    return _try(descriptor)
+    return try_lock(descriptor)
 
 
-def _try(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
     try:
-        fcntl.flock(descriptor, LOCK_NOW)
+        fcntl.flock(descriptor, _LOCK_NOW)
     except BlockingIOError:
         return False
     return True
@@ -89,20 +131,15 @@ def unlock(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def settled_size(descriptor: int) -> int:
-    """Return the file's size while no process is in the middle of a line."""
-    held = lock(descriptor, patient=True)
-    try:
-        return os.lseek(descriptor, 0, os.SEEK_END)
-    finally:
-        if held:
-            unlock(descriptor)
-
-
-def files_of(folder: Path) -> list[Path]:
-    """Return the log's existing files, the oldest first."""
-    rotated = [folder / named(number) for number in sorted(numbers(folder))]
-    return [*rotated, folder / NAME] if (folder / NAME).exists() else rotated
+def sync_names(root: Path, slot: int) -> None:
+    """Sync the folders above a slot's files: a file's name must survive a power failure as its content does. Also of
+    old files: the sync of the process that made them may have failed."""
+    for folder in dict.fromkeys((folder_of(root, slot), folder_of(root, slot).parent, root) if slot else (root,)):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def tail_of(descriptor: int, end: int, keys: AuditKeys, *, patient: bool) -> Tail | None:

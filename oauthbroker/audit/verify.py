@@ -1,86 +1,16 @@
-"""Verify an audit log: each line genuine and in its place, and none missing. No file access: lines in, a verdict
-out."""
+"""Verify a slot of the audit log: each line genuine and in its place, and none missing. No file access: lines in, a
+verdict out."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from oauthbroker.audit.anchor import Anchor
 from oauthbroker.audit.chain import START, AuditKeys, ChainHead, Line, log_words, members, parse
-
-MOST_BREAKS = 100  # stored with their places; all are counted
-Kind = Literal["changed", "missing", "misplaced", "foreign", "cut", "replaced", "anchor", "told"]
-WHAT: dict[Kind, str] = {
-    "changed": "the line is not the one that was written",
-    "missing": "lines before this one are not there",
-    "misplaced": "the line is not in its place, or there twice",
-    "foreign": "no line of this log",
-    "cut": "the end of the log is not there",
-    "replaced": "a line that is known to have been there is not, or is another one",
-    "anchor": "the anchor is not there, or not of this store",
-    "told": "a broker found the log changed when it wanted to write, and said so here",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Break:
-    """One fault and its place. `lines` are the numbers of the missing lines, `told` is a LogBroken's kind."""
-
-    file: str
-    line: int
-    kind: Kind
-    lines: tuple[int, int] | None = None
-    told: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        words: dict[str, Any] = {"file": self.file, "line": self.line, "kind": self.kind}
-        if self.lines is not None:
-            words["missing"] = list(self.lines)
-        return words | ({"told": self.told} if self.told is not None else {})
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The result of a verification. `verified` lines of the chain, numbers `first` to `last`; `moved_away`: the
-    log's beginning is in files that are missing here; `unchained` lines precede the chain; `torn` ones were cut off
-    by a crash; `unfinished`: bytes after the last line, which the next entry will report; `gaps`: entries that could
-    not be written."""
-
-    verified: int
-    first: int
-    head: ChainHead
-    moved_away: bool
-    unchained: int
-    torn: int
-    unfinished: int
-    gaps: int
-    anchored: int | None
-    breaks: tuple[Break, ...]
-    broken: int
-
-    @property
-    def sound(self) -> bool:
-        return not self.broken
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "sound": self.sound,
-            "verified": self.verified,
-            "first": self.first,
-            "last": self.head.seq,
-            "mac": self.head.mac.decode(),
-            "anchored": self.anchored,
-            "earlierFilesMovedAway": self.moved_away,
-            "unchainedLines": self.unchained,
-            "tornLines": self.torn,
-            "unfinishedBytes": self.unfinished,
-            "missingEntries": self.gaps,
-            "broken": self.broken,
-            "breaks": [each.to_json() for each in self.breaks],
-        }
+from oauthbroker.audit.roll import Anchor
+from oauthbroker.audit.verdict import MOST_BREAKS, Break, Kind, Verdict
 
 
 def verify(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from oauthbroker.audit import AuditWriter, ConnectStarted, RequestWithdrawn
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import ConnectStarted, RequestWithdrawn
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
@@ -123,7 +123,7 @@ class Connect:
                     session, url = await self._to_login(app, held, attempt, login)
             except Conflict:
                 continue
-            await enter(self.audit, ConnectStarted(app.name, session.id), self.clock.now())
+            self.audit.write(ConnectStarted(app.name, session.id), self.clock.now())
             return Departure(url, cookie, session)
         raise BrokerError(Code.STORE_LOCKED)
 
@@ -202,7 +202,7 @@ class Connect:
                 await self.repository.sync("sessions")
                 return False
             if attempt == 0:
-                await enter(self.audit, RequestWithdrawn(held.record.app, held.record.id), self.clock.now())
+                self.audit.write(RequestWithdrawn(held.record.app, held.record.id), self.clock.now())
             if await self.finish.lapse(held):
                 return True
         raise BrokerError(Code.STORE_LOCKED)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from oauthbroker.audit import OwnerConfirmed
-from oauthbroker.audit.gap import enter
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -75,9 +74,7 @@ class Exchange:
         tokens: tuple[Secret, ...] = ()
         try:
             if confirmed is not None:
-                await enter(
-                    self.finish.audit, OwnerConfirmed(app.name, claimed.session.id, confirmed), self.clock.now()
-                )
+                self.finish.audit.write(OwnerConfirmed(app.name, claimed.session.id, confirmed), self.clock.now())
             sent_at = self.clock.now()
             response = await self.exchange_code(app, valid, claimed.session)
             tokens = response.secrets

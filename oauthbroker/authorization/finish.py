@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from oauthbroker.audit import AuditWriter, Connected, ConnectFailed, GrantRevoked, TokensDropped
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import Connected, ConnectFailed, GrantRevoked, TokensDropped
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.new_grant import Verified, granted_event, next_grant, session_event
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
@@ -126,10 +126,10 @@ class Finish:
             grant = next_grant(app, session, verified, old, sent_at, self.clock.now())
             if entry is None:
                 entry = Connected(app.name, grant.id, session.id)
-                await enter(self.audit, entry, self.clock.now())  # no entry, no grant
+                self.audit.write(entry, self.clock.now())  # no entry, no grant
                 self.shared_grants.learn(grant)
             if (why := forgotten(old, grant, app)) is not None:
-                await enter(self.audit, GrantRevoked(app.name, grant.id, why), self.clock.now())
+                self.audit.write(GrantRevoked(app.name, grant.id, why), self.clock.now())
             with suppress(Conflict):
                 return await self._store(grant, before.generation if before else 0)
         raise Conflict
@@ -153,7 +153,7 @@ class Finish:
         self.open_sessions.ended(session.locator)
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
         self.outbox.ring()
-        await enter(self.audit, ConnectFailed(session.app, session.id, code.value), now)
+        self.audit.write(ConnectFailed(session.app, session.id, code.value), now)
         await self._forget_waiting(session.app, session.subject, {session.locator})  # readers skip ended sessions
         return True
 
@@ -218,7 +218,7 @@ class Finish:
         revoked = False
         if app.revocation.reach == "token" and tokens:
             revoked = await self.revoke.tokens(app, tokens)
-        await enter(self.audit, TokensDropped(app.name, session.id, code.value, revoked), self.clock.now())
+        self.audit.write(TokensDropped(app.name, session.id, code.value, revoked), self.clock.now())
 
     async def _store(self, grant: Grant, expect: int) -> Versioned[Grant]:
         """Store the grant. A write that reports a failure may have reached the store; then the grant is kept."""

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from oauthbroker.audit import LoginRefused
-from oauthbroker.audit.gap import enter
 from oauthbroker.authorization.exchange import Exchange
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, random_text
@@ -196,7 +195,7 @@ class Logins:
         raise lost
 
     async def _note_refused(self, session: AuthSession, code: Code) -> None:
-        await enter(self.finish.audit, LoginRefused(session.app, session.id, code.value), self.clock.now())
+        self.finish.audit.write(LoginRefused(session.app, session.id, code.value), self.clock.now())
 
 
 def _is_of(session: AuthSession, params: CallbackParams) -> bool:

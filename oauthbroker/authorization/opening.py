@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from oauthbroker.audit import AuditWriter, AuthorizationRequested
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import AuthorizationRequested
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
@@ -189,7 +189,7 @@ class Opening:
         listed = [*(held.record.locator for held in alive), session.locator]
         self.open_sessions.admit(session.locator, session.app, session.expires_at, now)
         try:
-            await enter(self.audit, entry, now)  # no entry, no session: it would be reused without one
+            self.audit.write(entry, now)  # no entry, no session: it would be reused without one
             await self.repository.save_waiting(session.app, wish.subject, listed)
             await self.repository.save_session(session, expect=0)
         except BrokerError:

@@ -19,13 +19,13 @@ from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
     from oauthbroker.audit.chain import ChainHead
-    from oauthbroker.audit.trail import AuditLine
-    from oauthbroker.audit.verify import Verdict
+    from oauthbroker.audit.lines import AuditLine
+    from oauthbroker.audit.verdict import TrailVerdict, Verdict
     from oauthbroker.operations.grants import Vault
 
 BROKEN = 1
 POLL = 0.5  # seconds between two reads of the log
-HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{32})")
+HEAD = re.compile(r"(?:(\d{1,3})/)?(\d{1,18}):([0-9a-f]{32})")
 SILENT = {"app", "after", "digest"}  # shown in a column of its own, or of no use to a person
 TITLES = ("no", "time", "entry", "app", "who", "details")
 
@@ -38,15 +38,19 @@ Kind = Annotated[
     typer.Option("--type", help="Only this type of entry, such as TokenIssued.", autocompletion=entry_types),
 ]
 Noted = Annotated[
-    str | None,
-    typer.Option("--head", metavar="NUMBER:MAC", help="A last line that you noted elsewhere: it must still be there."),
+    list[str] | None,
+    typer.Option(
+        "--head",
+        metavar="[SLOT/]NUMBER:MAC",
+        help="A last line that you noted elsewhere: it must still be there. Once for each slot.",
+    ),
 ]
 
 
 @app.command("verify")
 def verify_command(head: Noted = None, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Verify that every line is genuine and in its place, and that none is missing. Exit status 1 if not."""
-    noted = _head(head)
+    noted = dict(map(_head, head or ()))
     verdict = read(config, lambda vault: vault.audit.verify(noted))
     if as_json:
         answer(verdict.to_json())
@@ -82,7 +86,7 @@ def tail_command(
 async def _tail(
     config: Path, count: int, app_name: str | None, entry_type: str | None, *, follow: bool, as_json: bool
 ) -> None:
-    from oauthbroker.audit.trail import Sought
+    from oauthbroker.audit.lines import Sought
 
     sought = Sought(app_name, entry_type)
     async with vault_of(config, upgrading=False) as vault:
@@ -151,7 +155,7 @@ def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
         words["grant"] = grant_id.removeprefix("sha256:")[:12]
     mark = {True: "", False: "NOT GENUINE", None: "unchained"}[line.genuine]
     details = " ".join([*([mark] if mark else []), *(f"{name}={_word(value)}" for name, value in words.items())])
-    number = "-" if line.seq is None else str(line.seq)
+    number = "-" if line.seq is None else _of_slot(line.slot, str(line.seq))
     return (
         number,
         line.at.partition(".")[0].removesuffix("Z"),
@@ -178,23 +182,31 @@ def _check_type(name: str | None) -> None:
     raise Refused(f"There is no entry of type {shown(name)}. {instead}")
 
 
-def _head(noted: str | None) -> ChainHead | None:
+def _head(noted: str) -> tuple[int, ChainHead]:
     from oauthbroker.audit.chain import ChainHead
 
-    if noted is None:
-        return None
     found = HEAD.fullmatch(noted)
     if found is None:
-        raise Refused("--head is written NUMBER:MAC, as `audit verify` prints it.")
-    return ChainHead(int(found[1]), found[2].encode())
+        raise Refused("--head is written NUMBER:MAC or SLOT/NUMBER:MAC, as `audit verify` prints it.")
+    return int(found[1] or 0), ChainHead(int(found[2]), found[3].encode())
 
 
-def _range(verdict: Verdict) -> str:
-    return f", numbers {verdict.first} to {verdict.head.seq}" if verdict.verified else ""
+def _of_slot(slot: int, number: str) -> str:
+    """Write a number of a slot; slot 0, which most logs have alone, is not named."""
+    return f"{slot}/{number}" if slot else number
 
 
-def _show_breaks(verdict: Verdict) -> None:
-    from oauthbroker.audit.verify import WHAT
+def _used(verdict: TrailVerdict) -> dict[int, Verdict]:
+    return {number: slot for number, slot in verdict.slots.items() if slot.verified}
+
+
+def _range(verdict: TrailVerdict) -> str:
+    ranges = [f"{_of_slot(number, str(slot.first))} to {slot.head.seq}" for number, slot in _used(verdict).items()]
+    return f", numbers {', '.join(ranges)}" if ranges else ""
+
+
+def _show_breaks(verdict: TrailVerdict) -> None:
+    from oauthbroker.audit.verdict import WHAT
 
     rows = [
         (
@@ -219,10 +231,11 @@ def _which(lines: tuple[int, int] | None) -> str:
     return f": {lines[0]}" if lines[0] == lines[1] else f": {lines[0]} to {lines[1]}"
 
 
-def _notes(verdict: Verdict) -> Iterable[str]:
+def _notes(verdict: TrailVerdict) -> Iterable[str]:
     """Yield the facts that are no break but matter to a reviewer of the log."""
-    if verdict.moved_away:
-        yield f"Lines before number {verdict.first} are in files that are not here."
+    for number, slot in verdict.slots.items():
+        if slot.moved_away:
+            yield f"Lines before number {_of_slot(number, str(slot.first))} are in files that are not here."
     if verdict.unchained:
         yield f"{counted(verdict.unchained, 'line')} of a version without a chain, as they were when it began."
     if verdict.torn:
@@ -233,6 +246,6 @@ def _notes(verdict: Verdict) -> Iterable[str]:
         yield f"{counted(verdict.gaps, 'entry')} could not be written at the time (audit.onFailure: continue).".replace(
             "entrys", "entries"
         )
-    if verdict.verified:
-        last = f"{verdict.head.seq}:{verdict.head.mac.decode()}"
+    for number, slot in _used(verdict).items():
+        last = _of_slot(number, f"{slot.head.seq}:{slot.head.mac.decode()}")
         yield f"The last line is {last}. Noted elsewhere, --head shows later that it is still there."

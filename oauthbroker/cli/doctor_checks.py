@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
+from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.cli.doctor_place import MOST_NAMED, data_of, disk, guarded, locks, permissions, sentence
 from oauthbroker.cli.text import counted
@@ -230,9 +231,9 @@ class Doctor:
         if self.store is None:
             return []
         path = self.data / AUDIT_LOG
-        try:
+        with suppress(FileNotFoundError):
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
-        except FileNotFoundError:
+        if not slots_with_lines(self.data):
             return [Finding("audit", "ok", "No line was written yet.", "", str(path))]
         verdict = await FileTrail(self.data, AuditKeys(self.store.mac)).verify()
         if not verdict.sound:

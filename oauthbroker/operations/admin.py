@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.audit import AuditWriter, CallRefused, OperatorEntered, PageAction
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import CallRefused, OperatorEntered, PageAction
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -47,7 +47,7 @@ class Admin:
 
     async def turned_away(self, route: str, code: Code) -> None:
         """Audit a refused sign-in. Nothing that the visitor said can be trusted."""
-        await enter(self.audit, CallRefused(route, code.value, None, None, None), self.clock.now())
+        self.audit.write(CallRefused(route, code.value, None, None, None), self.clock.now())
 
     async def is_welcome(self, visit: BrowserSession) -> bool:
         """Whether the key that a visit began with is still an operator's: a removed key ends it at once."""
@@ -57,7 +57,7 @@ class Admin:
         return key is not None and "operator" in key.roles and key.alive_at(self.clock.now())
 
     async def _entered(self, arrival: NewBrowserSession) -> NewBrowserSession:
-        await enter(self.audit, OperatorEntered(arrival.visit.operator, arrival.visit.id), self.clock.now())
+        self.audit.write(OperatorEntered(arrival.visit.operator, arrival.visit.id), self.clock.now())
         return arrival
 
     async def revoke(self, visit: BrowserSession, grant_id: str) -> Told | None:
@@ -88,4 +88,4 @@ class Admin:
         return await self.letters.drop(agent, event_id, lambda: self._note(visit, "", "dropEvent", event_id))
 
     async def _note(self, visit: BrowserSession, app: str, action: str, target: str) -> None:
-        await enter(self.audit, PageAction(app, visit.id, action, target), self.clock.now())
+        self.audit.write(PageAction(app, visit.id, action, target), self.clock.now())

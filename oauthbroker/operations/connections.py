@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from oauthbroker.audit import AuditWriter, ConnectionsOpened, PageAction
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import ConnectionsOpened, PageAction
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.opening import Opening, Wish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -97,7 +97,7 @@ class Connections:
     async def open(self, ticket: str) -> NewBrowserSession:
         """Use the link up, and let this browser in. Raises `stateUnknown`."""
         arrival = await self.visits.open(ticket)
-        await enter(self.audit, ConnectionsOpened(arrival.visit.id), self.clock.now())
+        self.audit.write(ConnectionsOpened(arrival.visit.id), self.clock.now())
         return arrival
 
     async def overview(self, visit: BrowserSession) -> list[Service]:
@@ -131,7 +131,7 @@ class Connections:
         """Ends one of this visit's own, here at once. Raises `grantNotFound`."""
         grant = await self._own(visit, grant_id)
         told = await self.grants.revoke(grant.app, grant.subject)
-        await enter(self.audit, PageAction(grant.app, visit.id, "disconnect", grant.id), self.clock.now())
+        self.audit.write(PageAction(grant.app, visit.id, "disconnect", grant.id), self.clock.now())
         return told
 
     async def reconnect(self, visit: BrowserSession, grant_id: str, *, switch: bool) -> str:
@@ -147,7 +147,7 @@ class Connections:
         if session is None:
             raise BrokerError(Code.STORE_LOCKED)
         action = "switchAccount" if switch else "agreeAgain"
-        await enter(self.audit, PageAction(app.name, visit.id, action, grant.id), self.clock.now())
+        self.audit.write(PageAction(app.name, visit.id, action, grant.id), self.clock.now())
         return connect_link(self.settings.public_base_url, session.ticket)
 
     async def _own(self, visit: BrowserSession, grant_id: str) -> Grant:

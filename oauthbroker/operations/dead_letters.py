@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from oauthbroker.audit import AuditWriter, DeadLetterChanged
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import DeadLetterChanged
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, printed
 from oauthbroker.events.port import DeadEvent, Queues
 
@@ -116,7 +116,7 @@ class DeadLetters:
             return False
         if noted is not None:
             await noted()
-        await enter(self.audit, DeadLetterChanged(agent, event_id, action), self.clock.now())
+        self.audit.write(DeadLetterChanged(agent, event_id, action), self.clock.now())
         return True
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from oauthbroker.access.turns import Turns
-from oauthbroker.audit import AuditWriter, GrantErased
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import GrantErased
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.sweep import Sweep
 from oauthbroker.core.clock import Clock
@@ -204,7 +204,7 @@ class Erasure:
                 return False
             await self.uses.forget(grant.id)
             if held is not None:
-                await enter(self.audit, GrantErased(grant.app, grant.id), self.clock.now())
+                self.audit.write(GrantErased(grant.app, grant.id), self.clock.now())
                 await self._forget_waiting(*pair)
                 await self.repository.erase_grant(held)
         return True

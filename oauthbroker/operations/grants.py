@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.audit import AuditWriter, SecretChanged
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import SecretChanged
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.secret import Secret
@@ -166,7 +166,7 @@ class Secrets:
     audit: AuditWriter
 
     async def put(self, name: str, key: str, value: Secret) -> None:
-        await enter(self.audit, SecretChanged(name, "set"), self.clock.now())
+        self.audit.write(SecretChanged(name, "set"), self.clock.now())
         await self.repository.change_secret(name, lambda data: {**data, key: value.reveal()})
 
     async def remove(self, name: str, key: str | None = None) -> bool:
@@ -174,7 +174,7 @@ class Secrets:
         if not any(name == there and key in {None, found} for there, found in await self.repository.secrets()):
             await self.repository.sync("secrets")
             return False
-        await enter(self.audit, SecretChanged(name, "removed"), self.clock.now())
+        self.audit.write(SecretChanged(name, "removed"), self.clock.now())
         await self.repository.change_secret(
             name, lambda data: {there: value for there, value in data.items() if key not in {None, there}}
         )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from oauthbroker.audit import AuditWriter
-from oauthbroker.audit.gap import trouble_of
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.errors import Code
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.refresh.retry_store import RetryStore
@@ -36,5 +35,5 @@ class HealthCheck:
 
     def now(self) -> Health:
         unstored = Code.STORE_UNAVAILABLE if self.retry_store.unstored else None
-        codes = (self.config.trouble, unstored, trouble_of(self.audit))
+        codes = (self.config.trouble, unstored, self.audit.trouble)
         return Health(tuple(code.value for code in codes if code is not None))

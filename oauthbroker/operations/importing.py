@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from oauthbroker.audit import AuditWriter, GrantImported, GrantRevoked
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import GrantImported, GrantRevoked
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import LONG_AGO, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -55,9 +55,9 @@ class Importing:
                 return "revoked" if old.revoked else "kept"
             grant = self._grant(app, incoming, old)
             entry = GrantImported(app.name, grant.id, old is not None)
-            await enter(self.audit, entry, self.clock.now())  # no entry, no grant
+            self.audit.write(entry, self.clock.now())  # no entry, no grant
             if (why := forgotten(old, grant, app)) is not None:
-                await enter(self.audit, GrantRevoked(app.name, grant.id, why), self.clock.now())
+                self.audit.write(GrantRevoked(app.name, grant.id, why), self.clock.now())
             self.shared_grants.learn(grant)
             await self.repository.save_grant(grant, expect=held.generation if held is not None else 0)
         return "imported" if old is None else "replaced"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from oauthbroker.audit.trail import AuditLine, AuditTrail
+from oauthbroker.audit.lines import AuditLine, AuditTrail
 from oauthbroker.core.clock import Clock, from_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp

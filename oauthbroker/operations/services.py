@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
-from oauthbroker.audit import AuditWriter
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.parked_codes import ParkedCodes
 from oauthbroker.authorization.pending import Pending
 from oauthbroker.core.clock import Clock

@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from oauthbroker.audit import AuditWriter, GrantRevoked
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import GrantRevoked
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -129,5 +129,5 @@ class ClientCredentials:
             if (there.generation if there is not None else 0) != before:
                 return there.record if there is not None else None
             if (why := forgotten(held.record if held is not None else None, grant, app)) is not None:
-                await enter(self.audit, GrantRevoked(grant.app, grant.id, why), self.clock.now())
+                self.audit.write(GrantRevoked(grant.app, grant.id, why), self.clock.now())
             return (await self.repository.save_grant(grant, expect=before, room=room)).record

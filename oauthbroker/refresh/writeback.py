@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from oauthbroker.audit import AuditWriter, RenewalFailed, TokenRenewed
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import RenewalFailed, TokenRenewed
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -197,7 +197,7 @@ class Writeback:
         out without an entry of its own."""
         self.metrics.add(metric, label)
         try:
-            await enter(self.audit, entry, self.clock.now())
+            self.audit.write(entry, self.clock.now())
         except BrokerError as error:
             self.log.warning("the audit log lacks an entry", app=entry.app, code=error.code.value)
 

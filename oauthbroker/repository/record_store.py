@@ -3,7 +3,7 @@ it has changed."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,7 +45,7 @@ class EndingRecord(Protocol):
 
 
 R = TypeVar("R", bound=Shelved)
-First = Callable[[], Awaitable[object]]
+First = Callable[[], object]
 Damage = Callable[[str, Code], None]
 
 
@@ -136,7 +136,7 @@ class RecordStore(Generic[R]):
                 raise
             self._on_damage(self._kind, error.code)
         if first is not None:
-            await first()
+            first()
         if self._tombstones is not None:
             await self._tombstones.bury(key, Tombstone(self._kind, at, until, since))
         return True

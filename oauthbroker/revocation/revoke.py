@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from oauthbroker.audit import AuditWriter, GrantEnded, GrantRevoked
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import GrantEnded, GrantRevoked
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, to_its_end
@@ -345,7 +345,7 @@ class Revoke:
     async def _note(self, entry: GrantEnded | GrantRevoked) -> None:
         """Write the audit entry after the fact: a failing audit log must not keep a grant active."""
         try:
-            await enter(self.audit, entry, self.clock.now())
+            self.audit.write(entry, self.clock.now())
         except BrokerError as error:
             self.log.warning("the audit log lacks an entry", app=entry.app, code=error.code.value)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from oauthbroker.audit import AuditWriter, TokenRejected
-from oauthbroker.audit.gap import enter
+from oauthbroker.audit import TokenRejected
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.opening import Opening, Wish
 from oauthbroker.core.clock import Clock
@@ -101,7 +101,7 @@ class OAuthManager:
             call = self.calls.judge(caller, app_name, scopes, None)
             grant = grant_id(call.app.name, call.subject)
             words = (app_name, grant, caller.turn.agent_name, caller.tool, caller.turn_id, caller.instance)
-            await enter(self.audit, TokenRejected(*words), self.clock.now())
+            self.audit.write(TokenRejected(*words), self.clock.now())
             return await self._answer(caller, replace(call, rejected=access_token))
 
         return await self._watched(caller, app_name, work)
@@ -152,9 +152,7 @@ class OAuthManager:
                 case Refuse(code, seconds):
                     raise BrokerError(code, retry_after_seconds=seconds)
                 case UseToken(degraded) if grant is not None:
-                    ready = await self._issue(caller, call, grant, degraded=degraded)
-                    if ready is not None:
-                        return ready
+                    return self._issue(caller, call, grant, degraded=degraded)
                 case AskPerson(reason):
                     answer = await self._ask(caller, call, grant, reason)
                     if answer is not None:
@@ -192,14 +190,12 @@ class OAuthManager:
         token = grant.token if grant is not None else None
         return call.rejected is not None and token is not None and token.access_token == call.rejected
 
-    async def _issue(self, caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> Ready | None:
-        """Issue the grant's token. The audit entry comes first: no entry, no token. None if the entry had to wait and
-        the grant or turn changed meanwhile."""
+    def _issue(self, caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> Ready:
+        """Issue the grant's token. The audit entry comes first: no entry, no token."""
         app, token, entry = call.app, grant.token, call.entry(caller, grant, degraded=degraded)
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
         now = self.clock.now()
-        if await enter(self.audit, entry, now) and not await self._still_stands(caller, grant):
-            return None
+        self.audit.write(entry, now)
         self.uses.note(entry.grant, entry.agent, entry.tool, now)
         self.scrubber.remember(token.access_token)
         self.metrics.add(Metric.TOKENS_READY, grant.app)
@@ -210,11 +206,6 @@ class OAuthManager:
             token.access_token, token.token_type, token.expires_at, scopes, degraded,
             provider_data=told_to_tools(app, grant),
         )  # fmt: skip
-
-    async def _still_stands(self, caller: Caller, grant: Grant) -> bool:
-        await caller.check_turn()
-        held = await self.repository.grant(grant.app, grant.subject)
-        return held is not None and held.record == grant
 
     async def _ask(
         self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from oauthbroker.audit import AuditEntry
-from oauthbroker.audit.trail import AuditLine
+from oauthbroker.audit.lines import AuditLine
 from oauthbroker.core.clock import from_iso
 from oauthbroker.operations.dead_letters import DeadLetter, QueueState
 from oauthbroker.operations.grant_pages import Found, GrantFilter

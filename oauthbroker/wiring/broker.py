@@ -13,7 +13,7 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.audit import AuditWriter
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.broker import Broker
 from oauthbroker.config import Loaded, load, resolve
 from oauthbroker.config.reload import Source

@@ -8,10 +8,10 @@ from functools import cached_property
 
 from structlog.typing import FilteringBoundLogger
 
-from oauthbroker.audit import AuditWriter
 from oauthbroker.audit.chain import AuditKeys
-from oauthbroker.audit.gap import on_failure
-from oauthbroker.audit.trail import AuditTrail, trail_of
+from oauthbroker.audit.lines import AuditTrail
+from oauthbroker.audit.on_failure import on_failure
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.lifecycle import Bell, Life
 from oauthbroker.model.apps import Bundle, OAuthApp
@@ -107,7 +107,7 @@ class Foundation:
 
     @cached_property
     def audit_trail(self) -> AuditTrail:
-        return trail_of(self.audit, self.audit_keys.name)
+        return self.audit.trail(self.audit_keys.name)
 
     @cached_property
     def transport(self) -> Transport:

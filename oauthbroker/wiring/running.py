@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from oauthbroker.audit.gap import keep_anchor, settle
 from oauthbroker.broker import Broker
 from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
@@ -85,7 +84,7 @@ class Running:
         if self.tasks:
             await self.hand_over()
         await self.parts.transport.close()
-        settle(self.parts.audit)
+        self.parts.audit.settle()
         await self.parts.sharing.close()
 
     def _follow(self, changed: Collection[str]) -> None:
@@ -143,7 +142,7 @@ class Running:
         parts, seconds = self.parts, self.parts.limits.sweep_seconds
         refresh = parts.background_refresh
         ahead = {"refreshes left open": refresh.recover, "refreshes ahead": refresh.ahead}
-        anchor = {"anchor of the audit log": lambda: keep_anchor(parts.audit)}
+        anchor = {"anchor of the audit log": parts.audit.keep_anchor}
         return [
             self._repeat(0, seconds, {"revocations": parts.relay.revocations}),
             self._repeat(

@@ -10,9 +10,10 @@ from typing import Literal
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.audit import AuditList, AuditWriter
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.memory import AuditList
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.config.settings import with_key_file
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -134,8 +135,13 @@ def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
 
 
 def default_audit(settings: Settings, store: Store, log: FilteringBoundLogger) -> AuditWriter:
-    """Beside the records; in memory for a store in memory."""
-    return AuditList() if isinstance(store, MemoryStore) else audit_file(settings, store, log)
+    """Open the log beside the records, in a slot of this process; in memory for a store in memory. Raises
+    `storeUnavailable` if other processes hold all slots."""
+    if isinstance(store, MemoryStore):
+        return AuditList()
+    audit = audit_file(settings, store, log)
+    audit.take()
+    return audit
 
 
 def audit_file(settings: Settings, store: Store, log: FilteringBoundLogger) -> AuditFile:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from oauthbroker.audit import AuditList
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import Code

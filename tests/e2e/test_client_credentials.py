@@ -11,7 +11,7 @@ import pytest
 from joserfc.jwk import ECKey
 
 from oauthbroker import Ready, open_broker
-from oauthbroker.audit import AuditList
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import AuthMethod, Bundle, Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.model.settings import Settings

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import Turn, open_broker
-from oauthbroker.audit import AuditList
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret

@@ -14,7 +14,8 @@ from random import Random
 from typing import Any
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.audit import AuditList, Connected, GrantEnded
+from oauthbroker.audit import Connected, GrantEnded
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease

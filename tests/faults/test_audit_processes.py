@@ -1,19 +1,23 @@
-"""One audit log and many processes: they write one sound chain, and whoever is killed breaks nothing but his own line."""
+"""One audit log and many processes: each writes a sound chain, and a killed one breaks nothing but its own line."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
-from tests.kit.audit import KEYS, active, verdict, write
+from oauthbroker.core.errors import BrokerError
+from tests.kit.audit import AT, ENTRY, KEYS, active, die, verdict, write
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "faults" / "audit_worker.py"
@@ -59,7 +63,7 @@ async def written(folder: Path) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.slow
-async def test_four_processes_write_one_sound_chain_over_many_files(tmp_path: Path, start: Start) -> None:
+async def test_four_processes_write_one_sound_trail_over_many_files(tmp_path: Path, start: Start) -> None:
     workers = [start(f"writer-{number}", 400, 20_000) for number in range(4)]
     go(*workers)
     for worker in workers:
@@ -67,7 +71,8 @@ async def test_four_processes_write_one_sound_chain_over_many_files(tmp_path: Pa
         assert 0 == worker.returncode, complaint
     found = await verdict(tmp_path)
     assert (True, 0, 0, 1) == (found.sound, found.torn, found.unfinished, found.first)
-    assert len([*tmp_path.glob("audit-*.jsonl")]) > 10
+    assert len([*tmp_path.rglob("audit-*.jsonl")]) > 10
+    assert {0, 1, 2, 3} == {*found.slots}
     assert {(f"writer-{who}", f"Tool/{number}"): 1 for who in range(4) for number in range(400)} == await written(
         tmp_path
     )
@@ -104,13 +109,13 @@ async def test_whoever_is_killed_leaves_a_sound_log_with_all_that_was_acknowledg
 async def test_a_line_in_the_middle_of_which_its_writer_died_is_told_of_by_the_next(
     tmp_path: Path, start: Start
 ) -> None:
-    """Also while another process, which knew where the log ended, is at work: its next entry tells."""
-    witness = start("witness", 50, 1 << 20)
+    """The next process takes the slot of the dead one; one that is at work has a slot of its own."""
     victim = start("victim", 20, 1 << 20, "tear")
     go(victim)
     victim.communicate(timeout=60)
     assert -9 == victim.returncode
     assert not active(tmp_path).read_bytes().endswith(b"\n")
+    witness = start("witness", 50, 1 << 20)
     go(witness)
     _, complaint = witness.communicate(timeout=60)
     assert 0 == witness.returncode, complaint
@@ -118,3 +123,44 @@ async def test_a_line_in_the_middle_of_which_its_writer_died_is_told_of_by_the_n
     assert (True, 1, 0) == (found.sound, found.torn, found.unfinished)
     there = await written(tmp_path)
     assert (19, 50) == tuple(sum(agent == name for agent, _ in there) for name in ("victim", "witness"))
+
+
+@pytest.mark.slow
+@pytest.mark.case("74")
+async def test_a_stopped_process_keeps_its_slot_and_no_other_process_waits_for_it(tmp_path: Path, start: Start) -> None:
+    stopped, other = start("stopped", FOREVER, 1 << 20), start("other", 50, 1 << 20)
+    go(stopped)
+    assert stopped.stdout
+    assert "wrote 0\n" == stopped.stdout.readline()
+    stopped.send_signal(signal.SIGSTOP)
+    go(other)
+    _, complaint = other.communicate(timeout=60)
+    assert 0 == other.returncode, complaint
+    found = await verdict(tmp_path)
+    assert (True, 51) == (found.sound, found.slots[1].verified)
+
+
+@pytest.mark.case("74")
+def test_a_forked_child_neither_writes_to_its_parents_slot_nor_keeps_it_from_others(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path, KEYS)
+    log.write(ENTRY, AT)
+    asked, answer = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        with suppress(BrokerError):
+            log.write(ENTRY, AT)
+            os.write(answer, b"written")
+        os.write(answer, b"refused")
+        signal.pause()
+        os._exit(0)
+    try:
+        assert b"refused" == os.read(asked, 7)
+        die(log)  # the parent is killed, and its child lives
+        write(tmp_path)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(asked)
+        os.close(answer)
+    found = asyncio.run(verdict(tmp_path))
+    assert (True, {0: 3}) == (found.sound, {slot: it.verified for slot, it in found.slots.items()})

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import AuditList, ConnectFailed, GrantEnded
+from oauthbroker.audit import ConnectFailed, GrantEnded
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import Code
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import Versioned

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import oauthbroker
-from oauthbroker.audit import AuditList, TokenRenewed
+from oauthbroker.audit import TokenRenewed
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.metrics import Metric, Metrics
@@ -98,6 +99,7 @@ async def a_start(stage: Stage) -> None:
 
 def prepared_anchor(stage: Stage) -> Callable[[], Awaitable[None]]:
     log = AuditFile(stage.folder, AuditKeys(lambda label, *parts: bytes(32)))
+    log.write(TokenRenewed("mail", "grant-1", False), AT)
     log.write(TokenRenewed("mail", "grant-1", False), AT)
     stage.closing.append(log.close)
     return log.keep_anchor

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.audit import ApiKeyChanged, AuditList
+from oauthbroker.audit import ApiKeyChanged
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import KINDS, Repository

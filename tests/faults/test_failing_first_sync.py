@@ -17,7 +17,7 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.keys import FileKek, Keyring
 from tests.faults.sync_kit import FailingSync, different
-from tests.kit.audit import AT, ENTRY, KEYS
+from tests.kit.audit import AT, ENTRY, KEYS, die
 
 FOUNDED = 8  # syncs, at least, from an empty folder to the first record
 
@@ -146,6 +146,7 @@ async def test_an_audit_log_whose_anchor_is_kept_is_on_the_disk_whichever_sync_f
                 written += 1
             except BrokerError:
                 if cold:
+                    die(log)
                     log = AuditFile(folder, KEYS, most_bytes=700)
         await kept(log)
         assert set() == names.lost, number

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 from oauthbroker.audit import TokenIssued
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.roll import read_roll
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.audit.verify import Verdict
+from oauthbroker.audit.verdict import TrailVerdict
 from oauthbroker.store.names import labelled_mac
 
 AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
@@ -26,11 +28,25 @@ def write(folder: Path, count: int = 1, *, keys: AuditKeys = KEYS, most_bytes: i
     log.close()
 
 
-async def verdict(folder: Path, keys: AuditKeys = KEYS) -> Verdict:
+def anchor_of_an_older_version(folder: Path) -> None:
+    """Write the anchor in place of the roll, as a version with one chain left it."""
+    roll = read_roll(folder, KEYS)
+    assert roll is not None
+    anchor = roll.anchors[0]
+    body = json.dumps({"seq": anchor.head.seq, "mac": anchor.head.mac.decode(), "file": anchor.file}).encode()
+    (folder / "audit.anchor").write_bytes((b"%b %b" % (KEYS.seal_anchor(body), body)).ljust(255) + b"\n")
+
+
+def die(log: AuditFile) -> None:
+    """Leave the log as a killed process does: the kernel closes its files."""
+    log.after_fork()
+
+
+async def verdict(folder: Path, keys: AuditKeys = KEYS) -> TrailVerdict:
     return await FileTrail(folder, keys).verify()
 
 
-def kinds(found: Verdict) -> list[str]:
+def kinds(found: TrailVerdict) -> list[str]:
     """The kinds of its breaks; what a broker told of with a colon and how it named it."""
     return [each.kind + (f":{each.told}" if each.told else "") for each in found.breaks]
 

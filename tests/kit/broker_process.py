@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.audit import AuditList, AuditWriter
+from oauthbroker.audit.memory import AuditList
+from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.exchange import PROVIDER_CALLS
 from oauthbroker.broker import Broker
 from oauthbroker.core.errors import Code

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import uvicorn
 
 from oauthbroker import open_broker
-from oauthbroker.audit import AuditList
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth

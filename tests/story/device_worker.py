@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.audit import AuditList
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import Bundle

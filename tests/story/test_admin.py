@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import (
-    CallRefused,
-    ConnectFailed,
-    DeadLetterChanged,
-    OperatorEntered,
-    PageAction,
-    TokenRenewed,
-)
+from oauthbroker.audit import CallRefused, ConnectFailed, DeadLetterChanged, OperatorEntered, PageAction, TokenRenewed
 from oauthbroker.core.errors import Code
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock

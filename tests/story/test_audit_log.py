@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 import pytest
 
-from oauthbroker.audit import AuditEntry, AuditGap, AuditList, TokenIssued, rest_of
+from oauthbroker.audit import AuditEntry, AuditGap, TokenIssued, rest_of
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
-from oauthbroker.audit.gap import AuditAnyway
-from oauthbroker.audit.trail import AuditLine, FileTrail
+from oauthbroker.audit.lines import AuditLine
+from oauthbroker.audit.memory import AuditList
+from oauthbroker.audit.trail import FileTrail
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import to_iso
 from oauthbroker.core.errors import BrokerError, Code
@@ -72,16 +73,12 @@ class Desk:
     @contextmanager
     def disk_without_room_for_the_log(self, number: int = errno.ENOSPC) -> Iterator[None]:
         """Every write to the audit log fails; the store's go on."""
-        kept = (
-            self.running.parts.audit.kept
-            if isinstance(self.running.parts.audit, AuditAnyway)
-            else self.running.parts.audit
-        )
+        kept = self.running.parts.audit_log
         assert isinstance(kept, AuditFile)
         real = os.write
 
         def refuse(descriptor: int, data: Any) -> int:
-            if descriptor == kept._descriptor:
+            if kept._slot is not None and descriptor == kept._slot.descriptor:
                 raise OSError(number, os.strerror(number))
             return real(descriptor, data)
 
@@ -218,7 +215,7 @@ async def test_the_log_that_is_full_is_continued_in_the_next_file_while_tokens_l
     async with desk.open() as broker:
         await desk.connected()
         kept: Any = desk.running.parts.audit
-        kept._most = 3000
+        kept._slot._most = 3000
         for _ in range(40):
             assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
         assert 41 == len(await desk.lines(type="TokenIssued"))
@@ -255,7 +252,8 @@ def test_an_audit_log_that_was_closed_writes_nowhere(tmp_path: Path, test_clock:
     log, victim = AuditFile(tmp_path, KEYS), tmp_path / "victim"
     log.write(AUDITED, test_clock.now())
     before = active(tmp_path).read_bytes()
-    number = log._descriptor
+    assert log._slot is not None
+    number = log._slot.descriptor
     log.close()
     descriptor = os.open(victim, os.O_WRONLY | os.O_CREAT, 0o600)
     try:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import AuditList, Connected
+from oauthbroker.audit import Connected
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import AuthSession, Grant

@@ -265,8 +265,8 @@ SINCE = {
 }  # fmt: skip
 
 SHOWN = {
-    "audit.AuditList.lines", "audit.trail.Which.since", "audit.trail.Which.until", "audit.trail.Sought.since",
-    "audit.trail.Sought.until", "records.grant_view.GrantView.expires_at", "records.grant_view.GrantView.refused_at",
+    "audit.memory.AuditList.lines", "audit.lines.Which.since", "audit.lines.Which.until", "audit.lines.Sought.since",
+    "audit.lines.Sought.until", "records.grant_view.GrantView.expires_at", "records.grant_view.GrantView.refused_at",
     "records.grant_view.GrantView.created_at", "records.grant_view.GrantView.updated_at",
     "records.grant_view.GrantView.used_at", "operations.checkup.forecast.Outlook.when",
     "client.calls.Leased.lease_expires_at", "authorization.pages_service.Invitation.expires_at",

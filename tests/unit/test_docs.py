@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 import oauthbroker
 from oauthbroker import audit
 from oauthbroker.audit import chain as audit_chain
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.cli import COMMANDS
 from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.core.errors import Code
@@ -199,7 +200,7 @@ async def test_the_application_of_the_embedding_page_serves_the_pages(
     bundle = Bundle(settings, {app.name: app})
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
     application: Starlette = page["application"](
-        bundle, path="/oauth", env={}, clock=test_clock, store=store, audit=audit.AuditList()
+        bundle, path="/oauth", env={}, clock=test_clock, store=store, audit=AuditList()
     )
     async with application.router.lifespan_context(application):
         broker = application.state.broker

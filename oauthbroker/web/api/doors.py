@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from oauthbroker.access.turns import Guest
 from oauthbroker.audit import CallMade, CallRefused
-from oauthbroker.audit.gap import enter
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.operations.services import Services
 from oauthbroker.web.access_log import route_template
@@ -53,7 +52,7 @@ class ApiCall(Generic[B, Q, P]):
         if self.caller is None:
             raise BrokerError(Code.UNAUTHENTICATED)
         entry = CallMade(_route(self.request), id_of(self.caller), target)
-        await enter(self.services.audit, entry, self.services.clock.now())
+        self.services.audit.write(entry, self.services.clock.now())
 
     async def refused(self, code: Code) -> None:
         """Into the audit log: who was refused what, as far as it is known."""
@@ -74,7 +73,7 @@ async def note_refused(services: Services, caller: Caller | None, request: Reque
         agent=None if guest is None else guest.turn.agent_name,
         tool=None if guest is None else guest.tool,
     )
-    await enter(services.audit, entry, services.clock.now())
+    services.audit.write(entry, services.clock.now())
 
 
 def _route(request: Request) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker import open_broker
-from oauthbroker.audit import AuditList
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider

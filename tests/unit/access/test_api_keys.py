@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.audit import AuditList
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records.api_key import ApiKey

@@ -14,7 +14,8 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.access import turns as turns_module
 from oauthbroker.access.known_tokens import Known
 from oauthbroker.access.turns import Guest, Turns
-from oauthbroker.audit import AuditEntry, AuditList, TurnBegun, TurnEnded
+from oauthbroker.audit import AuditEntry, TurnBegun, TurnEnded
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth

@@ -10,7 +10,8 @@ from datetime import datetime
 import pytest
 
 from oauthbroker import audit
-from oauthbroker.audit import AuditList, AuthorizationRequested, TokenIssued, line_of, rest_of
+from oauthbroker.audit import AuthorizationRequested, TokenIssued, line_of, rest_of
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.results import Failed, Ready

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import fcntl
 import os
-import re
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -19,33 +16,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.audit import folder as audit_folder
-from oauthbroker.audit import gap, line_of
+from oauthbroker.audit import line_of
 from oauthbroker.audit.chain import Spelling
 from oauthbroker.audit.file import AuditFile
-from oauthbroker.audit.gap import AuditAnyway, enter, enter_now
-from oauthbroker.audit.trail import FileTrail
+from oauthbroker.audit.slot import Slot
 from oauthbroker.core.clock import to_iso
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.observability.metrics import Metrics
-from oauthbroker.testing import TestClock
-from tests.kit.audit import AT, ENTRY, KEYS, active, kinds, verdict, write
+from tests.kit.audit import AT, ENTRY, KEYS, active, die, kinds, verdict, write
 
 STEPS = st.lists(
     st.timedeltas(timedelta(seconds=-2), timedelta(seconds=2)) | st.timedeltas(timedelta(-3), timedelta(3))
 )
 
 
-async def test_the_file_is_ours_alone_and_two_brokers_write_one_chain(tmp_path: Path) -> None:
+async def test_the_files_are_ours_alone_and_two_brokers_write_one_chain_each(tmp_path: Path) -> None:
     one, other = AuditFile(tmp_path, KEYS), AuditFile(tmp_path, KEYS)
     for writer in (one, other, one, one, other):
         writer.write(ENTRY, AT)
     one.close()
     other.close()
-    assert [0o600, 0o600] == [
-        stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("audit.jsonl", "audit.anchor")
-    ]
+    assert {"audit.anchor", "audit.jsonl", "audit/001/audit.jsonl"} == modes(tmp_path, Path.is_file, 0o600)
+    assert {"audit", "audit/001"} == modes(tmp_path, Path.is_dir, 0o700)
     found = await verdict(tmp_path)
-    assert (True, 6, 1, 6) == (found.sound, found.verified, found.first, found.head.seq)
+    assert (True, 7, {0: 4, 1: 3}) == (found.sound, found.verified, {no: it.head.seq for no, it in found.slots.items()})
+
+
+def modes(folder: Path, which: Callable[[Path], bool], mode: int) -> set[str]:
+    """The names of the files or folders with this mode."""
+    there = [path for path in folder.rglob("*") if which(path)]
+    return {str(path.relative_to(folder)) for path in there if stat.S_IMODE(path.stat().st_mode) == mode}
 
 
 def test_a_log_is_made_by_its_first_entry(tmp_path: Path) -> None:
@@ -131,11 +130,7 @@ async def test_a_line_that_a_crash_has_torn_is_told_of_by_the_next_writer(tmp_pa
 
 
 async def test_a_full_file_gets_a_number_and_the_chain_goes_on_in_the_next(tmp_path: Path) -> None:
-    one, other = AuditFile(tmp_path, KEYS, most_bytes=2000), AuditFile(tmp_path, KEYS, most_bytes=2000)
-    for number in range(30):
-        (one if number % 3 else other).write(ENTRY, AT)
-    one.close()
-    other.close()
+    write(tmp_path, 30, most_bytes=2000)
     files = audit_folder.files_of(tmp_path)
     rotated = [f"audit-{number:06}.jsonl" for number in range(1, len(files))]
     assert len(rotated) > 2
@@ -164,9 +159,10 @@ async def test_a_rotation_that_a_crash_cut_off_is_finished_by_the_next_writer(
         if step == "told":
             patch.setattr(Path, "rename", _stop)
         else:
-            patch.setattr(AuditFile, "_begin_file", _begin_first_only)
+            patch.setattr(Slot, "_begin_file", _begin_first_only)
         for _ in range(20):
             log.write(ENTRY, AT)
+    die(log)
     assert (step == "told") == active(tmp_path).exists() or active(tmp_path).stat().st_size == 0
     write(tmp_path, 3, most_bytes=1000)
     found = await verdict(tmp_path)
@@ -178,10 +174,10 @@ def _stop(*_: object) -> None:
     raise OSError(errno.EIO, "the machine stopped here")
 
 
-_begin_file = AuditFile._begin_file
+_begin_file = Slot._begin_file
 
 
-def _begin_first_only(log: AuditFile, at: object) -> None:
+def _begin_first_only(log: Slot, at: object) -> None:
     if log._head.seq:
         _stop()
     _begin_file(log, at)  # type: ignore[arg-type]
@@ -285,140 +281,12 @@ async def test_a_running_broker_does_not_take_a_line_of_somebody_else_for_one_of
     assert ("told:foreign" in kinds(found)) is whole
 
 
-def test_a_process_that_was_stopped_while_it_held_the_log_does_not_hold_the_house_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = AuditFile(tmp_path, KEYS)
-    log.write(ENTRY, AT)
-    monkeypatch.setattr(audit_folder, "_PAUSES", (0.001,) * 3)
-    descriptor = os.open(active(tmp_path), os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        with pytest.raises(BrokerError) as caught:
-            log.write(ENTRY, AT)
-    finally:
-        os.close(descriptor)
-    assert caught.value.retryable
-    log.write(ENTRY, AT)
-    log.close()
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[int]:
-    """Another process holds the log; the descriptor that it is held by."""
-    descriptor = os.open(active(folder), os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@pytest.mark.case("74")
-async def test_a_log_that_is_held_is_waited_for_once_and_not_for_every_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gap, "PATIENCE_SECONDS", 0.3)
-    loop, log = asyncio.get_running_loop(), AuditFile(tmp_path, KEYS)
-    log.write(ENTRY, AT)
-    for _ in range(2):
-        began = loop.time()
-        with held(tmp_path):
-            waits = [asyncio.create_task(enter(log, ENTRY, AT)) for _ in range(20)]
-            tick, blocked = loop.time(), 0.0
-            while not all(wait.done() for wait in waits):
-                await asyncio.sleep(0.001)
-                tick, blocked = loop.time(), max(blocked, loop.time() - tick)
-            assert all(isinstance(wait.exception(), BrokerError) for wait in waits)
-            assert 0.3 <= loop.time() - began < 3, "20 entries wait as long as one"
-            with pytest.raises(BrokerError):
-                await enter(log, ENTRY, AT)
-        assert blocked < 0.25
-        assert await enter(log, ENTRY, AT) is False
-    log.close()
-
-
-@pytest.mark.case("74")
-async def test_entries_that_wait_for_a_held_log_are_kept_in_their_order(tmp_path: Path) -> None:
-    log = AuditFile(tmp_path, KEYS)
-    log.write(ENTRY, AT)
-    with held(tmp_path):
-        waits = [asyncio.create_task(enter(log, replace(ENTRY, agent=f"agent-{n}"), AT)) for n in range(5)]
-        await asyncio.sleep(0.05)
-        waits[2].cancel()
-        await asyncio.sleep(0.05)
-    assert [True, True, True, True] == [await wait for wait in waits if wait is not waits[2]]
-    log.close()
-    text = active(tmp_path).read_text()
-    assert ["0", "1", "3", "4"] == re.findall(r'"agent-(\d)"', text), "one that was cancelled is not entered"
-
-
-@pytest.mark.case("74")
-@pytest.mark.parametrize("wait", [True, False])
-async def test_where_the_house_goes_on_a_held_log_lacks_an_entry_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wait: bool
-) -> None:
-    monkeypatch.setattr(gap, "PATIENCE_SECONDS", 0.05)
-    log = AuditFile(tmp_path, KEYS)
-    writer = AuditAnyway(log, TestClock(), Metrics(), lambda *_, **__: None)
-    writer.write(ENTRY, AT)
-    with held(tmp_path):
-        if wait:
-            await enter(writer, ENTRY, AT)
-        else:
-            enter_now(writer, ENTRY, AT)
-        assert writer.trouble is Code.AUDIT_UNAVAILABLE
-    await enter(writer, ENTRY, AT)
-    assert writer.trouble is None
-    writer.close()
-    assert '"type":"AuditGap","missing":1' in active(tmp_path).read_text()
-
-
 def test_a_name_that_is_too_long_for_a_line_is_refused(tmp_path: Path) -> None:
     log = AuditFile(tmp_path, KEYS)
     with pytest.raises(BrokerError) as caught:
         log.write(replace(ENTRY, agent="x" * 200_000), AT)
     log.close()
     assert Code.REQUEST_INVALID is caught.value.code
-
-
-async def test_the_anchor_is_not_moved_back_by_a_process_that_knows_less(tmp_path: Path) -> None:
-    one, other = AuditFile(tmp_path, KEYS), AuditFile(tmp_path, KEYS)
-    one.write(ENTRY, AT)
-    other.write(ENTRY, AT)
-    await other.keep_anchor()
-    await one.keep_anchor()
-    one.close()
-    assert 3 == (await FileTrail(tmp_path, KEYS).verify()).anchored
-    other.close()
-
-
-async def test_a_slow_disk_under_the_anchor_of_a_new_file_holds_no_other_process_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = AuditFile(tmp_path, KEYS, most_bytes=1000)
-    log.write(ENTRY, AT)
-    free: list[tuple[bool, bool]] = []
-    sync = os.fsync
-
-    def look(descriptor: int) -> None:
-        """Whether the anchor is being written, and whether another process could write its line meanwhile."""
-        other = os.open(active(tmp_path), os.O_RDONLY)
-        is_log = os.fstat(other).st_ino == os.fstat(descriptor).st_ino
-        free.append((is_log, audit_folder.lock(other)))
-        os.close(other)
-        sync(descriptor)
-
-    monkeypatch.setattr(audit_folder, "_PAUSES", ())
-    monkeypatch.setattr(os, "fsync", look)
-    for _ in range(8):
-        log.write(ENTRY, AT)
-    monkeypatch.setattr(os, "fsync", sync)
-    log.close()
-    assert (tmp_path / "audit-000001.jsonl").exists()
-    assert {True} == {lock for is_log, lock in free if not is_log}, "the anchor's own file, and the folder"
-    assert {True, False} == {lock for is_log, lock in free if is_log}, "a full file is synced before it steps aside"
-    assert (await verdict(tmp_path)).sound
 
 
 @given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=9, minutes=30))])), STEPS)

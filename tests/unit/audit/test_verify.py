@@ -16,10 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.audit import rest_of
-from oauthbroker.audit.anchor import Anchor
 from oauthbroker.audit.chain import START, ChainHead, LogBegan, Mac, next_line
 from oauthbroker.audit.file import AuditFile
-from oauthbroker.audit.verify import MOST_BREAKS, WHAT, verify
+from oauthbroker.audit.roll import HALF, Anchor
+from oauthbroker.audit.verdict import MOST_BREAKS, WHAT
+from oauthbroker.audit.verify import verify
 from oauthbroker.core.clock import to_iso
 from tests.kit import installed
 from tests.kit.audit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verdict, write
@@ -77,7 +78,7 @@ def rewritten(count: int) -> Lines:
     lines, mac = [], START.mac
     for number in range(count):
         line, mac = next_line(
-            FOREIGN_KEYS, mac, number + 1, to_iso(AT), rest_of(ENTRY, FOREIGN_KEYS.name) if number else began
+            FOREIGN_KEYS.chain, mac, number + 1, to_iso(AT), rest_of(ENTRY, FOREIGN_KEYS.name) if number else began
         )
         lines.append(line)
     return lines
@@ -191,14 +192,17 @@ async def test_an_old_copy_of_log_and_anchor_is_noticed_by_whoever_noted_the_las
     assert found.sound
     again = verify([("audit.jsonl", lines_of(tmp_path))], KEYS, Anchor(found.head, 1), noted)
     assert [("replaced", (noted.seq, noted.seq))] == [(each.kind, each.lines) for each in again.breaks]
-    assert verify([("audit.jsonl", lines_of(tmp_path))], KEYS, Anchor(found.head, 1), found.head).sound
+    assert not verify([("audit.jsonl", lines_of(tmp_path))], KEYS, Anchor(found.head, 1), found.head).broken
 
 
 @pytest.mark.parametrize("at", [0, 31, 32, 33, 60, 110])
 async def test_an_anchor_with_a_flipped_bit_is_none(tmp_path: Path, at: int) -> None:
     write(tmp_path, 5)
     anchor = tmp_path / "audit.anchor"
-    anchor.write_bytes(flipped(anchor.read_bytes(), at))
+    text = anchor.read_bytes()
+    anchor.write_bytes(flipped(text, at))
+    assert (await verdict(tmp_path)).sound, "a crash damages one half"
+    anchor.write_bytes(flipped(flipped(text, at), HALF + at))
     assert ["anchor"] == kinds(await verdict(tmp_path))
 
 
@@ -208,10 +212,11 @@ async def test_nobody_vouches_for_the_log_of_another_store(tmp_path: Path) -> No
 
 
 async def test_no_older_anchor_is_left_on_the_disk_for_somebody_to_put_back(tmp_path: Path) -> None:
-    for _ in range(3):
+    anchor = tmp_path / "audit.anchor"
+    for length in range(5, 20, 5):
         write(tmp_path, 5)
-    text = (tmp_path / "audit.anchor").read_bytes()
-    assert (256, 1) == (len(text), text.count(b'"mac"'))
+        text = anchor.read_bytes()
+        assert (2, 2) == (text.count(b'"mac"'), text.count((await verdict(tmp_path)).head.mac)), length
 
 
 @given(st.binary(max_size=64), st.binary(max_size=300))

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.audit import AuditList, DeadLetterChanged
+from oauthbroker.audit import DeadLetterChanged
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.queue import StoreQueues

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.turns import Turns
-from oauthbroker.audit import AuditList
+from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.current_config import CurrentConfig

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.audit.trail import AuditLine
+from oauthbroker.audit.lines import AuditLine
 from oauthbroker.core.clock import printed, to_iso
 from oauthbroker.core.errors import Code, Locale
 from oauthbroker.core.secret import Secret

@@ -1,0 +1,134 @@
+"""The roll of the audit log: the known length of each slot's chain, to detect a removed slot or a truncated end.
+
+`audit.anchor` has two halves with the same text. Both are overwritten in place, one after the other: a crash damages
+at most one, and no older roll stays on the disk for an attacker without the key to restore.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oauthbroker.audit.chain import START, AuditKeys, ChainHead, Mac, members
+from oauthbroker.audit.folder import lock, open_to_change, open_to_read, slots_with_lines, sync_names, unlock
+
+NAME = "audit.anchor"
+HALF = 16 * 1024  # bytes: the text of all slots fits
+_LEAST = 512  # bytes of text, which overwrite the anchor of a version with one chain
+_OLD_SIZE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The head of a slot's chain at the time of writing, and the number of its file."""
+
+    head: ChainHead
+    file: int
+
+
+NOTHING = Anchor(START, 1)
+Anchors = Mapping[int, Anchor]
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """The anchors of all slots. `old`: of a version with one chain, which knows of slot 0 only."""
+
+    anchors: Anchors
+    old: bool = False
+
+    def of(self, slot: int) -> Anchor | None:
+        """Return a slot's anchor; None if the roll does not vouch for this slot."""
+        return self.anchors.get(slot, None if self.old else NOTHING)
+
+
+def read_roll(root: Path, keys: AuditKeys, *, patient: bool = False) -> Roll | None:
+    """Return the roll; None if this store has none. Raises OSError, or BlockingIOError while it is being written."""
+    try:
+        descriptor = open_to_read(root / NAME)
+    except FileNotFoundError:
+        return None
+    try:
+        found = _read(descriptor, keys)
+        if found is None:  # another process may have been writing it
+            if not lock(descriptor, patient=patient):
+                raise BlockingIOError("the roll is locked")
+            found = _read(descriptor, keys)
+        return found
+    finally:
+        os.close(descriptor)
+
+
+def read_or_begin(root: Path, keys: AuditKeys, *, patient: bool = False) -> Roll | None:
+    """Return the roll, written before the first line of a log: lines without a roll look like a deleted one. None if it
+    was deleted. Raises OSError."""
+    is_new = not slots_with_lines(root)  # read first: the roll is older than any line
+    roll = read_roll(root, keys)
+    if (roll is None and is_new) or (roll is not None and roll.old):
+        roll = write_roll(root, keys, {}, patient=patient)
+    return roll
+
+
+def write_roll(root: Path, keys: AuditKeys, known: Anchors, *, slot: int = 0, patient: bool) -> Roll:
+    """Write the `known` anchors durably; none moves back. Return the new roll. Raises OSError, or BlockingIOError
+    while another process writes it."""
+    descriptor = open_to_change(root / NAME)
+    try:
+        if not lock(descriptor, patient=patient):
+            raise BlockingIOError("the roll is locked")
+        found = _read(descriptor, keys)
+        roll = Roll(_newest(found.anchors if found is not None else {}, known))
+        sync_names(root, slot)  # first: no roll may name a line whose file a power failure takes away
+        _put(descriptor, _text(keys, roll))
+        unlock(descriptor)
+        return roll
+    finally:
+        os.close(descriptor)
+
+
+def _newest(*rolls: Anchors) -> Anchors:
+    newest: dict[int, Anchor] = {}
+    for slot, anchor in (item for anchors in rolls for item in anchors.items()):
+        if slot not in newest or newest[slot].head.seq < anchor.head.seq:
+            newest[slot] = anchor
+    return newest
+
+
+def _put(descriptor: int, text: bytes) -> None:
+    for offset in (HALF, 0):  # the first half may be the anchor of an older version, which is good until then
+        if os.pread(descriptor, len(text), offset) != text and os.pwrite(descriptor, text, offset) != len(text):
+            raise OSError("the roll was not written whole")
+        os.fsync(descriptor)  # also an existing text: the sync of the process that wrote it may have failed
+
+
+def _text(keys: AuditKeys, roll: Roll) -> bytes:
+    anchors = sorted(roll.anchors.items())
+    body = json.dumps(
+        {slot: {"seq": it.head.seq, "mac": it.head.mac.decode(), "file": it.file} for slot, it in anchors}
+    ).encode()
+    return (b"%b %b" % (keys.seal_roll(body), body)).ljust(_LEAST - 1) + b"\n"
+
+
+def _read(descriptor: int, keys: AuditKeys) -> Roll | None:
+    text = os.pread(descriptor, 2 * HALF, 0)
+    halves = [_members(half.partition(b"\n")[0], keys.seal_roll) for half in (text[HALF:], text[:HALF])]
+    found = [{int(slot): _anchor(it) for slot, it in half.items()} for half in halves if half is not None]
+    if found:
+        return Roll(_newest(*found))
+    old = _members(text[:_OLD_SIZE], keys.seal_anchor)
+    return None if old is None else Roll({0: _anchor(old)}, old=True)
+
+
+def _members(text: bytes, seal_of: Mac) -> dict[str, Any] | None:
+    """Return the sealed members; None for a text that is not sealed."""
+    seal, _, body = text.rstrip().partition(b" ")
+    return members(body) if hmac.compare_digest(seal, seal_of(body)) else None
+
+
+def _anchor(found: Mapping[str, Any]) -> Anchor:
+    return Anchor(ChainHead(found["seq"], found["mac"].encode()), found["file"])

@@ -1,0 +1,132 @@
+"""The verdict on an audit log: the genuine, missing and changed lines, and their places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from oauthbroker.audit.chain import ChainHead
+
+MOST_BREAKS = 100  # stored with their places; all are counted
+Kind = Literal["changed", "missing", "misplaced", "foreign", "cut", "replaced", "anchor", "told"]
+WHAT: dict[Kind, str] = {
+    "changed": "the line is not the one that was written",
+    "missing": "lines before this one are not there",
+    "misplaced": "the line is not in its place, or there twice",
+    "foreign": "no line of this log",
+    "cut": "the end of the log is not there",
+    "replaced": "a line that is known to have been there is not, or is another one",
+    "anchor": "the anchor is not there, or not of this store",
+    "told": "a broker found the log changed when it wanted to write, and said so here",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """One fault and its place. `lines` are the numbers of the missing lines, `told` is a LogBroken's kind."""
+
+    file: str
+    line: int
+    kind: Kind
+    lines: tuple[int, int] | None = None
+    told: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        words: dict[str, Any] = {"file": self.file, "line": self.line, "kind": self.kind}
+        if self.lines is not None:
+            words["missing"] = list(self.lines)
+        return words | ({"told": self.told} if self.told is not None else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result for one slot. `verified` lines of the chain, numbers `first` to `last`; `moved_away`: the
+    log's beginning is in files that are missing here; `unchained` lines precede the chain; `torn` ones were cut off
+    by a crash; `unfinished`: bytes after the last line, which the next entry will report; `gaps`: entries that could
+    not be written."""
+
+    verified: int
+    first: int
+    head: ChainHead
+    moved_away: bool
+    unchained: int
+    torn: int
+    unfinished: int
+    gaps: int
+    anchored: int | None
+    breaks: tuple[Break, ...]
+    broken: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "first": self.first,
+            "last": self.head.seq,
+            "mac": self.head.mac.decode(),
+            "anchored": self.anchored,
+            "earlierFilesMovedAway": self.moved_away,
+        }
+
+
+class _Sum:
+    """A number of the trail: the sum of the slots' attributes of this name."""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, trail: TrailVerdict, _owner: type) -> int:
+        return sum(getattr(slot, self._name) for slot in trail.slots.values())
+
+
+@dataclass(frozen=True)
+class TrailVerdict:
+    """The verdicts of the slots, as one. `first`, `head` and `anchored` are those of slot 0."""
+
+    slots: Mapping[int, Verdict]
+
+    @property
+    def sound(self) -> bool:
+        return not self.broken
+
+    @property
+    def first(self) -> int:
+        return self.slots[0].first
+
+    @property
+    def head(self) -> ChainHead:
+        return self.slots[0].head
+
+    @property
+    def anchored(self) -> int | None:
+        return self.slots[0].anchored
+
+    @property
+    def moved_away(self) -> bool:
+        return any(slot.moved_away for slot in self.slots.values())
+
+    @property
+    def breaks(self) -> tuple[Break, ...]:
+        """Return the breaks of all slots, up to a limit; `broken` counts all."""
+        return tuple(each for slot in self.slots.values() for each in slot.breaks)[:MOST_BREAKS]
+
+    verified = _Sum()
+    unchained = _Sum()
+    torn = _Sum()
+    unfinished = _Sum()
+    gaps = _Sum()
+    broken = _Sum()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sound": self.sound,
+            "verified": self.verified,
+            **self.slots[0].to_json(),
+            "earlierFilesMovedAway": self.moved_away,
+            "unchainedLines": self.unchained,
+            "tornLines": self.torn,
+            "unfinishedBytes": self.unfinished,
+            "missingEntries": self.gaps,
+            "broken": self.broken,
+            "breaks": [each.to_json() for each in self.breaks],
+            "slots": {str(number): slot.to_json() for number, slot in self.slots.items()},
+        }
