@@ -32,7 +32,6 @@ from oauthbroker.records.unrevoked import forgotten
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.revocation.revoke import Revoke
-from oauthbroker.revocation.shared_grants import SharedGrants
 
 SYNCS = 3  # attempts to sync a write that reported a failure
 READS = 3  # reads of a grant that is about to be replaced
@@ -40,15 +39,13 @@ READS = 3  # reads of a grant that is about to be replaced
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Verifies and commits for every flow that ends in a grant, and ends sessions without one. `shared_grants` learns
-    of each grant before it is stored, so that no revocation overlooks it."""
+    """Verifies and commits for every flow that ends in a grant, and ends sessions without one."""
 
     repository: Repository
     owners: OwnerReader
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
-    shared_grants: SharedGrants
     open_sessions: OpenSessions
     revoke: Revoke
     outbox: Bell
@@ -127,7 +124,6 @@ class Finish:
             if entry is None:
                 entry = Connected(app.name, grant.id, session.id)
                 self.audit.write(entry, self.clock.now())  # no entry, no grant
-                self.shared_grants.learn(grant)
             if (why := forgotten(old, grant, app)) is not None:
                 self.audit.write(GrantRevoked(app.name, grant.id, why), self.clock.now())
             with suppress(Conflict):

@@ -17,6 +17,9 @@ PAGE = 50
 BREATH = 64  # records that are opened before others may run
 
 
+Read = Callable[[str | None, str | None], AsyncIterator[GrantView]]
+
+
 @dataclass(frozen=True, slots=True)
 class GrantFilter:
     """Which grants to list; an empty member stands for all. `text` is part of a subject, or the start of a grantId.
@@ -54,9 +57,9 @@ class Found:
 
 
 class GrantPages:
-    """`read` gives every grant in no order."""
+    """`read` gives the grants of an app, of a subject, or all, in no order."""
 
-    def __init__(self, read: Callable[[], AsyncIterator[GrantView]], clock: Clock) -> None:
+    def __init__(self, read: Read, clock: Clock) -> None:
         self._read = read
         self._all: Snapshot[list[GrantView]] = Snapshot(self._read_all, clock)
 
@@ -77,9 +80,12 @@ class GrantPages:
         return Found(tuple(fitting[(page - 1) * PAGE : page * PAGE]), len(fitting), page, pages)
 
     async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantView], bool]:
-        """In the order of ids, and whether there are more. The first page is as of now, one that follows is as of
-        some seconds ago at the most."""
-        grants = await (self._all.fresh() if wanted.after is None else self._all.recent())
+        """In the order of ids, and whether there are more. The first page, and all of one subject, are as of now; one
+        that follows is as of some seconds ago at the most."""
+        if wanted.subject:
+            grants = await self._sorted(self._read(wanted.app, wanted.subject))
+        else:
+            grants = await (self._all.fresh() if wanted.after is None else self._all.recent())
         start = bisect_right(grants, wanted.after or "", key=_id_of)
         fitting = (grants[place] for place in range(start, len(grants)) if wanted.fits(grants[place]))
         found = list(islice(fitting, limit + 1))
@@ -92,9 +98,13 @@ class GrantPages:
         return found if found is not None else _found(await self._all.fresh_unhurried(), grant_id)
 
     async def _read_all(self) -> list[GrantView]:
+        return await self._sorted(self._read(None, None))
+
+    @staticmethod
+    async def _sorted(views: AsyncIterator[GrantView]) -> list[GrantView]:
         """Sorted by id. Token calls go on meanwhile."""
         found: list[GrantView] = []
-        async for view in self._read():
+        async for view in views:
             found.append(view)
             if len(found) % BREATH == 0:
                 await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from oauthbroker.operations.importing import Importing
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
-from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.repository import Repository, Versioned
 from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
 from oauthbroker.revocation.revoke import Revoke
 from oauthbroker.revocation.telling import Told
@@ -40,14 +40,20 @@ class GrantList:
     async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
         """Every readable grant, revoked ones included, in no order. `app` in any form of a reference."""
         app = None if app is None else app_name(app)
-        async for view in self.views():
-            if app in {None, view.app} and subject in {None, view.subject}:
-                yield GrantSummary.of(view)
+        async for view in self.views(app, subject):
+            yield GrantSummary.of(view)
 
-    async def views(self) -> AsyncIterator[GrantView]:
-        """Yield every readable grant, revoked ones included, in no order."""
-        async for held in self._repository.grants():
-            yield GrantView.of(held.record, self._apps.get(held.record.app), self._clock.now())
+    async def views(self, app: str | None = None, subject: str | None = None) -> AsyncIterator[GrantView]:
+        """Yield the same as views, found by their tags. `app` is a name."""
+        async for held in self._found(app, subject):
+            grant = held.record
+            if app in {None, grant.app} and subject in {None, grant.subject}:
+                yield GrantView.of(grant, self._apps.get(grant.app), self._clock.now())
+
+    def _found(self, app: str | None, subject: str | None) -> AsyncIterator[Versioned[Grant]]:
+        if subject is not None:
+            return self._repository.grants_with(subject)
+        return self._repository.grants() if app is None else self._repository.grants_of_app(app)
 
     async def find(self, grant_id: str) -> GrantSummary | None:
         """By grantId; a scan."""

@@ -23,7 +23,6 @@ from oauthbroker.records.device import FLOW as DEVICE_FLOW
 from oauthbroker.records.unrevoked import forgotten, passed_on
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Repository
-from oauthbroker.revocation.shared_grants import SharedGrants
 
 Fate = Literal["imported", "replaced", "there", "kept", "revoked"]
 """What became of a line: written; written over another grant; this very line had been taken before; a living grant was
@@ -32,15 +31,13 @@ left alone; one that was revoked here was left alone."""
 
 @dataclass(frozen=True, slots=True)
 class Importing:
-    """Writes as a login does: under the pair's lock, the audit entry first. `shared_grants` learns of each grant
-    before it is stored, so that no revocation overlooks it."""
+    """Writes as a login does: under the pair's lock, the audit entry first."""
 
     apps: Mapping[str, OAuthApp]
     repository: Repository
     refresh: RefreshTransaction
     clock: Clock
     audit: AuditWriter
-    shared_grants: SharedGrants
 
     async def take(self, incoming: Incoming, *, replace: bool = False) -> Fate:
         """Stores it, unless there is a grant that should stay. Raises store codes and `oauthAppNotFound`."""
@@ -58,7 +55,6 @@ class Importing:
             self.audit.write(entry, self.clock.now())  # no entry, no grant
             if (why := forgotten(old, grant, app)) is not None:
                 self.audit.write(GrantRevoked(app.name, grant.id, why), self.clock.now())
-            self.shared_grants.learn(grant)
             await self.repository.save_grant(grant, expect=held.generation if held is not None else 0)
         return "imported" if old is None else "replaced"
 

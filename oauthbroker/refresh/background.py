@@ -73,9 +73,9 @@ class BackgroundRefresh:
         return sum(await asyncio.gather(*(self._refresh(held, this_round) for held in left)))
 
     async def mend(self) -> int:
-        """Marks records that have something left to do and lost their marker; how many. Reads every record, so it
-        looks once in a while, however often it is called. One that cannot be marked now keeps no other one back; then
-        the store code is raised last, and the next look comes sooner."""
+        """Marks records with pending work that lost their marker, and tags grants that lack a tag; how many. Reads
+        every record, so it looks once in a while, however often it is called. One that cannot be marked now keeps no
+        other one back; then the store code is raised last, and the next look comes sooner."""
         began, mended, this_round = self._clock.monotonic(), 0, Round()
         if began < self._mend_at:
             return 0
@@ -88,11 +88,16 @@ class BackgroundRefresh:
         self._mend_at += MEND_SECONDS
         return mended
 
-    async def _unmarked(self) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
-        repository = self._repository
+    async def _unmarked(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+        repository, batch = self._repository, list[Versioned[Grant]]()
         async for grant in repository.grants():
             if grant.record.unfinished and not await repository.marked(grant.entry.key):
                 yield partial(repository.mend_grant, grant)
+            batch.append(grant)
+            if len(batch) == BREATH:
+                yield partial(repository.mend_tags, tuple(batch))
+                batch.clear()
+        yield partial(repository.mend_tags, tuple(batch))
         async for session in repository.sessions():
             if session.record.outbox is not None and not await repository.marked(session.entry.key):
                 yield partial(repository.mend_session, session)

@@ -8,7 +8,7 @@ together. Plain reads take no lock.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -18,6 +18,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
 from oauthbroker.repository.event_order import EventOrder
+from oauthbroker.repository.grant_tags import GrantTags, people_of
 from oauthbroker.repository.markers import Markers
 from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.record_store import RecordStore, Shelved
@@ -37,7 +38,7 @@ from oauthbroker.repository.versioned import (
     waiting_in,
     write_over,
 )
-from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Store
+from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Store, Tag
 
 __all__ = ["Conflict", "Due", "DueWork", "Entry", "Key", "Lease", "Repository", "Reservation", "Untold", "Versioned"]
 
@@ -66,10 +67,20 @@ def _log_damage(place: str, code: Code) -> None:
 
 
 class Repository:
-    """Typed access to the store, which keeps `kinds`. Every method may raise `BrokerError` with a store code."""
+    """Typed access to the store, which keeps `kinds`. `tagged` is false for a store that waits for its upgrade. Every
+    method may raise `BrokerError` with a store code."""
 
-    def __init__(self, store: Store, on_damage: Damage = _log_damage, kinds: Collection[str] = KINDS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        on_damage: Damage = _log_damage,
+        kinds: Collection[str] = KINDS,
+        *,
+        tagged: bool = True,
+    ) -> None:
         self._store = store
+        self._tags = GrantTags(store)
+        self._tagged = tagged
         self._on_damage = on_damage
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
         self._markers = Markers(store, on_damage)
@@ -128,14 +139,17 @@ class Repository:
 
     async def save_grant(self, grant: Grant, *, expect: int, room: Reservation | None = None) -> Versioned[Grant]:
         """Write a grant durably, under the pair's lease. New events are numbered, and one with pending work is marked
-        as due first."""
+        as due first. Tags are written only if they may differ from those of the version before: never by a refresh."""
         key = self.grant_key(grant.app, grant.subject)
         if not all(event.order for event in grant.outbox):
             grant = replace(grant, outbox=tuple([await self._numbered(event) for event in grant.outbox]))
+        before = self._cache.get((grant.app, grant.subject))
+        same = before is not None and before.generation == expect and people_of(before.record) == people_of(grant)
+        tags = None if same else self._tags.of(grant)
         if grant.unfinished:
             await self._markers.mark(key, grant.app, grant.subject)
         try:
-            entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room)
+            entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room, tags=tags)
         except Conflict:
             self._cache.pop((grant.app, grant.subject))  # the cached version is outdated
             raise
@@ -149,19 +163,48 @@ class Repository:
         """Remove a grant or its tombstone with its marker, under the pair's lease."""
         await self._markers.unmark(held.entry.key)
         await self._store.delete(held.entry.key, expect=held.generation)
+        await self._store.untag(held.entry, self._tags.of(held.record))
 
     async def grants(self) -> AsyncIterator[Versioned[Grant]]:
         """Yield every readable grant. A damaged one hides no other."""
         async for held in self._readable("grants", self._open_grant):
             yield held
 
-    async def _readable(self, kind: str, read: Callable[[Entry], R]) -> AsyncIterator[R]:
-        """Yield the readable records of a kind. Unreadable ones, such as a newer schema's, are reported and kept."""
-        async for entry in self._store.scan(kind):
+    async def grants_of_app(self, app: str) -> AsyncIterator[Versioned[Grant]]:
+        """Yield the readable grants of an app."""
+        async for held in self._with(self._tags.app(app)):
+            yield held
+
+    async def grants_with(self, who: str) -> AsyncIterator[Versioned[Grant]]:
+        """Yield the readable grants that belong to a subject, or that it agreed to."""
+        async for held in self._with(self._tags.who(who)):
+            yield held
+
+    async def _with(self, tag: Tag) -> AsyncIterator[Versioned[Grant]]:
+        """Yield the readable grants with a tag. A tag that the grant has no longer is removed."""
+        entries = self._store.find(tag) if self._tagged else self._store.scan("grants")
+        async for held in self._checked(entries, self._open_grant):
+            if tag in self._tags.of(held.record):
+                yield held
+            elif self._tagged:
+                await self._store.untag(held.entry, [tag])
+
+    async def mend_tags(self, seen: Sequence[Versioned[Grant]]) -> int:
+        """Give grants the tags that they lack, as those of an older broker that ran beside this one. Return how many
+        lacked one."""
+        return await self._store.retag([(held.entry, self._tags.of(held.record)) for held in seen])
+
+    def _readable(self, kind: str, read: Callable[[Entry], R]) -> AsyncIterator[R]:
+        """Yield the readable records of a kind."""
+        return self._checked(self._store.scan(kind), read)
+
+    async def _checked(self, entries: AsyncIterator[Entry], read: Callable[[Entry], R]) -> AsyncIterator[R]:
+        """Yield the records of entries. Unreadable ones, such as a newer schema's, are reported and kept."""
+        async for entry in entries:
             try:
                 record = read(entry)
             except BrokerError as error:
-                self._on_damage(f"{kind}/{entry.key.name[:8]}", error.code)
+                self._on_damage(f"{entry.key.kind}/{entry.key.name[:8]}", error.code)
                 continue
             yield record
 

@@ -8,9 +8,7 @@ global app that one person connected for two teams, one team's app that two peop
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
@@ -18,28 +16,18 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Repository
 
-REST = 10  # limits scanning to a tenth of the time, however many grants there are
-
 Tie = tuple[str, str]
 Pair = tuple[str, str]
 
 
 class SharedGrants:
-    """Finds active shared grants, by a scan of all grants unless the configuration rules them out.
-
-    A found one is used as long as it is active. The result that there is none is only trusted for a short time after a
-    scan: this process's logins are added with `learn`, and the pairs of the same subject are read each time. So a
-    shared grant can only be missed if another process has just stored it for another subject, and one account consented
-    to both. `apps` are all configured apps; without them no configuration rules a shared grant out.
-    """
+    """Finds active shared grants, by the subject and by who consented. `apps` are all configured apps; without them no
+    configuration rules a shared grant out."""
 
     def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, OAuthApp] | None = None) -> None:
         self._repository = repository
         self._clock = clock
         self._apps = apps
-        self._known: defaultdict[Tie, set[Pair]] | None = None
-        self._young_until = 0.0
-        self._one_scan = asyncio.Lock()
 
     async def living(self, app: OAuthApp, grant: Grant) -> bool:
         """Return whether another grant with the same registration, and an account or subject in common, is active.
@@ -51,13 +39,11 @@ class SharedGrants:
         ties = _ties(grant)
         if not ties or self._is_alone(app):
             return False
-        near = self._near(app, grant)
-        found, unread = await self._find(ties, near)
-        if not found and await self._scan():
-            found, unread = await self._find(ties, near)
-        if not found and unread is not None:
-            raise unread
-        return found
+        for who in sorted({who for _, who in ties}):
+            async for held in self._repository.grants_with(who):
+                if _is_active(held.record, ties):
+                    return True
+        return await self._is_near(app, grant, ties)
 
     async def is_coming(self, app: OAuthApp, grant: Grant) -> bool:
         """Return whether any process is redeeming a login that would share this grant or replace it. Its tokens may be
@@ -75,12 +61,6 @@ class SharedGrants:
                     return True
         return False
 
-    def learn(self, grant: Grant) -> None:
-        """Add a grant that this process is about to store."""
-        if self._known is not None:
-            for tie in _ties(grant):
-                self._known[tie].add((grant.app, grant.subject))
-
     def _is_alone(self, app: OAuthApp) -> bool:
         """Return whether no grant can be shared: the account is the subject, and no other app has this client."""
         own_subject = app.subject_mode == "user" and app.owner.user_identity is not None
@@ -94,41 +74,27 @@ class SharedGrants:
         names = {app.name, *(each.name for each in apps if each.registration == grant.registration)}
         return {(name, who) for name in names for who in (grant.subject, grant.authorized_by) if who}
 
-    async def _find(self, ties: Iterable[Tie], near: Iterable[Pair]) -> tuple[bool, BrokerError | None]:
-        """Return whether a shared grant is active, and the error of a record that cannot be read."""
-        known: Mapping[Tie, set[Pair]] = self._known or {}
+    async def _is_near(self, app: OAuthApp, grant: Grant, ties: frozenset[Tie]) -> bool:
+        """Return whether a pair nearby has an active shared grant. Raises the code of a record that cannot be read,
+        unless another one is shared: it may be one, too."""
         unread: BrokerError | None = None
-        for pair in {pair for tie in ties for pair in known.get(tie, ())}.union(near):
+        for pair in self._near(app, grant):
             try:
-                held = await self._repository.grant(*pair)  # it may have ended since
+                held = await self._repository.grant(*pair)
             except BrokerError as error:
                 if error.retryable:
                     raise
                 unread = BrokerError(error.code, note=f"grants/{self._repository.grant_key(*pair).name[:8]}")
                 continue
-            if held is not None and not held.record.revoked and not _ties(held.record).isdisjoint(ties):
-                return True, None
-        return False, unread
+            if held is not None and _is_active(held.record, ties):
+                return True
+        if unread is not None:
+            raise unread
+        return False
 
-    async def _scan(self) -> bool:
-        """Scan all grants, one caller at a time. False if the last scan is recent.
 
-        Grants learned during the scan are added to its result, so a login is found however far the scan has come.
-        """
-        if self._is_young():
-            return False
-        async with self._one_scan:
-            if not self._is_young():
-                started, self._known = self._clock.monotonic(), defaultdict(set)
-                async for held in self._repository.grants():
-                    if not held.record.revoked:
-                        self.learn(held.record)
-                took = self._clock.monotonic() - started
-                self._young_until = started + (REST + 1) * took
-        return True
-
-    def _is_young(self) -> bool:
-        return self._known is not None and self._clock.monotonic() < self._young_until
+def _is_active(grant: Grant, ties: frozenset[Tie]) -> bool:
+    return not grant.revoked and not _ties(grant).isdisjoint(ties)
 
 
 def _ties(grant: Grant) -> frozenset[Tie]:

@@ -17,7 +17,8 @@ from oauthbroker.store.box import open_box, seal_box
 from oauthbroker.store.file.fs import Fs, at_border
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keyfile import read_keyring, replace_keyring, write_keyring
-from oauthbroker.store.names import entry_name, labelled_mac, length_prefixed
+from oauthbroker.store.names import entry_name, labelled_mac, length_prefixed, tag_of
+from oauthbroker.store.port import Tag
 from oauthbroker.store.seal import SealPlace, seal, unseal
 
 __all__ = ["EnvKek", "FileKek", "KeyProvider", "Keyring", "Seed", "SeedState", "Upgrades"]
@@ -138,6 +139,10 @@ class Keyring:
     def mac(self, label: str, *parts: str) -> bytes:
         """Return 32 bytes that only this store's brokers can compute; one independent key per label."""
         return labelled_mac(self._name_key, label, *parts)
+
+    def tag(self, kind: str, label: str, *parts: str) -> Tag:
+        """Return the tag of (kind, label, parts) in this store."""
+        return tag_of(self._name_key, kind, label, *parts)
 
     def seal(self, kind: str, name: str, generation: int, body: bytes) -> bytes:
         """Seal a record for this kind, name and generation."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held, seconds_to_wait
-from oauthbroker.store.names import check_key, check_kinds, entry_name, labelled_mac
-from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation
+from oauthbroker.store.names import check_key, check_kinds, check_tags, entry_name, labelled_mac, tag_of
+from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Tag
 from oauthbroker.store.seal import MAX_BODY
 
 
@@ -27,6 +28,7 @@ class MemoryStore:
         check_kinds(*kinds, *lease_kinds)
         self._name_key = clock.random_bytes(32)
         self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in kinds}
+        self._tags: dict[Tag, set[str]] = {}
         self._lease_kinds = frozenset(lease_kinds)
         self._leases: dict[Key, asyncio.Lock] = {}
         self._closed = False
@@ -43,6 +45,10 @@ class MemoryStore:
         """Return 32 bytes that only this store can compute (for CSRF tokens and the like)."""
         return labelled_mac(self._name_key, label, *parts)
 
+    def tag(self, kind: str, label: str, *parts: str) -> Tag:
+        self._named(kind)
+        return tag_of(self._name_key, kind, label, *parts)
+
     async def get(self, key: Key) -> Entry | None:
         return self._kind(key).get(key.name)
 
@@ -53,8 +59,17 @@ class MemoryStore:
     async def is_current(self, entry: Entry) -> bool:
         return self.unchanged(entry)
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    async def put(
+        self,
+        key: Key,
+        body: bytes,
+        *,
+        expect: int,
+        room: Reservation | None = None,
+        tags: Collection[Tag] | None = None,
+    ) -> Entry:
         kind = self._kind(key)
+        check_tags(key, tags or ())
         if room is not None:
             room.held = None
         if len(body) > MAX_BODY:
@@ -62,6 +77,8 @@ class MemoryStore:
         current = kind.get(key.name)
         if (current.generation if current else 0) != expect:
             raise Conflict
+        for tag in tags or ():
+            self._tags.setdefault(tag, set()).add(key.name)
         kind[key.name] = entry = Entry(key, expect + 1, bytes(body), stamp=object())
         return entry
 
@@ -88,10 +105,41 @@ class MemoryStore:
     async def sync(self, kind: str) -> None:
         self._named(kind)
 
-    async def scan(self, kind: str, *, skip: Callable[[Key], bool] = lambda _: False) -> AsyncIterator[Entry]:
-        for entry in list(self._named(kind).values()):
-            if not skip(entry.key):
-                yield entry
+    async def scan(
+        self,
+        kind: str,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        skip: Callable[[Key], bool] = lambda _: False,
+    ) -> AsyncIterator[Entry]:
+        there = self._named(kind)
+        names = (name for name in sorted(there) if name > after and not skip(Key(kind, name)))
+        for entry in list(map(there.__getitem__, islice(names, limit))):
+            yield entry
+
+    async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+        there = self._named(tag.kind)
+        names = (name for name in sorted(self._tags.get(tag, ())) if name > after and name in there)
+        for entry in list(map(there.__getitem__, islice(names, limit))):
+            yield entry
+
+    async def retag(self, wanted: Sequence[tuple[Entry, Collection[Tag]]]) -> int:
+        lacked = set[Key]()
+        for key, tag in [(entry.key, tag) for entry, tags in wanted for tag in tags]:
+            self._kind(key)
+            check_tags(key, [tag])
+            there = self._tags.setdefault(tag, set())
+            if key.name not in there:
+                there.add(key.name)
+                lacked.add(key)
+        return len(lacked)
+
+    async def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
+        newest = self._kind(entry.key).get(entry.key.name)
+        if newest is None or newest.generation == entry.generation:
+            for tag in tags:
+                self._tags.get(tag, set()).discard(entry.key.name)
 
     async def count(self, kind: str) -> int:
         return len(self._named(kind))

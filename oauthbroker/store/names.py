@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from oauthbroker.store.port import Key
+from oauthbroker.store.port import Key, Tag
 
 _NAME = re.compile(r"[0-9a-f]{64}")
+_VALUE = re.compile(r"[0-9a-f]{32}")
 _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
 
 
@@ -35,6 +36,20 @@ def labelled_mac(name_key: bytes, label: str, *parts: str) -> bytes:
     return hmac.digest(mac_key, text_bytes(*parts), "sha256")
 
 
+def tag_of(name_key: bytes, kind: str, label: str, *parts: str) -> Tag:
+    """Return the tag of (kind, label, parts). Raises ValueError for a label that is not a plain word."""
+    if not _KIND.fullmatch(label):
+        raise ValueError("a label is a word of up to 32 letters")
+    return Tag(kind, label, labelled_mac(name_key, f"tag/{kind}/{label}", *parts)[:16].hex())
+
+
+def check_tags(key: Key, tags: Iterable[Tag]) -> None:
+    """Check that tags are of an entry's kind. Raises ValueError."""
+    for tag in tags:
+        if tag.kind != key.kind or not _KIND.fullmatch(tag.label) or not _VALUE.fullmatch(tag.value):
+            raise ValueError("a tag has the kind of its entry, a word for a label, and a value of 32 hex digits")
+
+
 def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
@@ -42,8 +57,8 @@ def is_name(text: str) -> bool:
 def check_kinds(*kinds: str) -> None:
     """Check kinds, which become folder and file names. Raises ValueError for one that is not a plain word."""
     for kind in kinds:
-        if not _KIND.fullmatch(kind) or kind in {"locks", "corrupt", "keyring"}:
-            raise ValueError("a kind is a word of up to 32 letters and none of locks, corrupt, keyring")
+        if not _KIND.fullmatch(kind) or kind in {"locks", "corrupt", "keyring", "tags"}:
+            raise ValueError("a kind is a word of up to 32 letters and none of locks, corrupt, keyring, tags")
 
 
 def check_key(key: Key, kinds: Collection[str]) -> Key:

@@ -7,7 +7,7 @@ write, so that a writer with an older generation is refused. Every backend must 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -22,6 +22,16 @@ class Key:
 
     kind: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A property of entries of one kind by which they are found. `value` is a keyed hash (32 hex digits), a pseudonym
+    without the store's key; equal values show that entries have something in common."""
+
+    kind: str
+    label: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +108,26 @@ class Store(Protocol):
         an entry that `unchanged` cannot vouch for. False when in doubt."""
         ...
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    def tag(self, kind: str, label: str, *parts: str) -> Tag:
+        """Return the tag of a kind, with an independent key for each kind and label. Raises ValueError for an unknown
+        kind."""
+        ...
+
+    async def put(
+        self,
+        key: Key,
+        body: bytes,
+        *,
+        expect: int,
+        room: Reservation | None = None,
+        tags: Collection[Tag] | None = None,
+    ) -> Entry:
         """Write durably and return the new version.
 
         `expect` is the generation the caller saw, 0 for an entry that must not exist yet. If it differs, raises
-        `Conflict` and changes nothing. `room` from `reserve` is used up by every call, also a failing one.
+        `Conflict` and changes nothing. `room` from `reserve` is used up by every call, also a failing one. `tags` are
+        all tags that the version has to be found by; None if they are those of the version before. Give them when they
+        change: each costs a durable write. From the moment in which a version can be read, it is found by its tags.
         """
         ...
 
@@ -130,9 +155,31 @@ class Store(Protocol):
         whose own sync may have failed."""
         ...
 
-    def scan(self, kind: str, *, skip: Callable[[Key], bool] = lambda _: False) -> AsyncIterator[Entry]:
-        """Yield every readable entry of a kind, in no order. A damaged entry does not hide the others. Entries for
-        which `skip` is true are not opened."""
+    def scan(
+        self,
+        kind: str,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        skip: Callable[[Key], bool] = lambda _: False,
+    ) -> AsyncIterator[Entry]:
+        """Yield the readable entries of a kind in the order of their names: those after the name `after`, at most
+        `limit`. A damaged entry does not hide the others. Entries for which `skip` is true are not opened."""
+        ...
+
+    def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+        """Yield the readable entries with a tag, as `scan` does. An entry that had the tag before may be among them:
+        the caller compares what the entry says, and takes the tag away with `untag`."""
+        ...
+
+    async def retag(self, wanted: Sequence[tuple[Entry, Collection[Tag]]]) -> int:
+        """Give entries the tags that they lack, durably. Return how many lacked one. For entries that were written
+        without them. An entry may be older than its newest version."""
+        ...
+
+    async def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
+        """Take tags from an entry that is gone, or still of this version. Never raises a store code: a tag too many
+        is harmless."""
         ...
 
     async def count(self, kind: str) -> int:

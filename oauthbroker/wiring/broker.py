@@ -88,8 +88,8 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
     async with AsyncExitStack() as stack:
         loaded = config if isinstance(config, Bundle) else load(config)
         if store is None:
-            store = await open_store(with_keys(loaded.settings, env), env, clock, log)
-        repository = Repository(store, reporting(log))
+            store = (await open_store(with_keys(loaded.settings, env), env, clock, log)).store
+        repository = Repository(store=store, on_damage=reporting(log))
         stack.push_async_callback(repository.close)
         source = ConfigSource(config=config, env=env, repository=repository, only=only, workers=workers)
         bundle = await source.resolved(loaded)

@@ -140,7 +140,6 @@ class Flows(Foundation):
             clock=self.clock,
             audit=self.audit,
             metrics=self.metrics,
-            shared_grants=self.shared_grants,
             open_sessions=self.open_sessions,
             revoke=self.revoke,
             outbox=self.outbox,

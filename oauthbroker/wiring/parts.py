@@ -142,7 +142,6 @@ class Parts(Flows):
             refresh=self.refresh,
             clock=self.clock,
             audit=self.audit,
-            shared_grants=self.shared_grants,
         )
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
@@ -34,9 +34,16 @@ CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
 CREDENTIAL = "oauthbroker.kek"
 
 
+class OpenedStore(NamedTuple):
+    """The store, and whether it is of this version: one that is only read may wait for its upgrade."""
+
+    store: Store
+    current: bool
+
+
 async def open_store(
     settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger, *, upgrading: bool = True
-) -> Store:
+) -> OpenedStore:
     """Open the file store of the settings. A store of an older version is upgraded first, unless the caller only reads:
     then the log names the steps that are left. Raises `storeLocked`, and as `unlocked` does."""
     file, keyring = _opened(settings, env, log)
@@ -48,15 +55,16 @@ async def open_store(
         clock=clock,
         on_damage=reporting(log),
     )
+    current = upgrading or not is_behind(keyring, STEPS)
     try:
         if upgrading:
             await upgrade(store, keyring, file, STEPS)
-        elif is_behind(keyring, STEPS):
+        elif not current:
             log.warning("the store waits for an upgrade: a broker that starts does it", left=left_of(keyring, STEPS))
     except BaseException:
         await store.close()
         raise
-    return store
+    return OpenedStore(store, current)
 
 
 def unlocked(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> Keyring:

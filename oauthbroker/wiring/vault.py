@@ -23,7 +23,7 @@ from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.store.file.read_only import look_at
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.port import Store
-from oauthbroker.wiring.storage import api_keys, audit_file, open_store, reporting, with_keys
+from oauthbroker.wiring.storage import api_keys, audit_file, open_store, reporting, upgrade_state, with_keys
 
 
 @asynccontextmanager
@@ -40,8 +40,8 @@ async def open_vault(
     clock, env = clock or SystemClock(), os.environ if env is None else env
     log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
-        store = await open_store(with_keys(settings, env), env, clock, log, upgrading=upgrading)
-        repository = Repository(store, reporting(log))
+        store, current = await open_store(with_keys(settings, env), env, clock, log, upgrading=upgrading)
+        repository = Repository(store=store, on_damage=reporting(log), tagged=current)
         stack.push_async_callback(repository.close)
         audit = audit_file(settings, store, log)
         stack.callback(audit.close)
@@ -69,7 +69,7 @@ def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[Store
     if opened is None:
         return None
     store, kinds = opened
-    repository = Repository(store, report, kinds)
+    repository = Repository(store=store, on_damage=report, kinds=kinds, tagged=upgrade_state(keyring) == "done")
     keys = api_keys(repository, clock, AuditList())
     return store, Inspection(
         repository=repository, keys=keys, kinds=kinds, clock=clock, limits=settings.limits, damaged=damaged

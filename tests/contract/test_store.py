@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,9 +23,10 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.names import entry_name
-from oauthbroker.store.port import Conflict, Key, Store
+from oauthbroker.store.port import Conflict, Key, Store, Tag
 from oauthbroker.store.seal import MAX_BODY
 from oauthbroker.testing.stores import open_file_store
+from tests.contract import wrong_stores
 from tests.kit import installed
 
 Open = Callable[[], Store]
@@ -54,6 +56,10 @@ async def hold_briefly(store: Store, key: Key) -> None:
 
 async def bodies(store: Store, kind: str) -> list[bytes]:
     return sorted([entry.body async for entry in store.scan(kind)])
+
+
+async def found(store: Store, tag: Tag) -> list[bytes]:
+    return sorted([entry.body async for entry in store.find(tag)])
 
 
 class StoreContract:
@@ -256,6 +262,128 @@ class StoreContract:
             await outcome(other.put(store.key("events", f"new {len(seen)}"), b"new", expect=0))
         assert {b"%02d" % n for n in range(1, 20, 2)} <= set(seen)
 
+    async def test_a_scan_has_pages_in_one_order_and_misses_no_entry(self, store, other):
+        for n in range(23):
+            await store.put(store.key("events", str(n)), b"%02d" % n, expect=0)
+        whole = [entry.key.name async for entry in store.scan("events")]
+        assert sorted(whole) == whole
+        pages, after = list[list[str]](), ""
+        while not pages or pages[-1]:
+            pages.append([entry.key.name async for entry in other.scan("events", after=after, limit=5)])
+            after = pages[-1][-1] if pages[-1] else after
+        assert [5, 5, 5, 5, 3, 0] == [len(page) for page in pages]
+        assert whole == [name for page in pages for name in page]
+        assert [] == [entry async for entry in store.scan("events", limit=0)]
+
+    async def test_a_page_goes_on_after_an_entry_that_was_removed(self, store, other):
+        for n in range(10):
+            await store.put(store.key("events", str(n)), b"%02d" % n, expect=0)
+        names = [entry.key.name async for entry in store.scan("events")]
+        await other.delete(Key("events", names[3]), expect=1)
+        assert names[4:6] == [entry.key.name async for entry in store.scan("events", after=names[3], limit=2)]
+
+    async def test_an_entry_is_found_by_each_of_its_tags_and_by_no_other(self, store, other, key):
+        one, two, three = (store.tag("grants", "subject", each) for each in ("one", "two", "three"))
+        app = store.tag("grants", "app", "one")
+        await store.put(key, b"tagged", expect=0, tags=[one, app])
+        await store.put(store.key("grants", "2"), b"too", expect=0, tags=[two, app])
+        await store.put(store.key("grants", "3"), b"untagged", expect=0)
+        for view in (store, other):
+            by_tag = [await found(view, tag) for tag in (one, two, three, app)]
+            assert [[b"tagged"], [b"too"], [], [b"tagged", b"too"]] == by_tag
+
+    async def test_an_entry_keeps_its_tags_until_others_are_given(self, store, other, key):
+        one, two = (store.tag("grants", "subject", each) for each in ("one", "two"))
+        await store.put(key, b"1", expect=0, tags=[one])
+        await other.put(key, b"2", expect=1)
+        assert [b"2"] == await found(store, one)
+        moved = await store.put(key, b"3", expect=2, tags=[two])
+        assert [b"3"] == await found(other, two)
+        await store.untag(moved, [one])
+        assert ([], [b"3"]) == (await found(other, one), await found(other, two))
+
+    async def test_a_tag_is_not_taken_from_a_newer_version(self, store, other, key):
+        """Between the look and the removal another broker may have written the version that has the tag."""
+        one = store.tag("grants", "subject", "one")
+        old = await store.put(key, b"without", expect=0)
+        await other.put(key, b"with", expect=1, tags=[one])
+        await store.untag(old, [one])
+        assert [b"with"] == await found(store, one)
+
+    async def test_a_removed_entry_is_found_by_no_tag_and_may_come_back(self, store, other, key):
+        one, two = (store.tag("grants", "subject", each) for each in ("one", "two"))
+        gone = await store.put(key, b"1", expect=0, tags=[one])
+        await other.delete(key, expect=1)
+        assert [] == await found(store, one)
+        await store.untag(gone, [one])
+        await other.put(key, b"again", expect=0, tags=[two])
+        assert ([], [b"again"]) == (await found(store, one), await found(store, two))
+
+    async def test_a_put_that_lost_changes_no_entry_that_is_found(self, store, other, key):
+        one, two = (store.tag("grants", "subject", each) for each in ("one", "two"))
+        await store.put(key, b"1", expect=0, tags=[one])
+        assert "conflict" == await outcome(other.put(key, b"2", expect=0, tags=[two]))
+        assert ([b"1"], 1) == (await found(store, one), (await store.get(key)).generation)
+
+    async def test_an_entry_without_its_tags_is_given_them(self, store, other, key):
+        one, two = (store.tag("grants", "subject", each) for each in ("one", "two"))
+        entry = await store.put(key, b"1", expect=0, tags=[one])
+        assert await other.retag([(entry, [one, two])])
+        assert not await store.retag([(entry, [one, two])])
+        assert [b"1"] == await found(store, one) == await found(other, two)
+
+    async def test_found_entries_have_pages_too(self, store, other):
+        tag = store.tag("events", "agent", "a")
+        for n in range(7):
+            await store.put(store.key("events", str(n)), b"%d" % n, expect=0, tags=[tag])
+        whole = [entry.key.name async for entry in store.find(tag)]
+        assert sorted(whole) == whole
+        assert whole[:3] == [entry.key.name async for entry in other.find(tag, limit=3)]
+        assert whole[3:] == [entry.key.name async for entry in other.find(tag, after=whole[2])]
+
+    async def test_a_version_that_can_be_read_is_found_by_its_tags(self, store, other):
+        """A reader never sees a record that its tags do not lead to."""
+        missed, over = list[str](), asyncio.Event()
+
+        async def write() -> None:
+            for n in range(30):
+                one = store.tag("grants", "subject", str(n))
+                await store.put(store.key("grants", str(n)), b"%d" % n, expect=0, tags=[one])
+            over.set()
+
+        async def read() -> None:
+            while not over.is_set():
+                for n in range(30):
+                    body = b"%d" % n
+                    entry = await other.get(other.key("grants", str(n)))
+                    if entry is not None and body not in await found(other, other.tag("grants", "subject", str(n))):
+                        missed.append(str(n))
+                await asyncio.sleep(0)
+
+        await asyncio.gather(write(), read())
+        assert [] == missed
+
+    async def test_tags_are_the_same_for_every_broker_and_differ_by_kind_label_and_parts(self, store, other):
+        assert store.tag("grants", "app", "a", "b") == other.tag("grants", "app", "a", "b")
+        values = [
+            ("grants", "app", "a", "b"),
+            ("grants", "app", "ab"),
+            ("grants", "who", "a", "b"),
+            ("due", "app", "ab"),
+        ]
+        assert 4 == len({store.tag(*each).value for each in values})
+
+    async def test_a_tag_that_no_store_made_is_refused(self, store, key):
+        with pytest.raises(ValueError):
+            store.tag("tokens", "app", "a")
+        with pytest.raises(ValueError):
+            store.tag("grants", "../app", "a")
+        good = store.tag("grants", "app", "a")
+        for bad in (Tag("grants", "app", "../../x"), Tag("grants", "../x", good.value), Tag("due", "app", good.value)):
+            with pytest.raises(ValueError):
+                await store.put(key, b"", expect=0, tags=[bad])
+        assert None is await store.get(key)
+
     async def test_keys_are_the_same_for_every_broker_of_one_store(self, store, other):
         assert store.key("grants", "a", "b") == other.key("grants", "a", "b")
         assert 64 == len(store.key("grants", "a", "b").name)
@@ -451,6 +579,33 @@ class TestFile(StoreContract):
 
 
 PATHS = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+
+
+CONTRACT: Any = StoreContract()
+Test = Callable[[Any, Any, Any], Awaitable[None]]
+WRONG: list[tuple[type[MemoryStore], Test]] = [
+    (wrong_stores.TagAfterRecord, lambda s, o, k: CONTRACT.test_a_version_that_can_be_read_is_found_by_its_tags(s, o)),
+    (wrong_stores.TagLost, CONTRACT.test_an_entry_keeps_its_tags_until_others_are_given),
+    (
+        wrong_stores.FindMisses,
+        CONTRACT.test_an_entry_is_found_by_each_of_its_tags_and_by_no_other,
+    ),
+    (wrong_stores.UntagsNewer, CONTRACT.test_a_tag_is_not_taken_from_a_newer_version),
+    (wrong_stores.NeverRetags, CONTRACT.test_an_entry_without_its_tags_is_given_them),
+    (
+        wrong_stores.PagesWithoutOrder,
+        lambda s, o, k: CONTRACT.test_a_page_goes_on_after_an_entry_that_was_removed(s, o),
+    ),
+]
+
+
+@pytest.mark.parametrize(("wrong", "test"), WRONG, ids=[wrong.__name__ for wrong, _ in WRONG])
+async def test_the_contract_refuses_a_wrong_store_and_takes_a_right_one(wrong, test):
+    right = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+    await test(right, right, right.key("grants", "a"))
+    store = wrong(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+    with pytest.raises(AssertionError):
+        await test(store, store, store.key("grants", "a"))
 
 
 def order(worker: subprocess.Popen[str], line: str) -> None:

@@ -35,7 +35,7 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.kek import FileKek
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Reservation
+from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider
 from tests.faults.broker_worker import Elsewhere, say, subject_of
 from tests.kit.running_broker import BASE, turn, user_app
@@ -64,8 +64,8 @@ class TellingStore(FileStore):
 
     tell: Callable[..., None] = staticmethod(say)
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
-        entry = await super().put(key, body, expect=expect, room=room)
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
+        entry = await super().put(key, body, **more)
         if key.kind == "grants":
             grant = Grant.from_plaintext(body)
             if (intent := grant.refresh_state.intent) is not None:

@@ -13,7 +13,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Reservation
+from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process
@@ -94,9 +94,9 @@ class Stubborn(MemoryStore):
 
     stuck: Key | None = None
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
         self._refuse(key)
-        return await super().put(key, body, expect=expect, room=room)
+        return await super().put(key, body, **more)
 
     async def delete(self, key: Key, *, expect: int) -> None:
         self._refuse(key)

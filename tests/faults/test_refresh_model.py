@@ -24,7 +24,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.keys import Keyring
-from oauthbroker.store.port import Entry, Key, Reservation
+from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
@@ -63,9 +63,9 @@ class NotingStore(FileStore):
         store.intents = intents
         return store
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
         before = intent_in(await self.get(key))
-        entry = await super().put(key, body, expect=expect, room=room)
+        entry = await super().put(key, body, **more)
         intent = intent_in(entry)
         if intent is not None and (before is None or intent.attempt != before.attempt):
             self.intents.append(intent.lost)

@@ -44,6 +44,8 @@ async def contents(store: FileStore) -> tuple[list[str], list[str], Depth]:
     """The grants, the sessions and the queues: what an old store has, an upgraded one has too."""
     repository = Repository(store)
     grants = sorted([f"{held.record.app} {held.record.subject}" async for held in repository.grants()])
+    by_tag = sorted([held.record.app async for held in repository.grants_with("acme:user:1")])
+    assert ["calendar", "mail"] == by_tag
     sessions = [held.record.id async for held in repository.sessions()]
     return grants, sessions, await StoreQueues(repository, TestClock(MADE_AT), Limits(), Metrics()).depth()
 

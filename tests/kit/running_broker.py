@@ -314,9 +314,9 @@ class UnwellStore(MemoryStore):
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
         self.refuses = 0
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
         self._ask_the_disk()
-        return await super().put(key, body, expect=expect, room=room)
+        return await super().put(key, body, **more)
 
     @asynccontextmanager
     async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:

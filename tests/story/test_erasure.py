@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import AgentEvent
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Reservation
+from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_keyring
@@ -185,9 +186,9 @@ class DyingStore(MemoryStore):
 
     left: int | None = None
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
         self._spend()
-        return await super().put(key, body, expect=expect, room=room)
+        return await super().put(key, body, **more)
 
     async def delete(self, key: Key, *, expect: int) -> None:
         self._spend()

@@ -54,9 +54,9 @@ class WatchedStore(MemoryStore):
         await self._pass()
         return await super().get(key)
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
         await self._pass()
-        entry = await super().put(key, body, expect=expect, room=room)
+        entry = await super().put(key, body, **more)
         await self._pass()
         return entry
 

@@ -13,7 +13,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.model.results import Failed, Ready
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Reservation
+from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.running_broker import House, running, user_app
@@ -29,11 +29,11 @@ class LastWrites(MemoryStore):
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
         self.reached: Callable[[], Awaitable[None]] | None = None
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
         if key.kind == "uses" and self.reached is not None:
             reached, self.reached = self.reached, None
             await reached()
-        return await super().put(key, body, expect=expect, room=room)
+        return await super().put(key, body, **more)
 
 
 def in_the_last_moments(house: House, late: Late, kind: str) -> asyncio.Future[asyncio.Task[object]]:

@@ -29,6 +29,16 @@ APPS = ("mail", "files", "notes")
 MORE = ("calendar", "chat")
 
 
+class OldestFirst(MemoryStore):
+    """A store in memory that scans in the order of creation."""
+
+    async def scan(self, kind: str, **more: Any) -> AsyncIterator[Entry]:
+        there = [entry async for entry in super().scan(kind, **more)]
+        order = list(self._entries[kind])
+        for entry in sorted(there, key=lambda entry: order.index(entry.key.name)):
+            yield entry
+
+
 async def entries(store: Store, kind: str) -> list[Entry]:
     return [entry async for entry in store.scan(kind)]
 
@@ -65,9 +75,9 @@ async def process(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncI
 
 @pytest.fixture
 async def ordered(identity_provider: IdentityProvider) -> AsyncIterator[Process]:
-    """The same in memory, where a scan meets the oldest record first."""
+    """The same in memory. A scan meets the oldest record first."""
     clock = TestClock(identity_provider.clock.now())
-    store: Any = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    store: Any = OldestFirst(kinds=KINDS, lease_kinds=LEASES, clock=clock)
     process = Process.on(store, [user_app(identity_provider, name) for name in APPS], clock)
     yield process
     await process.die()
@@ -292,7 +302,9 @@ async def test_a_record_in_anothers_place_is_passed_over_too(ordered, identity_p
 async def test_what_a_broker_passes_over_is_in_its_log_without_the_record(house):
     await house.connected("mail")
     await house.connected("files")
-    key = await of_another_version(house.store, "grants")
+    entry = await house.store.get(house.store.key("grants", "mail", ALICE))
+    assert entry is not None
+    key = await rewritten(house.store, entry)
     assert ["files"] == [summary.app async for summary in house.broker.grants.list()]
     told = [line for line in map(json.loads, house.log.getvalue().splitlines()) if "place" in line]
     assert [(f"grants/{key.name[:8]}", "recordCorrupt")] == [(line["place"], line["code"]) for line in told]

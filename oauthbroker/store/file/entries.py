@@ -5,7 +5,7 @@ Plain blocking functions; `file_store` chooses the thread and holds the lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -14,9 +14,10 @@ from oauthbroker.store.file.folders import Folders
 from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.file.locks import HeldLock
 from oauthbroker.store.file.stamp import FolderStamp, Stamp
+from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.names import fingerprint
-from oauthbroker.store.port import Conflict, Entry, Key
+from oauthbroker.store.port import Conflict, Entry, Key, Tag
 from oauthbroker.store.seal import HEADER, MAX_RECORD, record_size
 
 _MOST_ASIDE = 256  # damaged copies that are kept, so that a repeated fault does not fill the disk
@@ -41,15 +42,17 @@ class Prepared:
     generation: int
     body: bytes
     header: bytes
+    tags: Collection[Tag]
 
 
 class EntryFiles:
     """The entry files of one store. Methods raise OSError, BrokerError and Conflict."""
 
-    __slots__ = ("_folders", "_fs", "_kinds", "_ring", "_synced")
+    __slots__ = ("_folders", "_fs", "_kinds", "_ring", "_synced", "tags")
 
     def __init__(self, fs: Fs, folders: Folders, ring: Keyring, kinds: Sequence[str]) -> None:
         self._fs, self._folders, self._ring, self._kinds = fs, folders, ring, tuple(kinds)
+        self.tags = TagFiles(fs, folders.tags)
         self._synced: dict[str, FolderStamp] = {}
 
     def read(self, key: Key) -> Entry | None:
@@ -82,7 +85,9 @@ class EntryFiles:
     def give_back(self, key: Key, taken: Taken) -> None:
         drop_temp(self._fs, self._folders.by_kind[key.kind], taken.temp, taken.fd)
 
-    def prepare(self, key: Key, generation: int, body: bytes, taken: Taken | None = None) -> Prepared:
+    def prepare(
+        self, key: Key, generation: int, body: bytes, taken: Taken | None = None, tags: Collection[Tag] = ()
+    ) -> Prepared:
         """Seal and write the next version beside the current one, durably; into the reserved space, if any."""
         folder = self._folders.by_kind[key.kind]
         temp, fd = (taken.temp, taken.fd) if taken is not None else new_temp(self._fs, folder, key.name)
@@ -92,7 +97,7 @@ class EntryFiles:
         except BaseException:
             drop_temp(self._fs, folder, temp, fd)
             raise
-        return Prepared(key, temp, fd, generation, body, record[:HEADER])
+        return Prepared(key, temp, fd, generation, body, record[:HEADER], tags)
 
     def install(self, prepared: Prepared, held: HeldLock) -> Entry:
         """Put a prepared version in place, under the entry's lock. Raises Conflict if the generation has changed."""
@@ -100,6 +105,7 @@ class EntryFiles:
         renamed = False
         try:
             self._expect(key, prepared.generation - 1, held)
+            self.tags.add((key, tag) for tag in prepared.tags)
             self._fs.rename(folder, prepared.temp, key.name)
             renamed = True
             self._fs.fsync(folder)
@@ -123,6 +129,13 @@ class EntryFiles:
             raise Conflict
         self._fs.unlink(folder, key.name)
         self._fs.fsync(folder)
+
+    def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
+        """Take tags from an entry that is gone, or still of this version. Called under its lock, which `install` has
+        when it adds them."""
+        newest = self.read(entry.key)
+        if newest is None or newest.generation == entry.generation:
+            self.tags.remove(entry.key, tags)
 
     def set_aside(self, key: Key, held: HeldLock) -> None:
         """Remove an entry that cannot be opened, durably and under its lock, after copying its bytes to `corrupt/`."""

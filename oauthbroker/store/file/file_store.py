@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -21,8 +21,8 @@ from oauthbroker.store.file.fs import Fs, at_border, failure
 from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.file.stamp import Stamp
 from oauthbroker.store.keys import Keyring
-from oauthbroker.store.names import check_key, check_kinds, is_name
-from oauthbroker.store.port import Entry, Key, Lease, Reservation
+from oauthbroker.store.names import check_key, check_kinds, check_tags, is_name
+from oauthbroker.store.port import Entry, Key, Lease, Reservation, Tag
 
 T = TypeVar("T")
 Damage = Callable[[str, Code], None]
@@ -104,6 +104,10 @@ class FileStore:
         """Return 32 bytes that only brokers with this store's keyring can compute (for CSRF tokens and the like)."""
         return self._ring.mac(label, *parts)
 
+    def tag(self, kind: str, label: str, *parts: str) -> Tag:
+        self._check_kind(kind)
+        return self._ring.tag(kind, label, *parts)
+
     async def get(self, key: Key) -> Entry | None:
         self._check_open(key)
         failed: BrokerError
@@ -125,9 +129,19 @@ class FileStore:
     async def is_current(self, entry: Entry) -> bool:
         return self.unchanged(entry)
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    async def put(
+        self,
+        key: Key,
+        body: bytes,
+        *,
+        expect: int,
+        room: Reservation | None = None,
+        tags: Collection[Tag] | None = None,
+    ) -> Entry:
         self._check_open(key)
-        return await self._see_through(self._put(key, body, expect, _used_up(key, room)))
+        tags = tags or ()
+        check_tags(key, tags)
+        return await self._see_through(self._put(key, body, expect, _used_up(key, room), tags))
 
     @asynccontextmanager
     async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
@@ -162,13 +176,62 @@ class FileStore:
         self._check_kind(kind)
         await self._run(partial(self._entries.sync, kind))
 
-    async def scan(self, kind: str, *, skip: Callable[[Key], bool] = lambda _: False) -> AsyncIterator[Entry]:
-        for number, key in enumerate(await self._keys(kind), start=1):
-            if number % _BREATH == 0:
-                await asyncio.sleep(0)
-            entry = None if skip(key) else await self._readable(key)
+    async def scan(
+        self,
+        kind: str,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        skip: Callable[[Key], bool] = lambda _: False,
+    ) -> AsyncIterator[Entry]:
+        async for _, entry in self._opened(await self._keys(kind, after), limit, skip):
             if entry is not None:
                 yield entry
+
+    async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+        self._check_kind(tag.kind)
+        names = await self._run(partial(self._entries.tags.names, tag))
+        keys = (Key(tag.kind, name) for name in names if name > after and is_name(name))
+        async for key, entry in self._opened(keys, limit):
+            if entry is None:
+                await self.untag(Entry(key, 0, b""), [tag])
+            else:
+                yield entry
+
+    async def _opened(
+        self, keys: Iterable[Key], limit: int | None, skip: Callable[[Key], bool] = lambda _: False
+    ) -> AsyncIterator[tuple[Key, Entry | None]]:
+        """Open entries until `limit` of them were read; None for one that is gone or cannot be read."""
+        for number, key in enumerate(keys, start=1):
+            if limit == 0:
+                return
+            if number % _BREATH == 0:
+                await asyncio.sleep(0)
+            if skip(key):
+                continue
+            entry = await self._readable(key)
+            if entry is not None and limit is not None:
+                limit -= 1
+            yield key, entry
+
+    async def retag(self, wanted: Sequence[tuple[Entry, Collection[Tag]]]) -> int:
+        """Takes no lock: a tag too many is harmless."""
+        for entry, tags in wanted:
+            self._check_open(entry.key)
+            check_tags(entry.key, tags)
+        pairs = [(entry.key, tag) for entry, tags in wanted for tag in tags]
+        return len(await self._run(partial(self._entries.tags.add, pairs)))
+
+    async def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
+        self._check_open(entry.key)
+        with suppress(BrokerError):  # a tag too many is harmless
+            held = self._locks.try_now(_write_lock(entry.key))
+            if held is None:
+                return
+            try:
+                await self._run(partial(self._entries.untag, entry, tags))
+            finally:
+                held.release()
 
     async def count(self, kind: str) -> int:
         return len(await self._keys(kind))
@@ -210,10 +273,10 @@ class FileStore:
         if os.getpid() != self._pid:  # after a fork, threads and locks stay with the parent
             raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
 
-    async def _put(self, key: Key, body: bytes, expect: int, taken: Taken | None) -> Entry:
+    async def _put(self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]) -> Entry:
         if taken is None:
             seconds_to_wait(_write_lock(key), _PATIENCE)  # seals and syncs nothing for a lock that has stayed held
-        done = await self._run(partial(self._put_at_once, key, body, expect, taken))
+        done = await self._run(partial(self._put_at_once, key, body, expect, taken, tags))
         if isinstance(done, Entry):
             return done
         prepared, installing = done, False
@@ -225,10 +288,12 @@ class FileStore:
             if not installing:
                 await self._run(partial(self._entries.discard, prepared))
 
-    def _put_at_once(self, key: Key, body: bytes, expect: int, taken: Taken | None) -> Entry | Prepared:
+    def _put_at_once(
+        self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]
+    ) -> Entry | Prepared:
         """Do the whole write at once if the lock is free; else return the prepared version, whose lock must be
         waited for."""
-        prepared = self._entries.prepare(key, expect + 1, body, taken)
+        prepared = self._entries.prepare(key, expect + 1, body, taken, tags)
         try:
             held = self._locks.try_now(_write_lock(key))
         except BaseException:
@@ -260,10 +325,11 @@ class FileStore:
         task.add_done_callback(self._writing.discard)
         return await to_its_end(task)
 
-    async def _keys(self, kind: str) -> list[Key]:
+    async def _keys(self, kind: str, after: str = "") -> list[Key]:
+        """Return the keys of a kind after the name `after`, in the order of names."""
         self._check_kind(kind)
         names = await self._run(partial(self._entries.names, kind))
-        return [Key(kind, name) for name in names if is_name(name)]
+        return [Key(kind, name) for name in sorted(names) if name > after and is_name(name)]
 
     async def _readable(self, key: Key) -> Entry | None:
         """Return the entry, or None after reporting why it cannot be read. A disk failure raises."""

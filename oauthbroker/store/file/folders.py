@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -10,18 +11,19 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.files import check_file, check_root, close, make_folders, own_folder
 from oauthbroker.store.file.fs import Fs, at_border
 
-DATA, LOCKS, CORRUPT = "data", "locks", "corrupt"
+DATA, LOCKS, CORRUPT, TAGS = "data", "locks", "corrupt", "tags"
 
 
 class Folders:
     """Open folders by kind. All later operations are relative to these descriptors."""
 
-    __slots__ = ("_all", "_fs", "by_kind", "corrupt", "locks")
+    __slots__ = ("_all", "_fs", "by_kind", "corrupt", "locks", "tags")
 
     def __init__(self, fs: Fs, opened: dict[str, int]) -> None:
         self._fs = fs
         self._all = list(opened.values())
         self.locks, self.corrupt = opened.pop(LOCKS), opened.pop(CORRUPT)
+        self.tags = opened.pop(TAGS, None)
         self.by_kind = MappingProxyType(opened)
 
     def close(self) -> None:
@@ -36,7 +38,7 @@ def open_folders(fs: Fs, root: Path, kinds: Sequence[str]) -> Folders:
     a crash. Raises `storePermissions` for a path that others can access or that has the wrong type, and
     `storeUnavailable` where files cannot be locked.
     """
-    return at_border(lambda: _open_all(fs, root, [LOCKS, CORRUPT, *kinds]))
+    return at_border(lambda: _open_all(fs, root, [LOCKS, CORRUPT, TAGS, *kinds]))
 
 
 def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
@@ -46,7 +48,8 @@ def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
         try:
             make_folders(fs, data, names)
             for name in names:
-                opened[name] = own_folder(fs, data, name)
+                with suppress(*([FileNotFoundError] if name == TAGS else [])):  # an old store that is only read
+                    opened[name] = own_folder(fs, data, name)
             _collect(fs, data)
         finally:
             close(fs, data)

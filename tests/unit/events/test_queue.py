@@ -24,7 +24,7 @@ from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records.event_queue import REMEMBERED, SEGMENT_ITEMS, Head, Item, Segment, Settled, newest
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Lease, Reservation
+from oauthbroker.store.port import Entry, Key, Lease
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
 from tests.unit.records import kit
@@ -587,9 +587,9 @@ class CancelsItsCaller(MemoryStore):
         await self._step()
         return entry
 
-    async def put(self, key: Key, body: bytes, *, expect: int, room: Reservation | None = None) -> Entry:
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
         await self._step()
-        entry = await super().put(key, body, expect=expect, room=room)
+        entry = await super().put(key, body, **more)
         await self._step()
         return entry
 

@@ -51,11 +51,11 @@ class InterruptedStore(MemoryStore):
         await self._interrupted()
         return await super().get(key)
 
-    async def scan(self, kind: str, *, skip: Callable[[Key], bool] = lambda _: False) -> AsyncIterator[Entry]:
-        keys = [entry.key async for entry in super().scan(kind)]
+    async def scan(self, kind: str, **more: Any) -> AsyncIterator[Entry]:
+        keys = [entry.key async for entry in super().scan(kind, **more)]
         self._dice.shuffle(keys)
         for key in keys:
-            entry = None if skip(key) else await self.get(key)
+            entry = await self.get(key)
             if entry is not None:
                 yield entry
 

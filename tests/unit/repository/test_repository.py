@@ -109,9 +109,9 @@ async def test_the_mark_comes_before_the_record(store: MemoryStore, monkeypatch)
     repository, order = Repository(store), []
     put = store.put
 
-    async def noting(key, body, *, expect, room=None):
+    async def noting(key, body, **more):
         order.append(key.kind)
-        return await put(key, body, expect=expect, room=room)
+        return await put(key, body, **more)
 
     monkeypatch.setattr(store, "put", noting)
     await repository.save_grant(kit.grant(outbox=(kit.event(),)), expect=0)

@@ -101,7 +101,7 @@ class OneFolder(OneFile):
         self.durable = self.version
 
     def files(self) -> EntryFiles:
-        folders: Any = SimpleNamespace(by_kind={"grants": 3})
+        folders: Any = SimpleNamespace(by_kind={"grants": 3}, tags=None)
         fs: Any = self
         ring: Any = None
         return EntryFiles(fs, folders, ring, ("grants",))

@@ -1,0 +1,104 @@
+"""Tags as files: an empty one for each tag of an entry, in a folder for each kind and label. Format: store/README.md.
+
+A tag is durable before the record that has it, and is removed after. So a tag without a record is harmless, and no
+record lacks one. Plain blocking functions; `file_store` chooses the thread and holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from oauthbroker.store.file.files import close, own_folder
+from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.stamp import FolderStamp
+from oauthbroker.store.port import Key, Tag
+
+
+class TagFiles:
+    """The tags of one store. `folder` is None in a store that has none and is only read. Methods raise OSError."""
+
+    __slots__ = ("_folder", "_fs", "_synced")
+
+    def __init__(self, fs: Fs, folder: int | None) -> None:
+        self._fs, self._folder = fs, folder
+        self._synced: dict[str, FolderStamp] = {}
+
+    def names(self, tag: Tag) -> list[str]:
+        """Return the names of the entries with this tag, sorted."""
+        start = f"{tag.value}."
+        try:
+            with self._shard(tag) as shard:
+                return sorted(name.removeprefix(start) for name in self._fs.listdir(shard) if name.startswith(start))
+        except FileNotFoundError:
+            return []
+
+    def add(self, wanted: Iterable[tuple[Key, Tag]]) -> set[Key]:
+        """Give entries these tags, durably, and return the keys that lacked one. A tag that is there is synced too: its
+        writer's sync may have failed."""
+        lacked, shards = set[Key](), defaultdict[str, list[tuple[Key, Tag]]](list)
+        for key, tag in wanted:
+            shards[_shard_path(tag)].append((key, tag))
+        for path, pairs in shards.items():
+            with self._shard(pairs[0][1], make=True) as shard:
+                lacked.update(key for key, tag in pairs if self._create(shard, _file(tag, key)))
+                self._sync(path, shard)
+        return lacked
+
+    def remove(self, key: Key, tags: Iterable[Tag]) -> None:
+        """Take these tags from an entry. Not synced: one that comes back is harmless."""
+        for tag in tags:
+            with suppress(FileNotFoundError), self._shard(tag) as shard:
+                self._fs.unlink(shard, _file(tag, key))
+
+    def _create(self, shard: int, name: str) -> bool:
+        try:
+            fd = self._fs.create_file(shard, name)
+        except FileExistsError:
+            return False
+        close(self._fs, fd)
+        return True
+
+    @contextmanager
+    def _shard(self, tag: Tag, *, make: bool = False) -> Iterator[int]:
+        """Open one of the folders that share the tags of a kind and label; with `make`, create it durably."""
+        if self._folder is None:
+            raise FileNotFoundError
+        path = _label_path(tag)
+        label = self._below("", self._folder, path, make=make)
+        try:
+            shard = self._below(path, label, _shard_path(tag).removeprefix(f"{path}/"), make=make)
+        finally:
+            close(self._fs, label)
+        try:
+            yield shard
+        finally:
+            close(self._fs, shard)
+
+    def _below(self, path: str, parent: int, name: str, *, make: bool) -> int:
+        if make:
+            with suppress(FileExistsError):
+                self._fs.make_folder(parent, name)
+            self._sync(path, parent)
+        return own_folder(self._fs, parent, name)
+
+    def _sync(self, path: str, folder: int) -> None:
+        """Make a folder's names durable. Costs one stat where nothing was created since a sync of all of it."""
+        seen, last = FolderStamp.of(self._fs, folder), self._synced.get(path)
+        if last is not None and last.covers(seen):
+            return
+        self._fs.fsync(folder)
+        self._synced[path] = seen.after(last)
+
+
+def _label_path(tag: Tag) -> str:
+    return f"{tag.kind}.{tag.label}"
+
+
+def _shard_path(tag: Tag) -> str:
+    return f"{_label_path(tag)}/{tag.value[:2]}"
+
+
+def _file(tag: Tag, key: Key) -> str:
+    return f"{tag.value}.{key.name}"

@@ -1,0 +1,122 @@
+"""Grants are found by their app and their people without reading all; a refresh writes no tag."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.records import Grant
+from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.store.port import Entry, Key, Tag
+from oauthbroker.testing import TestClock
+from oauthbroker.testing.stores import open_file_store
+from tests.kit.broker_process import Process
+from tests.kit.samples import grant_with
+
+ALICE, BOB = "acme:user:1", "acme:user:2"
+
+
+class Noting(MemoryStore):
+    """Notes the tags of each write, and the entries that are opened."""
+
+    def __init__(self) -> None:
+        super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
+        self.put_tags = list[Collection[Tag] | None]()
+        self.scanned = 0
+
+    async def put(self, key: Key, body: bytes, *, tags: Collection[Tag] | None = None, **more: Any) -> Entry:
+        self.put_tags.append(tags)
+        return await super().put(key, body, tags=tags, **more)
+
+    async def scan(self, kind: str, **more: Any) -> AsyncIterator[Entry]:
+        async for entry in super().scan(kind, **more):
+            self.scanned += kind == "grants"
+            yield entry
+
+
+@pytest.fixture
+def store() -> Noting:
+    return Noting()
+
+
+@pytest.fixture
+def repository(store: Noting) -> Repository:
+    return Repository(store)
+
+
+async def names(found: AsyncIterator[Versioned[Grant]]) -> list[tuple[str, str]]:
+    return sorted([(held.record.app, held.record.subject) async for held in found])
+
+
+async def test_grants_are_found_by_app_and_by_people_and_no_other_is_opened(store, repository):
+    for grant in (
+        grant_with(),
+        grant_with(app="calendar"),
+        grant_with(subject=BOB),
+        grant_with(app="team", subject="acme:team:1", authorized_by=ALICE),
+    ):
+        await repository.save_grant(grant, expect=0)
+    theirs = [("calendar", ALICE), ("mail", ALICE), ("team", "acme:team:1")]
+    assert theirs == await names(repository.grants_with(ALICE))
+    assert [("mail", ALICE), ("mail", BOB)] == await names(repository.grants_of_app("mail"))
+    assert [] == await names(repository.grants_with("acme:user:3"))
+    assert 0 == store.scanned
+    assert theirs == await names(Repository(store, tagged=False).grants_with(ALICE))
+    assert 4 == store.scanned
+
+
+async def test_tags_are_written_when_they_may_have_changed_and_never_by_a_refresh(store, repository):
+    held = await repository.save_grant(grant_with(), expect=0)
+    held = await repository.save_grant(replace(held.record, scopes=("read", "write")), expect=held.generation)
+    held = await repository.save_grant(replace(held.record, authorized_by=ALICE), expect=held.generation)
+    held = await repository.save_grant(replace(held.record, authorized_by=BOB), expect=held.generation)
+    assert [2, 0, 0, 3] == [len(tags or ()) for tags in store.put_tags]
+    await Repository(store).save_grant(held.record, expect=held.generation)
+    assert 3 == len(store.put_tags[-1] or ()), "a process that does not know the version before writes all"
+
+
+async def test_a_tag_that_a_grant_has_no_longer_is_removed_by_the_look_that_meets_it(store, repository):
+    held = await repository.save_grant(grant_with(authorized_by=BOB), expect=0)
+    await repository.save_grant(replace(held.record, authorized_by=None), expect=held.generation)
+    bobs = store.tag("grants", "who", BOB)
+    assert 1 == len([entry async for entry in store.find(bobs)])
+    assert [] == await names(repository.grants_with(BOB))
+    assert 0 == len([entry async for entry in store.find(bobs)])
+    assert [("mail", ALICE)] == await names(repository.grants_with(ALICE))
+
+
+async def test_an_erased_grant_leaves_no_tag(tmp_path):
+    store = open_file_store(tmp_path)
+    repository = Repository(store)
+    held = await repository.save_grant(grant_with(), expect=0)
+    tags = tmp_path / "store" / "data" / "tags"
+    assert 2 == len(files(tags))
+    await repository.erase_grant(held)
+    assert [] == files(tags)
+    await store.close()
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("lost", [lambda folder: True, lambda folder: folder.name.endswith("who")], ids=["all", "who"])
+async def test_a_running_broker_finds_and_mends_a_missing_tag(tmp_path, lost: Callable[[Path], bool]):
+    clock = TestClock()
+    process = Process.on(open_file_store(tmp_path, clock=clock), [], clock)
+    repository = process.parts.repository
+    await repository.save_grant(grant_with(), expect=0)
+    for folder in (tmp_path / "store" / "data" / "tags").iterdir():
+        for path in files(folder) if lost(folder) else []:
+            path.unlink()
+    assert [] == await names(repository.grants_with(ALICE))
+    assert 1 == await process.parts.background_refresh.mend()
+    assert [("mail", ALICE)] == await names(repository.grants_with(ALICE))
+    clock.advance(10_000)
+    assert 0 == await process.parts.background_refresh.mend()
+    await process.die()
