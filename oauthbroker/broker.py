@@ -109,18 +109,18 @@ class Broker:
         return self._services.config.bundle
 
     def oauth(self, turn: TurnLike, tool: str | None = None, *, private_links: bool = False) -> OAuthContext:
-        """`ctx.oauth` for one turn, or for the JSON of one. `tool` is `Tool/name` or `Tool/name:export`,
+        """Return `ctx.oauth` for one turn, or for the JSON of one. `tool` is `Tool/name` or `Tool/name:export`,
         `Extension/name`, `Connection/name` or `Connector/name`, and narrows to what that resource declared; without it,
         it is the runtime's own view of all apps. `private_links`: no answer holds a link, because the runtime delivers
         those of `links`."""
         return self._services.contexts.of_turn(turn, tool, private_links=private_links)
 
     def oauth_for(self, guest: Guest) -> OAuthContext:
-        """`ctx.oauth` for whoever holds a turn token, as `turns.admit` found it."""
+        """Return `ctx.oauth` for the holder of a turn token, as `turns.admit` returned it."""
         return self._services.contexts.of_guest(guest)
 
     def static_token(self, connector: str) -> Secret | None:
-        """The token that `Connector/<name>` was configured with; None for one that uses an OAuthApp, or none."""
+        """Return the token that `Connector/<name>` was configured with; None if it uses an OAuthApp, or no token."""
         name = connector.removeprefix("Connector/")
         found = self.bundle.connectors.get(name)
         if found is None or found.static_token is None:
@@ -130,42 +130,45 @@ class Broker:
         return found.static_token
 
     def scrub(self, text: str) -> str:
-        """What a tool says, with `***` for tokens that this process handed out. A net: docs/embedding.md tells its
-        meshes. `scrubber.json` does the same to data."""
+        """Return a tool's text with `***` in place of the tokens that this process handed out. docs/embedding.md says
+        which it cannot find. `scrubber.json` does the same to data."""
         return self.scrubber.text(text)
 
     async def pending(self, turn: TurnLike, links: Links = "inline") -> dict[str, Any] | None:
-        """The `auth.pending` block of a turn, or None when nothing waits for a person. `apart`: without the links,
-        which `links` has. Raises nothing: where it cannot be made the log has a line, and what is no turn has none."""
+        """Return the `auth.pending` block of a turn; None if nothing waits for the user. `apart` leaves out the links,
+        which `links` returns. Never raises: if the block cannot be made, it logs a line and returns None."""
         return await self._services.pending.block_or_none(turn, links)
 
     async def links(self, turn: TurnLike) -> list[dict[str, Any]]:
-        """The links that wait for a person, and for whom: to be sent privately, never into the conversation. Raises
-        store codes: a link that is not sent leaves its person waiting."""
+        """Return the links that wait for a user, each with its subject. Send them privately, never into the
+        conversation. Raises store codes, because a user whose link is not sent would wait in vain."""
         return await self._services.pending.links(turn)
 
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
-        """Waits until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout` s."""
+        """Wait until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout` s."""
         return await self._services.outcomes.wait(auth_session_id, timeout)
 
     async def confirm(self, handle: str, subject: str) -> SessionOutcome:
-        """The page that `owner.binding: runtimeConfirm` sends browsers to says who is logged in there; how the
-        connection ended. Raises `stateUnknown` (unknown, used, late), `ownerBindingFailed` (somebody else)."""
+        """Finish a connection with the subject that is logged in on the runtime's page, and return its outcome
+        (`owner.binding: runtimeConfirm`). Raises `stateUnknown` for an unknown, used or expired handle,
+        `ownerBindingFailed` for another subject."""
         return await self._services.parked_codes.confirm(handle, subject)
 
     async def relay_code(self, turn: TurnLike, code: str, *, apps: Collection[AppRef] | None = None) -> SessionOutcome:
-        """The person sent the code of `owner.binding: channelCode` in the turn's conversation; how the connection
-        ended. `apps`: only these may be meant, None for all. Raises `stateUnknown`.
+        """Finish a connection with the code that the user sent in the turn's conversation, and return its outcome
+        (`owner.binding: channelCode`). `apps` limits the apps that it may belong to; None for all. Raises
+        `stateUnknown`.
 
-        Relay no words of a tool or a model: a tool can open the link itself and read the code off the page."""
+        Relay only a user's own words, never those of a tool or a model: a tool can open the link and read the code."""
         return await self._services.parked_codes.relay(turn, code, apps)
 
     async def cancel(self, auth_session_id: str) -> bool:
-        """The person said no in the conversation: the link dies, no event. False when there was nothing to cancel."""
+        """Cancel an authorization because the user declined in the conversation. Its link ends; no event follows. False
+        if it had ended already."""
         return await self._services.pending.cancel(auth_session_id)
 
     async def revoke(self, app: AppRef, *, subject: str) -> bool:
-        """Ends a grant: here at once, at the provider as soon as it answers. False when none was alive."""
+        """Revoke a grant: here at once, at the provider as soon as it answers. False if none was alive."""
         return await self.grants.revoke(app, subject) is not None
 
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
@@ -177,21 +180,21 @@ class Broker:
         return await self.erasure.erase(subject, patience=patience)
 
     async def reload(self, config: str | Path | Bundle | None = None) -> frozenset[str]:
-        """Takes a new configuration, by default what the broker was opened with, read anew; the names of the apps
-        that are new, gone or different. What is under way finishes with the app it began with.
+        """Replace the configuration, by default by the files that the broker was opened with, read again. Return the
+        names of the apps that are new, removed or changed. Work under way finishes with the app it began with.
 
         Raises ConfigRefused with every problem, or a store code: then the old one stays, and `health` is red.
         """
         return await self._reload(config)
 
     def health(self) -> Health:
-        """Whether an operator is needed: `ok`, or `red` with the codes of what is wrong."""
+        """Return whether an operator is needed: `ok`, or `red` with the codes of the failures."""
         return self._health_check.now()
 
     def on_granted(
         self, agent: str, callback: Callable[[EventLease], Awaitable[None]]
     ) -> AbstractAsyncContextManager[None]:
-        """Calls back for every event of an agent while the `async with` block runs."""
+        """Call `callback` for every event of an agent while the `async with` block runs."""
         return self.events.on_granted(agent, callback)
 
     def __repr__(self) -> str:

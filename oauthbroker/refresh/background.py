@@ -1,5 +1,5 @@
-"""What the broker does for grants without being asked: settles renewals that a crash left open, and renews tokens that
-are in use before they end, and marks what has lost its marker."""
+"""Refresh in the background: settle refreshes that a crash left open, refresh tokens in use before they end, and mark
+records that lost their marker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ MEND_REST = 50  # times what the last look took: it costs a fiftieth of a core a
 
 
 class BackgroundRefresh:
-    """One round at a time; reads what is marked due and what this process has handed out, never all grants."""
+    """Runs one round at a time. Reads the grants that are marked due and those whose tokens this process has handed
+    out; only `mend` reads every record."""
 
     def __init__(
         self, repository: Repository, refresh: RefreshTransaction, apps: Mapping[str, OAuthApp], clock: Clock
@@ -39,8 +40,8 @@ class BackgroundRefresh:
         self._mend_at = 0.0
 
     def in_use(self, app: OAuthApp, grant: Grant) -> None:
-        """A token of this grant was handed out: it will be renewed ahead of its end, each grant at a moment of its
-        own, so that tokens of one hour are not renewed in one second."""
+        """Note that a token of this grant was handed out. It will be refreshed ahead of its end, each grant at a random
+        moment, so that tokens that end in the same second are not refreshed in one."""
         pair = (grant.app, grant.subject)
         known = self._watched.get(pair)
         if known is not None and known[0].token is grant.token:
@@ -53,7 +54,7 @@ class BackgroundRefresh:
         self._watched.keep(pair, (grant, self._clock.monotonic() + left - self._clock.jitter(ahead / 2, ahead)))
 
     async def ahead(self) -> int:
-        """Renews what comes close to its end; how many. A grant that is not used again is let go."""
+        """Refresh the noted grants whose tokens end soon; return how many. A grant not used again is forgotten."""
         now, this_round = self._clock.monotonic(), Round()
         near = [(pair, grant) for pair, (grant, at) in self._watched.items() if at <= now]
         for pair, _ in near:
@@ -61,9 +62,9 @@ class BackgroundRefresh:
         return sum(await asyncio.gather(*(self._refresh_unless_newer(grant, this_round) for _, grant in near)))
 
     async def recover(self) -> int:
-        """Settles every intent whose attempt is over; how many. Soon after a crash, because a provider may forgive a
-        refresh token that comes twice only for seconds. One that is under way elsewhere is left to it: a later round
-        looks again."""
+        """Settle every intent whose attempt is over; return how many. Run it soon after a crash: many providers accept
+        a spent refresh token again for some seconds only. An attempt that another process has under way is left alone
+        until a later round."""
         left, this_round = [], Round()
         for number, due in enumerate(await self._repository.due(self._rests), start=1):
             if number % BREATH == 0:
@@ -73,9 +74,9 @@ class BackgroundRefresh:
         return sum(await asyncio.gather(*(self._refresh(held, this_round) for held in left)))
 
     async def mend(self) -> int:
-        """Marks records with pending work that lost their marker, and tags grants that lack a tag; how many. Reads
-        every record, so it looks once in a while, however often it is called. One that cannot be marked now keeps no
-        other one back; then the store code is raised last, and the next look comes sooner."""
+        """Mark records with pending work that lost their marker, and tag grants that lack a tag; return how many. Reads
+        every record, so it works at most every ten minutes, however often it is called. A record that cannot be marked
+        now delays no other one; then the store code is raised at the end, and the next look comes sooner."""
         began, mended, this_round = self._clock.monotonic(), 0, Round()
         if began < self._mend_at:
             return 0

@@ -1,6 +1,6 @@
-"""Circuits: while a provider is down, too busy or refuses our client, nobody waits to be told so again.
+"""Circuit breakers: while a provider is down, too busy or refuses our client, calls fail at once instead of asking it.
 
-One per app, and one per grant for trouble that is that grant's own: one person's account must not stop everybody's.
+One for each app, and one for each grant, because trouble with one user's account must not stop the others.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from oauthbroker.core.errors import BrokerError, Code
 News = Literal["", "app", "grant"]
 _COUNTED = {Code.APP_MISCONFIGURED, Code.PROVIDER_RATE_LIMITED, Code.PROVIDER_UNREACHABLE}
 _FAILURES = 3  # in a row, before it opens without having been asked to
-_GRANTS = 2  # that have failed since the last success, before what may be one grant's own trouble is the app's
-_SHORT_TIME = 60.0  # within which as many grants must be asked to wait, before that is the app's
+_GRANTS = 2  # grants that have failed since the last success, before a failure counts for the app
+_SHORT_TIME = 60.0  # seconds within which as many grants must meet 429, before it counts for the app
 _LONGEST = 60.0
 _MISCONFIGURED = 30.0
-_PROBE = 30.0  # how long a trial that has no turn keeps the others waiting
-_SHORTEST = 1.0  # what the others are told to wait at least while a turn tries
+_PROBE = 30.0  # seconds for which a trial without a turn keeps the other calls waiting
+_SHORTEST = 1.0  # seconds that the other calls are told to wait at least while a turn tries
 _MOST_OWN = 10_000
 
 
@@ -36,14 +36,14 @@ class _Circuit:
     is_tried: bool = False  # by a turn, which gives its place back when it leaves
 
     def seconds_left(self, now: float) -> float:
-        """Until the next call may try; 0 or less for now."""
+        """Return the seconds until the next call may try; 0 or less for now."""
         left = max(self.until, self.trial_until) - now
         return max(left, _SHORTEST) if self.is_tried else left
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCircuit:
-    """Who is not asked for now, why, and for how many seconds more. `grant` is empty for all of an app."""
+    """An open circuit, with its code and the seconds until it lets a call through. `grant` is empty for an app's."""
 
     app: str
     grant: str
@@ -68,8 +68,8 @@ class Circuits:
 
     @asynccontextmanager
     async def turn(self, app: str, grant: str = "", *, wait: float) -> AsyncIterator[None]:
-        """One of the calls that an app may have under way. Raises what `check` raises, looked at when it is our turn,
-        and `providerUnreachable` after `wait` seconds in the row."""
+        """Hold one of the places for calls that an app may have under way. Raises as `check` does once it has a place,
+        and `providerUnreachable` after `wait` seconds without one."""
         row = self._rows.setdefault(app, asyncio.Semaphore(self._at_once))
         try:
             async with asyncio.timeout(wait):
@@ -91,17 +91,17 @@ class Circuits:
                 trial.is_tried, trial.trial_until = False, 0.0
 
     def pause(self, app: str, grant: str = "") -> float:
-        """Seconds until somebody may ask again; 0 for now."""
+        """Return the seconds until a call may ask again; 0 for now."""
         circuit = self._closed_way(app, grant)
         return 0.0 if circuit is None else circuit.seconds_left(self._clock.monotonic())
 
     def check(self, app: str, grant: str = "") -> None:
-        """Raises the code that opened the circuit, with the seconds left. Once they are over, one call at a time may
-        try again: for a caller without a `turn` that is one in half a minute."""
+        """Raise the code that opened the circuit, with the seconds left. Once they are over, one call at a time may try
+        again; without a `turn`, one in half a minute."""
         self._admit(app, grant)
 
     def _admit(self, app: str, grant: str) -> _Circuit | None:
-        """What `check` does; the circuit whose trial this call is, None for a call that is none."""
+        """Do the work of `check`. Return the circuit whose trial this call is; None if it is no trial."""
         circuit = self._closed_way(app, grant)
         if circuit is not None and circuit.code is not None:
             left = circuit.seconds_left(self._clock.monotonic())
@@ -115,7 +115,7 @@ class Circuits:
         return common
 
     def open_now(self) -> list[OpenCircuit]:
-        """Every circuit of this process that is open, the apps' before those of single grants."""
+        """Return the open circuits of this process, those of apps before those of grants."""
         now = self._clock.monotonic()
         every = [((app, ""), circuit) for app, circuit in self._circuits.items()] + list(self._own.items())
         return [
@@ -125,22 +125,22 @@ class Circuits:
         ]
 
     def open_for(self) -> list[str]:
-        """The apps whose circuits are open now; those of single grants are not counted."""
+        """Return the apps whose circuits are open now. Circuits of grants are not counted."""
         now = self._clock.monotonic()
         return [app for app, circuit in self._circuits.items() if circuit.code is not None and circuit.until > now]
 
     def worked(self, app: str, grant: str = "") -> None:
-        """The provider answered as it should."""
+        """Close the circuits after a successful answer."""
         self._circuits.pop(app, None)
         self._own.pop((app, grant), None)
 
     def failed(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> News:
-        """Notes a failure; whose circuit it opened, if any, which is worth one line in the log.
+        """Count a failure. Return whose circuit it opened, if any, so that the caller logs it once.
 
-        429 and an asked-for pause open it at once and for as long as the provider said, a refused client for 30 s,
-        other failures after three in a row for 1 s, then twice as long each time up to a minute. What may be one
-        grant's `own` trouble pauses that grant, and counts for the app once another grant has met it too: 429 when
-        that was within a minute, or when it is what the app's circuit was open for.
+        429 and `Retry-After` open the circuit at once, for the provider's time; a refused client for 30 s; three other
+        failures in a row for 1 s, then for twice as long each time, up to a minute. A failure that may be the grant's
+        `own` pauses that grant alone. It counts for the app once a second grant meets it: 429 within a minute, or while
+        the app's circuit was open for 429.
         """
         if error.code not in _COUNTED:  # it answered, and spoke of one grant
             self._circuits.pop(app, None)
@@ -160,8 +160,8 @@ class Circuits:
         return "app" if news else ""
 
     def pause_one(self, app: str, grant: str, error: BrokerError) -> bool:
-        """Nobody asks for this grant for as long as the provider said, or 1 s, then twice as long each time up to a
-        minute. Whether that is news."""
+        """Open the grant's circuit for the provider's time, or for 1 s, then for twice as long each time, up to a
+        minute. Return whether it opened for a new reason."""
         now = self._clock.monotonic()
         if len(self._own) >= _MOST_OWN:
             self._own = {pair: circuit for pair, circuit in self._own.items() if circuit.until > now}
@@ -181,7 +181,7 @@ class Circuits:
         return circuit.code is not code and sum(at >= young for at in met) < _GRANTS
 
     def _closed_way(self, app: str, grant: str) -> _Circuit | None:
-        """What stands in the way right now, if anything: the longer of the app's and the grant's own."""
+        """Return the open circuit that stays open longest, the app's or the grant's; None if both are closed."""
         now = self._clock.monotonic()
         found = [
             circuit

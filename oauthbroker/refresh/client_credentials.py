@@ -1,4 +1,4 @@
-"""Client credentials: our client fetches a token for itself, in the flight that keeps it to one request at a time."""
+"""Fetch a token by client credentials (RFC 6749 section 4.4), one request at a time for each grant."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ClientCredentials:
     async def __call__(
         self, app: OAuthApp, subject: str, held: Versioned[Grant] | None, rejected: Secret | None, *, forced: bool
     ) -> Grant | None:
-        """Replaces the grant that is `held`; the newer one where somebody changed it meanwhile.
+        """Replace the grant that is `held` and return the new one; the newer one if another writer was first.
 
-        (1) room on disk, so that no token is asked for in vain (2) a forced renewal is counted, whatever comes of it
-        (3) the provider (4) the new grant.
+        (1) Reserve room on the disk, so that no token is fetched in vain. (2) Count a forced refresh, also if it fails.
+        (3) Ask the provider. (4) Store the new grant.
 
-        Raises what the provider's answer means (`client_credentials_response`), `scopeExceeded`, and store codes.
+        Raises the codes of `client_credentials_response`, `scopeExceeded`, and store codes.
         """
         endpoints = await self.discovery.endpoints(app)
         async with self._room(app, subject, held) as room:  # (1)
@@ -66,8 +66,8 @@ class ClientCredentials:
         return self.repository.room_for(held.record)
 
     async def _counted(self, held: Versioned[Grant]) -> Versioned[Grant] | None:
-        """Notes that a rejected token is about to be replaced: a provider that gives the same one again, or none, is
-        not asked more often than one that gives another. None when somebody changed the grant meanwhile."""
+        """Count a forced refresh in the grant before the request, because a provider that returns the same token again,
+        or none, must not be asked more often than another one. None if another writer was first."""
         grant = held.record
         noted = replace(grant, refresh_state=grant.refresh_state.forced_at(self.clock.now()))
         async with self.repository.pair(grant.app, grant.subject):

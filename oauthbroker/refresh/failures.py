@@ -69,11 +69,11 @@ class Failures:
     def _count(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> None:
         match self.circuits.failed(app, error, grant, own=own):
             case "app":
-                self.log.warning("renewals pause", app=app, code=error.code.value, note=error.note)
+                self.log.warning("refreshes pause", app=app, code=error.code.value, note=error.note)
             case "grant":
                 self._tell_of_one(app, grant, error)
 
     def _tell_of_one(self, app: str, grant: str, error: BrokerError) -> None:
         self.log.warning(
-            "renewals of one grant pause", app=app, grant=grant[:15], code=error.code.value, note=error.note
+            "refreshes of one grant pause", app=app, grant=grant[:15], code=error.code.value, note=error.note
         )

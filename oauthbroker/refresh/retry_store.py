@@ -1,4 +1,4 @@
-"""Writing what must not be lost: a token that the provider has given and will not give again."""
+"""Store a token that the provider will not issue again, and try again while the disk fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Reservation
 
-KEEP_TRYING = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 20)  # seconds between tries to store a renewed token
+KEEP_TRYING = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 20)  # seconds between tries to store a refreshed token
 Write = Callable[[Reservation | None], Awaitable[Grant | None]]
 
 
@@ -29,20 +29,20 @@ class RetryStore:
 
     @property
     def unstored(self) -> int:
-        """How many grants have something newer in memory than on disk."""
+        """The number of grants whose newest token is only in memory."""
         return len(self._unstored)
 
     def close(self) -> None:
-        """What could not be stored so far gets one more try, at once."""
+        """Give each token that is not stored yet one last try, at once."""
         self._closing.set()
 
     async def keep(
         self, after: Grant, room: Reservation, write: Write, meanwhile: Callable[[Code], None]
     ) -> tuple[Grant | None, Code | None]:
-        """(what `write` stored, None), or (`after`, why it was never stored).
+        """Return (the stored grant, None), or (`after`, the code) if it was never stored.
 
-        `write` gets the room that was reserved, once. `meanwhile` hears of each failure: until it is stored, `after`
-        has to be served from memory, and the caller keeps the lease, so that nobody sends the old token.
+        `write` gets the reserved room once. `meanwhile` is called with the code of each failure: until `after` is
+        stored, it has to be served from memory, and the caller keeps the lease, so that no process sends the old token.
         """
         left: Reservation | None = room
         for pause in (*KEEP_TRYING, 0.0):
@@ -55,17 +55,17 @@ class RetryStore:
                 return stored, None
             left = None
             self._unstored.add(after.id)
-            self.log.warning("a renewed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
+            self.log.warning("a refreshed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
             self.metrics.add(Metric.RENEWALS_UNSTORED, after.app)
             meanwhile(code)
             if self._closing.is_set() or not pause:
                 break
             await self._rest(pause)
-        self.log.warning("a renewed token was never stored: the next start asks with the old one", app=after.app)
+        self.log.warning("a refreshed token was never stored: the next start sends the old one", app=after.app)
         return after, Code.STORE_UNAVAILABLE
 
     async def _rest(self, seconds: float) -> None:
-        """Until the next try, or until the broker is left: then there is only one more, and nobody waits for it."""
+        """Wait until the next try, or until the broker closes: then the last try follows at once."""
         both = [asyncio.ensure_future(each) for each in (self.clock.sleep(seconds), self._closing.wait())]
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
-"""What a renewal writes into its grant: the intent before, the token or the refusal after.
+"""Write a refresh into its grant: the intent before the request, the token or the refusal after it.
 
-Everything after is fenced by the intent: a revoke or a new login that came meanwhile has removed it and wins.
+The intent fences the later writes: a revocation or a new login that came meanwhile has removed it, and wins.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from oauthbroker.repository.repository import Repository, Reservation, Versioned
 
 
 class Dropper(Protocol):
-    """Tells a provider of tokens that nobody wants; True when it took note of all of them."""
+    """Revokes unneeded tokens at the provider. True if the provider has accepted all of them."""
 
     async def __call__(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool: ...
 
 
 class Later(Protocol):
-    """Ends tokens that came for a grant of this subject that was revoked meanwhile."""
+    """Revokes tokens that came for a grant of this subject after its revocation."""
 
     async def __call__(self, app: OAuthApp, subject: str, *, refresh: Secret | None, access: Secret | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What a renewal came to: the grant as it is now and, where it has no new token, why."""
+    """The outcome of a refresh: the grant as it is now and, if it has no new token, the reason."""
 
     grant: Grant | None
     trouble: BrokerError | None = None
@@ -48,8 +48,8 @@ class Refreshed:
 
 @dataclass(frozen=True, slots=True)
 class Writeback:
-    """`drop` tells a provider of tokens that nobody wants, `late` of those that came for a grant that was revoked
-    meanwhile."""
+    """Writes intents, tokens and refusals. `drop` revokes unneeded tokens; `late` revokes those of a grant that was
+    revoked meanwhile."""
 
     repository: Repository
     keeper: RetryStore
@@ -61,7 +61,7 @@ class Writeback:
     log: Log
 
     async def begin(self, looked: Versioned[Grant], *, forced: bool) -> Grant | None:
-        """Seals the intent. None when somebody changed the tokens since we looked: there is nothing to renew."""
+        """Seal the intent and return the grant with it. None if the tokens have changed since the caller looked."""
         app, subject = looked.record.app, looked.record.subject
         async with self.repository.pair(app, subject):
             held = await self.repository.grant(app, subject)
@@ -84,7 +84,7 @@ class Writeback:
         *,
         forced: bool,
     ) -> Refreshed:
-        """Stores what the provider gave; a revoke or a login that came meanwhile wins."""
+        """Store the token of the answer. A revocation or a login that came meanwhile wins."""
 
         async def write(room: Reservation | None) -> Grant | None:
             return await self._store(app, begun, redeemed, room, forced=forced)
@@ -94,7 +94,7 @@ class Writeback:
     async def _keep(
         self, flight: Flight[Refreshed], after: Grant, trouble: BrokerError | None, room: Reservation, write: Write
     ) -> Refreshed:
-        """Written, or served from memory until it is."""
+        """Store a grant. Until that works, serve it from memory."""
 
         def meanwhile(code: Code) -> None:
             flight.land(Refreshed(after, trouble or BrokerError(code)))
@@ -135,8 +135,8 @@ class Writeback:
         *,
         rejected: bool,
     ) -> Refreshed:
-        """What a refusal means for the grant, written down; a revoke or a login that came meanwhile wins. `rejected`:
-        its token was reported as of no use."""
+        """Store the meaning of a refusal for the grant. A revocation or a login that came meanwhile wins. `rejected`:
+        the grant's access token was reported as refused by an API."""
         came = refused.spare is not None or refused.access is not None
         refresh_state = begun.refresh_state.after(
             refused.code, spent=refused.spent, came=came, spare=refused.spare, at=self.clock.now()
@@ -146,7 +146,7 @@ class Writeback:
         await self.note(RenewalFailed(begun.app, begun.id, code), Metric.RENEWAL_FAILURES, code)
         if refresh_state.ended or came or refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.APP_MISCONFIGURED}:
             self.log.warning(
-                "a renewal was refused",
+                "a refresh was refused",
                 app=begun.app, grant=begun.id[:15], code=code, note=refused.note, ended=refresh_state.ended,
             )  # fmt: skip
         after = begun.refused(refresh_state, self.clock.now(), rejected=rejected)
@@ -193,8 +193,8 @@ class Writeback:
             await self.drop(app, unwanted)
 
     async def note(self, entry: TokenRenewed | RenewalFailed, metric: Metric, label: str) -> None:
-        """After the fact: a log that cannot be written must not cost a token that is stored. The token is not handed
-        out without an entry of its own."""
+        """Enter a refresh in the audit log after it has happened: a log that cannot be written must not cost a stored
+        token. The token is handed out only with an entry of its own."""
         self.metrics.add(metric, label)
         try:
             self.audit.write(entry, self.clock.now())
@@ -203,7 +203,7 @@ class Writeback:
 
 
 def _trouble(refused: RefreshRefused, refresh_state: RefreshState) -> BrokerError:
-    """What the caller is told, now that the grant remembers the refusal as `renewal`."""
+    """Return the caller's error for a refusal, which the grant remembers in `refresh_state`."""
     match refresh_state.ended:
         case "dead":
             return BrokerError(Code.REAUTH_REQUIRED, note=refused.note)

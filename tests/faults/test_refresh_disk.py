@@ -24,7 +24,7 @@ from tests.faults.refresh_kit import Expired, FailFrom, Moment, asked, grant_in,
 
 MOST_CHANGES = 100
 UNWELL = [errno.ENOSPC, errno.EROFS, errno.EIO]
-UNSTORED = "a renewed token is not stored yet"
+UNSTORED = "a refreshed token is not stored yet"
 
 
 @pytest.mark.slow

@@ -291,7 +291,7 @@ async def test_a_refusal_of_the_assertion_at_a_refresh_is_still_about_the_client
             assert isinstance(await house.ask(), Failed)
             test_clock.advance(120)
         said = [json.loads(line) for line in house.log.getvalue().splitlines()]
-        paused = [line["note"] for line in said if line.get("event") == "renewals pause"]
+        paused = [line["note"] for line in said if line.get("event") == "refreshes pause"]
         assert paused
         assert paused[0].startswith("invalid_client; the client's assertion names")
 

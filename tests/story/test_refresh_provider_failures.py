@@ -72,7 +72,7 @@ async def test_a_client_that_is_refused_touches_no_grant_and_raises_one_alarm(
         assert isinstance(answer, Failed)
         assert Code.APP_MISCONFIGURED is answer.code
     assert (1 if error in {"", "invalid_client"} else 2) == house.idp.count("refresh_token")
-    assert 1 == house.log.getvalue().count("renewals pause")
+    assert 1 == house.log.getvalue().count("refreshes pause")
     async for held in house.repository.grants():
         then, now = before[held.record.id], held.record
         assert replace(now, updated_at=then.updated_at) == then
@@ -270,7 +270,7 @@ async def test_one_person_who_is_too_much_for_a_provider_stops_nobody_else(
         assert answer.retry_after_seconds in waits
     assert 1 == house.idp.count("refresh_token")
     assert isinstance(await house.ask(), Ready)
-    assert "renewals of one grant pause" in house.log.getvalue()
+    assert "refreshes of one grant pause" in house.log.getvalue()
     house.clock.advance(seconds or 2)
     assert isinstance(await house.ask(of=bob), Ready)
     assert 3 == house.idp.count("refresh_token")
@@ -289,7 +289,7 @@ async def test_a_provider_that_is_asked_too_much_by_everybody_gets_a_pause_from_
         assert (Code.PROVIDER_RATE_LIMITED, 600) == (answer.code, answer.retry_after_seconds)
     assert 2 == house.idp.count("refresh_token", "client-mail")
     assert isinstance(await house.ask("files"), Ready)
-    assert ["renewals of one grant pause", "renewals pause"] == [
+    assert ["refreshes of one grant pause", "refreshes pause"] == [
         json.loads(line)["event"] for line in house.log.getvalue().splitlines() if "pause" in line
     ]
     house.clock.advance(600)
