@@ -19,6 +19,7 @@ from oauthbroker.config.problems import MAX_PROBLEMS, ConfigProblem, Keys, Probl
 from oauthbroker.config.resources import masked
 
 MAX_DEPTH: Final = 32
+MAX_PARSED_DEPTH: Final = 128  # of any program's resource: a parser's work grows with the square of the depth
 _OPENING: Final = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING: Final = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -96,6 +97,11 @@ class _Builder:
     wrong: dict[ConfigProblem, None] = field(default_factory=dict)
     texts: dict[str, Any] = field(default_factory=dict)
     below: int = 0
+
+    @property
+    def too_deep(self) -> bool:
+        """Return whether to stop parsing the file."""
+        return len(self.stack) + self.below > MAX_PARSED_DEPTH
 
     def refuse(self, event: Any, what: str, todo: str, *, root: bool = False) -> None:
         if len(self.wrong) <= MAX_PROBLEMS:
@@ -209,6 +215,9 @@ def read(text: str, file: str, folder: Path, problems: Problems) -> list[Documen
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.event(event)
+            if builder.too_deep:
+                _refuse_deep(builder, event)
+                break
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         trouble = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -219,6 +228,16 @@ def read(text: str, file: str, folder: Path, problems: Problems) -> list[Documen
         if builder.judge() or not builder.below:  # a value that is too deep was refused already
             problems.take(_trouble(text, file, *trouble))
     return builder.documents
+
+
+def _refuse_deep(builder: _Builder, event: Any) -> None:
+    """Refuse the rest of a file, also where the document is another program's. In ours, the level beyond `MAX_DEPTH`
+    was refused already."""
+    builder.problems.unread = True
+    if builder.judge():
+        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        what = f"nested deeper than {MAX_PARSED_DEPTH} levels"
+        builder.problems.take(ConfigProblem(builder.file, line, column, "", what, "flatten it", root=True))
 
 
 def _trouble(text: str, file: str, line: int, column: int) -> ConfigProblem:

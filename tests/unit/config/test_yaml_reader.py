@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from oauthbroker.config import ConfigRefused, load, yaml_reader
 from oauthbroker.config.files import MAX_BYTES, MAX_FILES
 from oauthbroker.config.problems import Problems
-from oauthbroker.config.yaml_reader import AMBIGUOUS, UNREADABLE, Document
+from oauthbroker.config.yaml_reader import AMBIGUOUS, MAX_DEPTH, MAX_PARSED_DEPTH, UNREADABLE, Document
 from tests.unit.config.bundles import APP, CANARY, everything_said, refused, write
 
 
@@ -161,6 +162,33 @@ def test_documents_before_a_mistake_are_still_read():
 def test_depth_is_limited(text: str):
     _, [problem] = read(text)
     assert "nested deeper than 32 levels, flatten it" in problem
+
+
+DEEP = {"lists": "[" * 5000, "mappings": "{a: " * 5000, "block lists": "- " * 5000 + "x"}
+
+
+@pytest.mark.case("97")
+@pytest.mark.parametrize(
+    "head, deepest, line",
+    [("", MAX_DEPTH, 1), ("kind: Widget\nspec:\n  ", MAX_PARSED_DEPTH, 3)],
+    ids=["ours", "foreign"],
+)
+@pytest.mark.parametrize("deep", DEEP.values(), ids=DEEP.keys())
+def test_a_deep_file_is_refused_before_its_depth_costs_anything(
+    head: str, deepest: int, line: int, deep: str, monkeypatch: pytest.MonkeyPatch
+):
+    parse, events = yaml.parse, list[Any]()
+
+    def counted(*args: Any, **more: Any) -> Iterator[Any]:
+        for event in parse(*args, **more):
+            events.append(event)
+            yield event
+
+    monkeypatch.setattr(yaml, "parse", counted)
+    _, [problem] = read(head + deep)
+    assert problem.startswith(f"a.yaml:{line}:")
+    assert f"nested deeper than {deepest} levels, flatten it" in problem
+    assert len(events) < 2 * MAX_PARSED_DEPTH + 10
 
 
 def test_thirty_two_levels_are_fine():
