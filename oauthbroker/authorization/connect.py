@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from oauthbroker.audit import ConnectStarted, RequestWithdrawn
@@ -111,9 +112,11 @@ class Connect:
         browser that is already at the provider can still come back.
         """
         await self.discovery.endpoints(app)
-        for _ in range(8):
+        for tried in range(8):
             held = await self.look(ticket)
             await self._check_startable(app, held)
+            if tried == 0:
+                self.audit.write(ConnectStarted(app.name, held.record.id), self.clock.now())
             cookie = Secret(random_text(self.clock, 256))
             attempt = new_attempt(self.clock, held.record.locator, cookie=cookie)
             try:
@@ -123,7 +126,6 @@ class Connect:
                     session, url = await self._to_login(app, held, attempt, login)
             except Conflict:
                 continue
-            self.audit.write(ConnectStarted(app.name, session.id), self.clock.now())
             return Departure(url, cookie, session)
         raise BrokerError(Code.STORE_LOCKED)
 
@@ -192,8 +194,9 @@ class Connect:
                 await self.repository.sync("sessions")
             raise
 
-    async def cancel(self, locator: str) -> bool:
-        """Withdraw the request, without an event. False when the session has ended or is claimed."""
+    async def cancel(self, locator: str, noted: Callable[[], Awaitable[None]] | None = None) -> bool:
+        """Withdraw the request, without an event. False when the session has ended or is claimed. `noted` audits the
+        caller of an open one first: if it raises, nothing changes."""
         for attempt in range(8):
             held = await self.repository.session(locator)
             if held is None:
@@ -202,6 +205,8 @@ class Connect:
                 await self.repository.sync("sessions")
                 return False
             if attempt == 0:
+                if noted is not None:
+                    await noted()
                 self.audit.write(RequestWithdrawn(held.record.app, held.record.id), self.clock.now())
             if await self.finish.lapse(held):
                 return True

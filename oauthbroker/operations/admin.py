@@ -39,11 +39,11 @@ class Admin:
         found = await self.api_keys.check(key.strip())
         if "operator" not in found.roles:
             raise BrokerError(Code.NOT_ALLOWED, note="the key is no operator's")
-        return await self._entered(await self.visits.enter(found.name, found.id))
+        return await self._enter(found.name, found.id)
 
     async def enter_from_here(self) -> NewBrowserSession:
         """From this machine; the caller has made sure of that, and that the settings allow it."""
-        return await self._entered(await self.visits.enter(LOOPBACK, ""))
+        return await self._enter(LOOPBACK, "")
 
     async def turned_away(self, route: str, code: Code) -> None:
         """Audit a refused sign-in. Nothing that the visitor said can be trusted."""
@@ -56,28 +56,30 @@ class Admin:
         key = await self.api_keys.shelf.get(visit.key.removeprefix("key-"))
         return key is not None and "operator" in key.roles and key.alive_at(self.clock.now())
 
-    async def _entered(self, arrival: NewBrowserSession) -> NewBrowserSession:
-        self.audit.write(OperatorEntered(arrival.visit.operator, arrival.visit.id), self.clock.now())
-        return arrival
+    async def _enter(self, operator: str, key: str) -> NewBrowserSession:
+        async def noted(visit_id: str) -> None:
+            self.audit.write(OperatorEntered(operator, visit_id), self.clock.now())
+
+        return await self.visits.enter(operator, key, noted)
 
     async def revoke(self, visit: BrowserSession, grant_id: str) -> Told | None:
         """Ends a grant, here at once. Raises `grantNotFound`, also for one that has ended."""
         row, _ = await self.survey.grant(grant_id)
+        if not row.revoked:
+            await self._note(visit, row.app, "revoke", grant_id)
         told = await self.grants.revoke(row.app, row.subject)
         self.survey.forget()
         if told is None:
             raise BrokerError(Code.GRANT_NOT_FOUND)
-        await self._note(visit, row.app, "revoke", grant_id)
         return told
 
     async def cancel(self, visit: BrowserSession, session_id: str) -> bool:
         """Withdraws a request; no event. False when there is nothing left to withdraw. Raises `requestInvalid`."""
         locator = locator_of(session_id)
         held = await self.survey.repository.session(locator)
-        if held is None or not await self.connect.cancel(locator):
+        if held is None:
             return False
-        await self._note(visit, held.record.app, "cancel", session_id)
-        return True
+        return await self.connect.cancel(locator, lambda: self._note(visit, held.record.app, "cancel", session_id))
 
     async def retry(self, visit: BrowserSession, agent: str, event_id: str) -> bool:
         """A dead letter is tried anew. False when there is none of that id."""

@@ -25,6 +25,8 @@ MOST = 20_000  # at once, of all people; who mints links is trusted, and may sti
 _TEXT = re.compile(r"([A-Za-z0-9_-]{22})([A-Za-z0-9_-]{43})")
 _MODES = {"global", "user"}
 
+Noted = Callable[[str], Awaitable[None]]
+
 
 @dataclass(frozen=True, slots=True)
 class NewBrowserSession:
@@ -43,9 +45,7 @@ class BrowserSessions:
     _counted: int = 0
     _swept: float | None = None
 
-    async def invite(
-        self, subjects: Mapping[str, str], noted: Callable[[str], Awaitable[None]] | None = None
-    ) -> tuple[Secret, datetime]:
+    async def invite(self, subjects: Mapping[str, str], noted: Noted | None = None) -> tuple[Secret, datetime]:
         """A ticket for the connections of these subjects, and until when it can be used. `noted` hears the visit's id
         before it is kept. Raises `requestInvalid`, `rateLimited`."""
         if not subjects or not subjects.keys() <= _MODES:
@@ -79,11 +79,14 @@ class BrowserSessions:
             raise BrokerError(Code.STATE_UNKNOWN)
         return visit
 
-    async def open(self, ticket: str) -> NewBrowserSession:
-        """Uses the ticket up: of several who try, one comes in. Raises `stateUnknown`."""
+    async def open(self, ticket: str, noted: Noted | None = None) -> NewBrowserSession:
+        """Use the ticket up: of several browsers that try, one comes in. `noted` gets the visit's id first: if it
+        raises, the ticket stays usable. Raises `stateUnknown`."""
         visit, secret = await self._find(ticket)
         cookie, now = random_text(self.clock, 256), self.clock.now()
         until = now + timedelta(seconds=VISIT_SECONDS)
+        if noted is not None and visit is not None and visit.is_invited_by(secret, now):
+            await noted(visit.id)
 
         def opened(there: BrowserSession) -> BrowserSession | None:
             return there.opened(cookie, until) if there.is_invited_by(secret, now) else None
@@ -93,8 +96,9 @@ class BrowserSessions:
             raise BrokerError(Code.STATE_UNKNOWN)
         return NewBrowserSession(changed, Secret(changed.locator + cookie))
 
-    async def enter(self, operator: str, key: str) -> NewBrowserSession:
-        """An operator who has proved to be one, by the API key of that id (empty: a loopback peer)."""
+    async def enter(self, operator: str, key: str, noted: Noted | None = None) -> NewBrowserSession:
+        """Begin the visit of an operator who was checked, by the API key of that id (empty: a loopback peer). `noted`
+        gets the visit's id first: if it raises, there is no visit."""
         now, cookie = self.clock.now(), random_text(self.clock, 256)
         visit = BrowserSession(
             locator=random_text(self.clock, 128),
@@ -105,6 +109,8 @@ class BrowserSessions:
             key=key,
             cookie_hash=digest_of(cookie),
         )
+        if noted is not None:
+            await noted(visit.id)
         await self.shelf.add(visit)
         return NewBrowserSession(visit, Secret(visit.locator + cookie))
 

@@ -96,9 +96,10 @@ class Connections:
 
     async def open(self, ticket: str) -> NewBrowserSession:
         """Use the link up, and let this browser in. Raises `stateUnknown`."""
-        arrival = await self.visits.open(ticket)
-        self.audit.write(ConnectionsOpened(arrival.visit.id), self.clock.now())
-        return arrival
+        return await self.visits.open(ticket, self._opened)
+
+    async def _opened(self, visit_id: str) -> None:
+        self.audit.write(ConnectionsOpened(visit_id), self.clock.now())
 
     async def overview(self, visit: BrowserSession) -> list[Service]:
         """Return the connections and waiting requests, app by app: first those that wait, then by their titles. An app
@@ -130,9 +131,8 @@ class Connections:
     async def disconnect(self, visit: BrowserSession, grant_id: str) -> Told | None:
         """Ends one of this visit's own, here at once. Raises `grantNotFound`."""
         grant = await self._own(visit, grant_id)
-        told = await self.grants.revoke(grant.app, grant.subject)
         self.audit.write(PageAction(grant.app, visit.id, "disconnect", grant.id), self.clock.now())
-        return told
+        return await self.grants.revoke(grant.app, grant.subject)
 
     async def reconnect(self, visit: BrowserSession, grant_id: str, *, switch: bool) -> str:
         """Return a link to consent again, for the same account or (`switch`) for another one, on behalf of the agent
@@ -143,11 +143,11 @@ class Connections:
             raise BrokerError(Code.REQUEST_INVALID, note="no user can agree to this one")
         reason: Reason = "noGrant" if switch else "expired"
         wish = Wish(grant.subject, _asked_scopes(app, grant), grant.resume, reason, switch)
+        action = "switchAccount" if switch else "agreeAgain"
+        self.audit.write(PageAction(app.name, visit.id, action, grant.id), self.clock.now())
         session = await self.opening.open(app, wish, lambda _: True)
         if session is None:
             raise BrokerError(Code.STORE_LOCKED)
-        action = "switchAccount" if switch else "agreeAgain"
-        self.audit.write(PageAction(app.name, visit.id, action, grant.id), self.clock.now())
         return connect_link(self.settings.public_base_url, session.ticket)
 
     async def _own(self, visit: BrowserSession, grant_id: str) -> Grant:

@@ -1,0 +1,161 @@
+"""The audit entry of a page's button comes before its effect: with a log that refuses it, nothing has happened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+
+from oauthbroker.audit import AuditEntry, ConnectionsOpened, ConnectStarted, OperatorEntered, PageAction
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.repository.repository import KINDS
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.testing.browser import Page
+from oauthbroker.testing.html import Form
+from tests.kit.callback_pages import assert_error_page
+from tests.kit.running_broker import ALICE, BASE, TEAM, House, endpoints_of, global_app, public, running, user_app
+from tests.story.signed_in import ADMIN, ADMIN_LOGIN, CONNECTIONS, connections_browser, operator_browser
+
+
+@pytest.fixture
+async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+    """A broker without background work, whose provider takes pushed requests of the app `files`."""
+    identity_provider.par = "offered"
+    team = global_app(identity_provider)
+    pushing = replace(endpoints_of(identity_provider), pushed_authorization_url=identity_provider.url("/par"))
+    apps = [
+        user_app(identity_provider),
+        user_app(identity_provider, "files", endpoints=pushing),
+        replace(team, owner=replace(team.owner, authorizers="anyone")),
+    ]
+    settings = public(BASE, admin_loopback=True)
+    async with running(identity_provider, apps, clock=test_clock, settings=settings, background=False) as house:
+        yield house
+
+
+Button = tuple[Browser, str, dict[str, str] | None]  # a browser, the end of its form's path, and the fields to fill in
+
+
+async def sign_in_with_a_key(house: House) -> Button:
+    _, key = await house.broker.api_keys.create("ops", {"operator"})
+    person = house.browser()
+    await person.open(ADMIN_LOGIN)
+    return person, "/login", {"key": key.reveal()}
+
+
+async def sign_in_from_here(house: House) -> Button:
+    person = house.browser()
+    await person.open(ADMIN_LOGIN)
+    return person, "/enter", None
+
+
+async def open_the_link(house: House) -> Button:
+    person = house.browser()
+    url, _ = await house.broker.connections.link({"user": ALICE})
+    await person.open(url)
+    return person, "", None
+
+
+def start(app: str) -> Callable[[House], Awaitable[Button]]:
+    async def prepared(house: House) -> Button:
+        person = house.browser()
+        await person.open((await house.ask_link(app)).authorization_url)
+        return person, "", None
+
+    return prepared
+
+
+async def revoke(house: House) -> Button:
+    await house.connected()
+    grant = await house.grant()
+    assert grant is not None
+    person = await operator_browser(house)
+    await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
+    return person, "/revoke", None
+
+
+async def cancel(house: House) -> Button:
+    await house.ask_link()
+    person = await operator_browser(house)
+    await person.open(f"{ADMIN}/waiting")
+    return person, "/cancel", None
+
+
+async def disconnect(house: House) -> Button:
+    await house.connected()
+    grant = await house.grant()
+    assert grant is not None
+    person = await connections_browser(house, {"user": ALICE})
+    await person.open(f"{CONNECTIONS}/{grant.id}/disconnect")
+    return person, "/disconnect", None
+
+
+async def switch(house: House) -> Button:
+    await house.connected("team")
+    return await connections_browser(house, {"global": TEAM}), "/switch", None
+
+
+ACTIONS: dict[str, tuple[Callable[[House], Awaitable[Button]], type[AuditEntry], str | None]] = {
+    "an operator signs in with a key": (sign_in_with_a_key, OperatorEntered, None),
+    "an operator signs in from this machine": (sign_in_from_here, OperatorEntered, None),
+    "a link to the connections is used": (open_the_link, ConnectionsOpened, None),
+    "an authorization is started": (start("mail"), ConnectStarted, None),
+    "an authorization is started with a pushed request": (start("files"), ConnectStarted, None),
+    "an operator revokes a grant": (revoke, PageAction, "revoke"),
+    "an operator cancels a request": (cancel, PageAction, "cancel"),
+    "a user disconnects": (disconnect, PageAction, "disconnect"),
+    "a user switches the account": (switch, PageAction, "switchAccount"),
+}
+
+
+async def everything(house: House) -> tuple[list[Any], int]:
+    """Return all records with their generations, and how many requests the provider has seen."""
+    entries = [entry for kind in sorted(KINDS) async for entry in house.store.scan(kind)]
+    return [(entry.key, entry.generation) for entry in entries], len(house.idp.requests)
+
+
+async def press(person: Browser, opened: Page, form: Form, fields: dict[str, str] | None) -> Page:
+    """Press a button of a page that is still open, also after another answer."""
+    filled = [(name, (fields or {}).get(name, value)) for name, value in form.fields]
+    pairs = filled if fields else filled + form.buttons[:1]
+    return await person.post(urljoin(opened.url, form.action), pairs, initiator=opened)
+
+
+def refuses_only(house: House, kind: type[AuditEntry]) -> Callable[[AuditEntry, datetime], None]:
+    """Return the `write` of a log that takes all entries but those of one type."""
+    write = house.audit.write
+
+    def refusing(entry: AuditEntry, at: datetime) -> None:
+        if isinstance(entry, kind):
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        write(entry, at)
+
+    return refusing
+
+
+@pytest.mark.parametrize(("prepared", "kind", "action"), ACTIONS.values(), ids=ACTIONS.keys())
+async def test_a_refused_entry_leaves_the_action_undone(
+    house: House,
+    prepared: Callable[[House], Awaitable[Button]],
+    kind: type[AuditEntry],
+    action: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    person, path, fields = await prepared(house)
+    opened = person.page
+    form = next(form for form in opened.document.forms if path in form.action)
+    before, written = await everything(house), list(house.audit.entries)
+    with monkeypatch.context() as patch:
+        patch.setattr(house.audit, "write", refuses_only(house, kind))
+        assert_error_page(await press(person, opened, form, fields), Code.STORE_UNAVAILABLE)
+    assert before == await everything(house)
+    assert written == house.audit.entries
+    page = await press(person, opened, form, fields)
+    assert page.status < 400, page.text
+    assert before != await everything(house), "the same button works once the log does"
+    added = [entry for entry in house.audit.entries[len(written) :] if isinstance(entry, kind)]
+    assert [action] == [getattr(entry, "action", None) for entry in added]
