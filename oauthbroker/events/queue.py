@@ -60,7 +60,7 @@ class StoreQueues:
                 _check_room(index, item)
                 self._full.discard(agent)
                 index.append(item)
-                await self._repository.keep_event(event)
+                index.bodies.append(event)
         if new:
             self._metrics.add(Metric.EVENTS_QUEUED, event.metric_type)
         return new

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import SEGMENT_ITEMS, Head, Item, Segment, Settled, newest, segments_of
 
 MOST_BYTES = 2 * 1024 * 1024  # some ten thousand unconsumed events
@@ -33,13 +34,14 @@ class Plan:
 
 class Index:
     """A queue's state: waiting items in order, dead letters, and leases that were settled lately. `gone` collects the
-    ids of events that have left it, whose bodies nothing needs."""
+    ids of events that have left it, whose bodies nothing needs; `bodies` collects new events."""
 
     def __init__(self, agent: str, head: Head, segments: Iterable[Segment]) -> None:
         self._before, self._found = head, {each.number: each for each in segments}
         self.head = replace(head, agent=agent)
         self.segments = dict(self._found)
         self.gone: set[str] = set()
+        self.bodies: list[AgentEvent] = []
         self._added: set[int] = set()
         self._moved = False
 

@@ -18,6 +18,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.events.port import address_of
 from oauthbroker.events.queue_index import Index, Plan
+from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import Head, Item, Segment
 from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import Conflict, Entry, Repository
@@ -55,7 +56,7 @@ class QueueStorage:
 
     @asynccontextmanager
     async def changing(self, agent: str) -> AsyncIterator[Index]:
-        """Open the index under the queue's lock. Write the changed parts, and delete unneeded bodies."""
+        """Open the index under the queue's lock. Write new bodies and the changed parts, and delete unneeded bodies."""
         async with self._parts.lock(agent):
             try:
                 index = await self._found(agent)
@@ -67,11 +68,13 @@ class QueueStorage:
                 await self._parts.sync()
                 return
             gone = [event_id for event_id in sorted(index.gone) if not index.needs(event_id)]
-            await to_its_end(asyncio.ensure_future(self._write(agent, plan, gone)))
+            await to_its_end(asyncio.ensure_future(self._write(agent, plan, index.bodies, gone)))
 
-    async def _write(self, agent: str, plan: Plan, gone: Iterable[str]) -> None:
-        """Write the parts, then delete the events that have left. A caller that is cancelled in between waits for both:
-        else the bodies would stay until the next start."""
+    async def _write(self, agent: str, plan: Plan, bodies: Iterable[AgentEvent], gone: Iterable[str]) -> None:
+        """Write the new bodies and the parts, then delete the events that have left. A caller that is cancelled in
+        between waits for all of it: else bodies without a place would stay until the next start."""
+        for event in bodies:
+            await self._repository.keep_event(event)
         try:
             if plan.first is not None or plan.last is not None:
                 await self._drop(agent, plan.before)

@@ -255,6 +255,14 @@ async def settled_by_lease(w: World, s: Side, d: Random) -> None:
         await s.broker.events.dead(agent)
 
 
+@action("events.enqueue")
+async def queued(w: World, s: Side, d: Random) -> None:
+    turn = turn_of(d)
+    event = await s.broker.events.enqueue(d.choice(AGENTS), "tool.completed", {"step": d.randrange(9)}, turn=turn)
+    if not turn.resume_target.is_of(ERASED):
+        w.model.queued.add(event)
+
+
 @action("events.on_granted")
 async def called_back(w: World, s: Side, d: Random) -> None:
     async def take(delivery: EventLease) -> None:

@@ -22,6 +22,7 @@ class Model:
     handed: Counter[str] = field(default_factory=Counter)
     acked: set[str] = field(default_factory=set)
     dropped: set[str] = field(default_factory=set)
+    queued: set[str] = field(default_factory=set)
     about: dict[str, dict[str, Any]] = field(default_factory=dict)
     handed_in_all: int = 0
     told: set[str] = field(default_factory=set)
@@ -71,5 +72,13 @@ class Model:
     def forget(self) -> None:
         """A new epoch: every turn, event and session of the one before is gone. Grants stay, and what was told."""
         self.told |= self.dropped
-        for kept in (self.ended_turns, self.handed, self.acked, self.dropped, self.about, self.removed_keys):
+        for kept in (
+            self.ended_turns,
+            self.handed,
+            self.acked,
+            self.dropped,
+            self.queued,
+            self.about,
+            self.removed_keys,
+        ):
             kept.clear()

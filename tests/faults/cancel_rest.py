@@ -125,7 +125,8 @@ def _session_problems(w: World, sessions: list[AuthSession]) -> list[str]:
     failed = {entry.session for entry in w.audit.entries if isinstance(entry, ConnectFailed)}
     told: dict[str, set[str]] = {}
     for event in w.model.about.values():
-        told.setdefault(event["payload"]["authSessionId"], set()).add(event["type"])
+        if event["type"].startswith("auth."):
+            told.setdefault(event["payload"]["authSessionId"], set()).add(event["type"])
     for session in sessions:
         if session.subject == ERASED or session.resume.is_of(ERASED):
             continue
@@ -146,7 +147,8 @@ def _session_problems(w: World, sessions: list[AuthSession]) -> list[str]:
 
 def _grant_problems(w: World, grants: list[Grant]) -> list[str]:
     """A revocation is told by one event, entered in the audit log, and no provider is still to be told."""
-    found = []
+    lost = w.model.queued - w.model.told - w.model.dropped
+    found = [f"{event} was queued and never delivered" for event in lost]
     ended = last_entries(w)
     for grant in grants:
         if grant.subject == ERASED or (grant.resume is not None and grant.resume.is_of(ERASED)):

@@ -138,7 +138,7 @@ async def test_an_app_with_one_grant_that_cannot_be_refreshed_is_no_secret_to_it
     for _ in range(5):
         await house.ask()
         house.clock.advance(61)
-    lines = [line for line in house.log.getvalue().splitlines() if "renewal" in line]
+    lines = [line for line in house.log.getvalue().splitlines() if "refresh" in line]
     assert lines
     assert all('"app": "mail"' in line and '"code"' in line and '"note"' in line for line in lines)
 

@@ -26,7 +26,7 @@ OF_A_CYCLE = set(re.findall(r"\bself\.cycle\.(\w+)", OURS))
 
 @pytest.fixture
 async def base() -> HttpToolsProtocol:
-    config = uvicorn.Config(Starlette(), http="httptools", lifespan="off")
+    config = uvicorn.Config(Starlette(), http="httptools", lifespan="off", log_config=None)
     config.load()
     return HttpToolsProtocol(config, ServerState(), {}, asyncio.get_running_loop())
 
