@@ -13,7 +13,7 @@ from oauthbroker.config import files, load
 from oauthbroker.config.broker_spec import LimitsSpec
 from oauthbroker.config.resources import SPECS, models_in
 from oauthbroker.config.settings import KEY_FILE_ENV
-from oauthbroker.config.yaml_reader import MAX_DEPTH
+from oauthbroker.config.yaml_reader import MAX_DEPTH, MAX_PARSED_DEPTH
 from oauthbroker.model.apps import Binding
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.providers import presets
@@ -47,6 +47,7 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code():
         in PAGE
     )
     assert f"deeper than {MAX_DEPTH} levels" in PAGE
+    assert f"a limit of {MAX_PARSED_DEPTH} levels" in PAGE
     assert f"`{Settings().listen_host}`, `{Settings().listen_port}`" in PAGE
     assert f"`{KEY_FILE_ENV}`" in PAGE
 
