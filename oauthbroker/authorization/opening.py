@@ -150,15 +150,15 @@ class Opening:
             return found if found is not None else await self._open_new(app, wish, waiting, device)
 
     async def _reusable(self, app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]]) -> AuthSession | None:
-        """Return the session of the same wish, with a durable entry on the waiting list: a channel code is looked up
-        there."""
+        """Return the session of the same wish. It and its entry on the waiting list are durable then: the sync after an
+        earlier write of either may have failed."""
         for held in waiting:
             session = held.record
             fits = _same_wish(session, wish) and not session.taken and session.config_digest == app.digest()
             fits = fits and not session.worn_out and not session.is_past(self.clock.now())
             half = (session.expires_at - session.created_at) / 2
             if fits and session.expires_at - self.clock.now() > half:
-                await self.repository.sync("waiting")
+                await self.repository.sync("waiting", "sessions")
                 return session
         return None
 
