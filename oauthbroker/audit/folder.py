@@ -43,7 +43,15 @@ def existing_slots(root: Path) -> list[int]:
 def slots_with_lines(root: Path) -> list[int]:
     """Return the slots that have a byte of a log."""
     files = {slot: files_of(folder_of(root, slot)) for slot in existing_slots(root)}
-    return [slot for slot, paths in files.items() if any(path.stat().st_size for path in paths)]
+    return [slot for slot, paths in files.items() if any(_has_bytes(path) for path in paths)]
+
+
+def _has_bytes(path: Path) -> bool:
+    """Return whether a listed file has content. One that another process has rotated away meanwhile had some."""
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return True
 
 
 def named(number: int) -> str:

@@ -154,12 +154,13 @@ class Index:
         self.gone.add(event_id)
 
     def bury(self, item: Item) -> None:
-        """Make a waiting item a dead letter. The oldest dead letter leaves if there are too many."""
+        """Make a waiting item a dead letter. The oldest dead letters leave if all are too many or too large."""
         self.remove(item.id)
         left = (each for each in self.head.dead if each.id != item.id)
         dead = (*left, dataclasses.replace(item, lease=None, due=None, since=None))
-        self.gone.update(each.id for each in dead[:-MOST_DEAD])
-        self.head = replace(self.head, dead=dead[-MOST_DEAD:])
+        kept = _newest_within(dead, MOST_DEAD, MOST_BYTES)
+        self.gone.update(each.id for each in dead[: len(dead) - len(kept)])
+        self.head = replace(self.head, dead=kept)
 
     def exhume(self, event_id: str) -> Item | None:
         """Remove a dead letter and return it; None if the id is unknown."""
@@ -268,3 +269,13 @@ class Index:
             retired=self._before.retired,
             dead=(*(item for item in self._before.dead if item.id not in gained), *final.dead),
         )
+
+
+def _newest_within(items: tuple[Item, ...], most: int, most_bytes: int) -> tuple[Item, ...]:
+    """Return the last items that are within both limits."""
+    weight = 0
+    for number, item in enumerate(reversed(items)):
+        weight += item.weight
+        if number == most or weight > most_bytes:
+            return items[len(items) - number :]
+    return items

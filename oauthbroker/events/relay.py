@@ -115,8 +115,6 @@ class Relay:
         for event, work in _in_order(found):
             if event.order > until:
                 break
-            if event.order > until:
-                break
             agent, address = event.target.agent_name, address_of(event)
             if not stuck.isdisjoint({agent, address}):
                 continue

@@ -195,13 +195,31 @@ class Grant:
 
     def awaits_answer_of(self, begun: Grant) -> bool:
         """Tell whether an answer to the refresh whose intent is `begun` belongs here: its own intent stands, or another
-        attempt began with the same tokens after the first one's lease had lapsed and has no token yet. The answer is
-        newer than any refusal of that other attempt."""
+        attempt began with the same tokens after the first one's lease had lapsed, and has no token yet."""
+        return self.is_attempted_as(begun) or (not self.revoked and self._has_tokens_of(begun))
+
+    def _has_tokens_of(self, begun: Grant) -> bool:
         mine, sent = self.token, begun.token
         if mine is None or sent is None:
-            return self.is_attempted_as(begun)
-        unchanged = (mine.refresh_token, mine.access_token) == (sent.refresh_token, sent.access_token)
-        return self.is_attempted_as(begun) or (unchanged and not self.revoked)
+            return False
+        return (mine.refresh_token, mine.access_token) == (sent.refresh_token, sent.access_token)
+
+    def beside(self, other: RefreshState) -> Grant:
+        """Return the refreshed grant with the intent and the spare of another attempt, whose request was sent later and
+        whose answer is therefore newer."""
+        return replace(self, refresh_state=replace(self.refresh_state, intent=other.intent, spare=other.spare))
+
+    def after_refusal(self, begun: Grant, after: Grant) -> Grant | None:
+        """Return this newest grant with the refusal of the refresh whose intent is `begun`, which makes `after` of it;
+        None if the refusal changes nothing. Tokens that another attempt has stored meanwhile stay. A new spare is kept
+        in any case: no other place has it."""
+        state, spare = self.refresh_state, after.refresh_state.spare or self.refresh_state.spare
+        if not self.is_attempted_as(begun):
+            is_new = spare != state.spare and self.awaits_answer_of(begun)
+            return replace(self, refresh_state=replace(state, spare=spare)) if is_new else None
+        if self._has_tokens_of(begun) or self.token is None:
+            return replace(self, token=after.token, refresh_state=after.refresh_state, updated_at=after.updated_at)
+        return replace(self, refresh_state=replace(state, intent=None, spare=spare))
 
     def tombstoned(self, at: datetime) -> Grant:
         """Return the revoked grant. Its tokens stay sealed until the provider has revoked them. The pin ends with

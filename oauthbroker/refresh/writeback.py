@@ -109,6 +109,8 @@ class Writeback:
             held = await self.repository.grant(begun.app, begun.subject)
             if held is not None and held.record.awaits_answer_of(begun):
                 grant = self._with(redeemed, held.record)
+                if not held.record.is_attempted_as(begun):
+                    grant = grant.beside(held.record.refresh_state)
                 held = await self.repository.save_grant(grant, expect=held.generation, room=room)
                 await self.note(TokenRenewed(begun.app, begun.id, forced), Metric.RENEWALS, begun.app)
                 return held.record
@@ -172,12 +174,10 @@ class Writeback:
     async def _write_down(self, begun: Grant, after: Grant, room: Reservation | None) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
-            if held is None or not held.record.is_attempted_as(begun):
+            changed = held.record.after_refusal(begun, after) if held is not None else None
+            if held is None or changed is None:
                 await self.repository.sync("grants")
                 return held.record if held is not None else None
-            changed = replace(
-                held.record, token=after.token, refresh_state=after.refresh_state, updated_at=after.updated_at
-            )
             return (await self.repository.save_grant(changed, expect=held.generation, room=room)).record
 
     async def _drop_unwanted(

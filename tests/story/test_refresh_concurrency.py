@@ -317,6 +317,43 @@ async def test_a_holder_that_was_frozen_after_the_provider_rotated_keeps_the_new
 
 @pytest.mark.case("51")
 @pytest.mark.parametrize("two", [Lockless], indirect=True)
+@pytest.mark.parametrize("second", ["an answer", "a refusal"])
+async def test_of_two_answers_the_one_to_the_later_request_is_kept_and_a_later_refusal_takes_none_away(
+    two: tuple[House, House], second: str
+):
+    one, other = two
+    one.idp.change("client-mail", reuse_grace=60)
+    early = one.idp.script.refresh.hang(after_work=True)
+    first = asyncio.create_task(one.ask())
+    await early.arrived()
+    one.clock.advance(2)
+    late = Hold()
+    refused = HeldRefusal(late)
+    if second == "a refusal":
+        one.idp.script.refresh._steps.add(refused, 1)
+    else:
+        late = one.idp.script.refresh.hang(after_work=True)
+    then = asyncio.create_task(other.ask())
+    await late.arrived()
+    early.release()
+    told = await first
+    assert isinstance(told, Ready), told
+    late.release()
+    newer = await then
+    assert isinstance(newer, Ready), newer
+    assert (newer.access_token != told.access_token) is (second == "an answer")
+    grant = await one.grant()
+    assert grant is not None
+    assert grant.token is not None
+    assert (newer.access_token, "", None) == (
+        grant.token.access_token,
+        grant.refresh_state.ended,
+        grant.refresh_state.intent,
+    )
+
+
+@pytest.mark.case("51")
+@pytest.mark.parametrize("two", [Lockless], indirect=True)
 async def test_a_holder_that_has_lost_its_lease_sends_nothing(two: tuple[House, House]):
     one, _ = two
     assert isinstance(one.store, Lockless)

@@ -206,3 +206,10 @@ async def test_the_verdict_in_json_has_the_members_of_before_and_each_slot(tmp_p
     )
     assert {"0": 4, "1": 4} == {slot: it["last"] for slot, it in found["slots"].items()}
     assert found["slots"]["0"]["mac"] == found["mac"] != found["slots"]["1"]["mac"]
+
+
+def test_a_file_that_another_process_rotates_away_meanwhile_counts_as_one_with_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_folder, "files_of", lambda folder: [folder / "rotated just now"])
+    assert [0] == audit_folder.slots_with_lines(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -389,6 +390,24 @@ async def test_dead_letters_are_bounded_and_older_ones_leave_nothing(
     assert ids(4, 3, 2) == [each.id for each in await queues.dead("planner")]
     assert 3 == await store.count("events")
     assert 0 == await queues.tidy()
+
+
+async def test_large_dead_letters_are_bounded_too_and_stop_no_other_conversation(
+    store: MemoryStore, clock: TestClock, metrics: Metrics
+) -> None:
+    """An address may be almost 64 KB: a hundred of them do not fit into the queue's head."""
+    queues = StoreQueues(Repository(store), clock, Limits(queue_attempts=1), metrics)
+    for number in range(100):
+        large = event(number)
+        target = dataclasses.replace(large.target, instance_key=f"{number:03}" + "k" * 60_000)
+        await queues.enqueue(dataclasses.replace(large, target=target))
+        assert await (await leased(queues)).nack()
+    dead = await queues.dead("planner")
+    assert 10 < len(dead) < 40
+    assert event(99).id == dead[0].id
+    assert len(dead) == await store.count("events")
+    assert await queues.enqueue(event(100))
+    assert event(100).id == (await leased(queues)).id
 
 
 @pytest.mark.case("93")

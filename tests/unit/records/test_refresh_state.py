@@ -158,6 +158,33 @@ def test_only_the_attempt_that_the_grant_names_may_commit() -> None:
         assert not there.is_attempted_as(begun), why
 
 
+@pytest.mark.parametrize("refused", ["with a spare", "without"])
+@pytest.mark.parametrize("there", ["its own intent", "another attempt", "another attempt's token", "revoked"])
+def test_a_refusal_keeps_a_new_spare_and_takes_no_token_of_another_attempt_away(there: str, refused: str) -> None:
+    begun = grant_with(token=token_with(refresh_token=OLD), refresh_state=FIRST)
+    newest = {
+        "its own intent": begun,
+        "another attempt": grant_with(token=begun.token, refresh_state=FIRST.begun("attempt-9", LATER)),
+        "another attempt's token": grant_with(token=token_with(), refresh_state=FIRST),
+        "revoked": begun.tombstoned(LATER),
+    }[there]
+    spare = SPARE if refused == "with a spare" else None
+    state = after(FIRST, Code.ID_TOKEN_INVALID if spare else Code.REAUTH_REQUIRED, spent=True, came=True, spare=spare)
+    changed = newest.after_refusal(begun, begun.refused(state, LATER, rejected=False))
+    if there == "revoked" or (there == "another attempt" and spare is None):
+        assert changed is None
+        return
+    assert changed is not None
+    if spare is not None:
+        assert SPARE in changed.refresh_tokens
+    if there == "another attempt":
+        assert newest.refresh_state.intent == changed.refresh_state.intent
+    if there == "another attempt's token":
+        assert (newest.token, "", None) == (changed.token, changed.refresh_state.ended, changed.refresh_state.intent)
+    if there == "its own intent" and spare is None:
+        assert "dead" == changed.refresh_state.ended
+
+
 def test_forced_refreshes_are_counted_by_the_hour() -> None:
     refresh_state = RefreshState()
     for minute in range(0, 90, 10):
