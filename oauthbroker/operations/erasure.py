@@ -119,7 +119,7 @@ class Erasure:
             known.add(grant.record.id)
             if grant.record.subject == subject:
                 found.grants.append(grant.record)
-            elif grant.record.authorized_by == subject or (grant.record.resume and grant.record.resume.is_of(subject)):
+            elif _names(grant.record, subject):
                 found.named_in.append(grant.record.id)
         async for session in self.repository.sessions():
             if session.record.subject == subject or session.record.resume.is_of(subject):
@@ -220,3 +220,9 @@ class Erasure:
             by_agent[event.target.agent_name].add(event.id)
         for agent, ids in by_agent.items():
             await self.queues.erase(agent, ids)
+
+
+def _names(grant: Grant, subject: str) -> bool:
+    """Tell whether the subject agreed to a grant, asked for it, or agreed to replaced tokens that it still keeps."""
+    agreed = {grant.authorized_by, *(others.authorized_by for others in grant.elsewhere)}
+    return subject in agreed or (grant.resume is not None and grant.resume.is_of(subject))

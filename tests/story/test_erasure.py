@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 
 from oauthbroker.audit import GrantEnded, GrantErased, GrantRevoked
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
 from oauthbroker.model.results import AuthorizationRequired, Ready
-from oauthbroker.records import AgentEvent
+from oauthbroker.records import AgentEvent, Retired
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
@@ -88,6 +90,18 @@ async def test_no_record_names_the_person_afterwards_and_no_other_record_has_cha
     assert 2 == sum(key.kind == "uses" for key in left), "those of Alice"
     assert isinstance(await full.ask("mail", ["read"]), Ready)
     assert isinstance(await full.ask("mail", ["read"], of=turn(user=BOB)), AuthorizationRequired)
+
+
+async def test_a_grant_of_others_that_keeps_tokens_of_the_person_to_be_revoked_is_named(full: House) -> None:
+    team = await full.repository.grant("team", TEAM)
+    assert team is not None
+    keeps = replace(team.record, authorized_by=ALICE, resume=None)
+    old = Retired.of(Secret("a refresh token"), None, full.clock.now())
+    keeps = keeps.owing(replace(old, registration="another client", authorized_by=BOB))
+    await full.repository.save_grant(keeps, expect=team.generation)
+    erased = await full.broker.erase(BOB)
+    assert (True, [keeps.id]) == (erased.done, erased.found.named_in)
+    assert keeps == await full.grant("team", TEAM), "it stays, and so does the debt"
 
 
 @pytest.mark.case("68")
