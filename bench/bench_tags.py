@@ -65,7 +65,7 @@ async def lists(folder: Path, count: int) -> None:
     store = open_file_store(folder, fs=Hasty())
     await fill(Repository(store), count)
     print(json.dumps({"name": "grants", "value": count, "unit": ""}))
-    scanning, finding = (GrantList(Repository(store, tagged=tagged), SystemClock()) for tagged in (False, True))
+    scanning, finding = (GrantList(Repository(store, upgraded=upgraded), SystemClock()) for upgraded in (False, True))
     some = [f"acme:user:{number * count // 40}" for number in range(10)]
     show("list of one subject: all grants read", [await timed(summaries(scanning, some[0]))], "ms", 1e3)
     show(

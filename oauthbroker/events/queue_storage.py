@@ -21,8 +21,9 @@ from oauthbroker.events.queue_index import Index, Plan
 from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import Head, Item, Segment
 from oauthbroker.repository.queue_parts import HEAD
+from oauthbroker.repository.queue_upgrade import old_queue
 from oauthbroker.repository.repository import Conflict, Entry, Repository
-from oauthbroker.repository.versioned import UNREADABLE, in_place, opened
+from oauthbroker.repository.versioned import UNREADABLE, in_place, opened, readable
 
 CACHED = 20_000  # parsed parts
 CACHED_BYTES = 8 * 1024 * 1024  # as stored; parsed they take up to three times as much memory
@@ -56,7 +57,10 @@ class QueueStorage:
 
     @asynccontextmanager
     async def changing(self, agent: str) -> AsyncIterator[Index]:
-        """Open the index under the queue's lock. Write new bodies and the changed parts, and delete unneeded bodies."""
+        """Open the index under the queue's lock. Write new bodies and the changed parts, and delete unneeded bodies.
+        Raises `recordCorrupt` in a store that waits for its upgrade: its reader may not even repair a queue."""
+        if not self._repository.upgraded:
+            raise BrokerError(Code.RECORD_CORRUPT, note="queues: the store waits for an upgrade and is only read")
         async with self._parts.lock(agent):
             try:
                 index = await self._found(agent)
@@ -131,20 +135,38 @@ class QueueStorage:
         """Yield the index of every agent, as it is. One that cannot be read is left out: its next use repairs it."""
         agents = set[str]()
         async for entry in self._parts.scan():
+            old = self._old_queue(entry)
             with suppress(BrokerError):
-                agents.add(opened(Head.from_plaintext, entry).agent)
+                agents.add(old.head.agent if old is not None else opened(Head.from_plaintext, entry).agent)
         for agent in agents - {""}:
             with suppress(BrokerError, _Damaged):
                 yield await self._found(agent)
 
     async def _found(self, agent: str) -> Index:
         """Return the index as stored. Raises `_Damaged` if a part cannot be opened; a newer version's part raises."""
+        old = await self._old(agent)
+        if old is not None:
+            return old
         head = await self._part(agent, HEAD, Head.from_plaintext) or Head(agent)
         segments = [
             await self._part(agent, number, Segment.from_plaintext) or Segment(agent, number)
             for number in head.segments
         ]
         return Index(agent, head, segments)
+
+    async def _old(self, agent: str) -> Index | None:
+        """Return the index that a store which waits for its upgrade keeps in one piece; None for one in parts."""
+        if self._repository.upgraded:
+            return None
+        entry = await readable(self._parts.get(agent, HEAD))
+        old = self._old_queue(entry) if entry is not None else None
+        if entry is not None and old is not None:
+            in_place(entry, self._parts.key(old.head.agent or agent))
+        return old
+
+    def _old_queue(self, entry: Entry) -> Index | None:
+        old = None if self._repository.upgraded else old_queue(entry)
+        return Index(old[0].agent, *old) if old is not None else None
 
     async def _part(self, agent: str, number: int, read: Callable[[bytes], P]) -> P | None:
         held = self._cache.get((agent, number))

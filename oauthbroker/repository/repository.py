@@ -67,7 +67,7 @@ def _log_damage(place: str, code: Code) -> None:
 
 
 class Repository:
-    """Typed access to the store, which keeps `kinds`. `tagged` is false for a store that waits for its upgrade. Every
+    """Typed access to the store, which keeps `kinds`. `upgraded` is false for a store that waits for its upgrade. Every
     method may raise `BrokerError` with a store code."""
 
     def __init__(
@@ -76,11 +76,11 @@ class Repository:
         on_damage: Damage = _log_damage,
         kinds: Collection[str] = KINDS,
         *,
-        tagged: bool = True,
+        upgraded: bool = True,
     ) -> None:
         self._store = store
         self._tags = GrantTags(store)
-        self._tagged = tagged
+        self.upgraded = upgraded
         self._on_damage = on_damage
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
         self._markers = Markers(store, on_damage)
@@ -182,11 +182,11 @@ class Repository:
 
     async def _with(self, tag: Tag) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants with a tag. A tag that the grant has no longer is removed."""
-        entries = self._store.find(tag) if self._tagged else self._store.scan("grants")
+        entries = self._store.find(tag) if self.upgraded else self._store.scan("grants")
         async for held in self._checked(entries, self._open_grant):
             if tag in self._tags.of(held.record):
                 yield held
-            elif self._tagged:
+            elif self.upgraded:
                 await self._store.untag(held.entry, [tag])
 
     async def mend_tags(self, seen: Sequence[Versioned[Grant]]) -> int:

@@ -41,7 +41,7 @@ async def open_vault(
     log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
         store, current = await open_store(with_keys(settings, env), env, clock, log, upgrading=upgrading)
-        repository = Repository(store=store, on_damage=reporting(log), tagged=current)
+        repository = Repository(store=store, on_damage=reporting(log), upgraded=current)
         stack.push_async_callback(repository.close)
         audit = audit_file(settings, store, log)
         stack.callback(audit.close)
@@ -69,7 +69,7 @@ def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[Store
     if opened is None:
         return None
     store, kinds = opened
-    repository = Repository(store=store, on_damage=report, kinds=kinds, tagged=upgrade_state(keyring) == "done")
+    repository = Repository(store=store, on_damage=report, kinds=kinds, upgraded=upgrade_state(keyring) == "done")
     keys = api_keys(repository, clock, AuditList())
     return store, Inspection(
         repository=repository, keys=keys, kinds=kinds, clock=clock, limits=settings.limits, damaged=damaged

@@ -12,7 +12,7 @@ import pytest
 from oauthbroker import open_broker
 from oauthbroker.broker import Broker
 from oauthbroker.cli import run
-from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.results import Ready
@@ -42,6 +42,7 @@ spec:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     unpack(tmp_path / "place")
+    (tmp_path / "place" / "store" / "data" / "locks" / "probe").touch(mode=0o600)  # every broker leaves one
     (tmp_path / "place" / "config").mkdir()
     (tmp_path / "place" / "config" / "broker.yaml").write_text(BROKER)
     return tmp_path / "place"
@@ -94,6 +95,37 @@ async def test_what_only_reads_upgrades_nothing_and_says_what_waits(place, capsy
         await vault.secrets.put("mail-client", "clientSecret", Secret("another"))
     assert "waits" not in capsys.readouterr().err
     assert Upgrades(names_of(STEPS)) == upgrades_of(place)
+
+
+async def test_queues_are_read_as_they_are_before_an_upgrade_and_the_same_after_it(place):
+    before, clock = tree(place / "store" / "data"), TestClock(MADE_AT)
+    said = []
+    for upgrading in (False, True):
+        async with open_vault(settings_of(place), env={}, clock=clock, upgrading=upgrading) as vault:
+            [state] = await vault.dead_letters.states()
+            assert ("planner", 2, 1, 1) == (state.agent, state.waiting, state.leased, state.dead)
+            dead = [await vault.dead_letters.dead(agent) for agent in (None, "planner", "writer")]
+            assert [["evt-as-3-auth.granted"]] * 2 + [[]] == [[letter.id for letter in each] for each in dead]
+            said.append((state, dead))
+        assert upgrading or before == tree(place / "store" / "data")
+    assert said[0] == said[1]
+
+
+async def test_a_damaged_queue_is_not_repaired_before_the_upgrade(place):
+    [queue] = (place / "store" / "data" / "queues").iterdir()
+    queue.write_bytes(queue.read_bytes()[:-1] + b"?")
+    before = tree(place / "store" / "data" / "queues")
+    async with open_vault(settings_of(place), env={}, upgrading=False) as vault:
+        with pytest.raises(BrokerError) as refused:
+            await vault.dead_letters.dead("planner")
+    assert (Code.RECORD_CORRUPT, True) == (refused.value.code, "waits for an upgrade" in refused.value.note)
+    assert before == tree(place / "store" / "data" / "queues")
+
+
+def test_doctor_sees_the_dead_letters_of_a_store_that_waits(place, capsys):
+    run(["doctor", "--config", str(place / "config"), "--json"])
+    said = [found["text"] for found in json.loads(capsys.readouterr().out)["checks"]]
+    assert any("1 dead letter" in text for text in said), said
 
 
 @pytest.mark.parametrize(("begun", "says"), [(False, "is of an older version"), (True, "has begun")])
