@@ -6,7 +6,6 @@ SIGKILL in the middle of its last line.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -28,8 +27,9 @@ def tearing(write: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
     return half
 
 
-async def main(folder: str, name: str, count: int, most_bytes: int, tear: bool) -> None:
+def main(folder: str, name: str, count: int, most_bytes: int, tear: bool) -> None:
     log = AuditFile(Path(folder), KEYS, most_bytes=most_bytes)
+    log.take()  # as a broker does at its start
     os.write(1, b"ready\n")
     sys.stdin.readline()
     for number in range(count):
@@ -41,4 +41,4 @@ async def main(folder: str, name: str, count: int, most_bytes: int, tear: bool) 
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:] == ["tear"]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:] == ["tear"])

@@ -128,11 +128,12 @@ async def test_a_line_in_the_middle_of_which_its_writer_died_is_told_of_by_the_n
 @pytest.mark.slow
 @pytest.mark.case("74")
 async def test_a_stopped_process_keeps_its_slot_and_no_other_process_waits_for_it(tmp_path: Path, start: Start) -> None:
-    stopped, other = start("stopped", FOREVER, 1 << 20), start("other", 50, 1 << 20)
+    stopped = start("stopped", FOREVER, 1 << 20)
     go(stopped)
     assert stopped.stdout
     assert "wrote 0\n" == stopped.stdout.readline()
     stopped.send_signal(signal.SIGSTOP)
+    other = start("other", 50, 1 << 20)
     go(other)
     _, complaint = other.communicate(timeout=60)
     assert 0 == other.returncode, complaint
