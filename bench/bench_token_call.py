@@ -88,7 +88,7 @@ def _figures(measured: Measured) -> dict[str, object]:
 
 
 def warm_limits(store: FileStore, file: Path, log: int) -> dict[str, Work]:
-    """What nobody can do without: with a plain line of audit, and with one of a chain."""
+    """The least that any way has to do: with a plain line of audit, and with one of a chain."""
     entry = {"at": "2026-11-21T00:00:00.000000Z", "type": "TokenIssued", "grant": "g" * 70, "agent": "planner"}
     stat = file.stat
     line, seal, last = json.dumps(entry).encode(), AuditKeys(store.mac).chain, START.mac

@@ -39,6 +39,7 @@ LOOK_SECONDS = 5.0
 BOUNDS = Bounds(slope=1.0, threads=4)
 """At some 20,000 calls a minute that is 50 bytes a call; what is remembered of turns fills up for five minutes, until
 their first sweep. Pools of threads fill as more is done at once."""
+SWEEP_LOOKS = 60
 LATER = (2, 4)  # hours: sessions that end in the first look are removed in the second
 
 
@@ -124,12 +125,22 @@ async def _under(load: Load, server: Server, warm_up: float, seconds: float) -> 
 
 async def _hours_later(world: World) -> Store:
     """What a broker leaves of the store that is started when all that passes is over."""
-    log = json_log(io.StringIO(), SystemClock())
+    log, data = json_log(io.StringIO(), SystemClock()), world.folder / "store" / "data"
     for hours in LATER:
         clock = TestClock(datetime.now(UTC) + timedelta(hours=hours))
         async with open_broker(world.folder / "config", env={}, clock=clock, log=log):
-            pass
-    return Store.look(world.folder / "store" / "data")
+            await _until_level(data)
+    return Store.look(data)
+
+
+async def _until_level(data: Path) -> None:
+    """Wait until the sweep has ended: a start does not wait for it, and closing cancels it. At most some minutes."""
+    before, now = None, Store.look(data).files
+    for _ in range(SWEEP_LOOKS):
+        if before == now:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
+        before, now = now, Store.look(data).files
 
 
 def main() -> int:
