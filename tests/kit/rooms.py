@@ -23,6 +23,7 @@ ROOMS = {
     "providers": "provider presets as data, and their quirks",
     "records": "the stored records: grant, auth session, event, API key, turn",
     "audit": "the audit log: written, read, verified",
+    "rooms": "add-on rooms: their declaration, and the discovery of the installed ones",
     "protocol": "OAuth messages, one pair of functions each; `transport` is the only door to the network",
     "store": "sealed bytes: port, seal, keys, files, memory; it knows no word of OAuth",
     "repository": "typed records over the store",

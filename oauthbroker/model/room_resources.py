@@ -1,0 +1,33 @@
+"""The resources of an add-on room, with their values resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oauthbroker.core.secret import Secret
+
+SpecPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoomResource:
+    """One resource of a kind that a room declared. `spec` is an object of that kind's model, `secrets` holds the values
+    of its `SecretSource` fields by their path in `spec`, in the spelling of the YAML."""
+
+    kind: str
+    name: str
+    spec: Any
+    secrets: Mapping[SpecPath, Secret] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RoomResources:
+    """All resources of one room."""
+
+    resources: tuple[RoomResource, ...] = ()
+
+    def of(self, kind: str) -> dict[str, RoomResource]:
+        """Return the resources of a kind by name."""
+        return {each.name: each for each in self.resources if each.kind == kind}

@@ -1,0 +1,140 @@
+"""What an add-on room declares (docs/rooms.md). These names are public on `oauthbroker`.
+
+Values of the form `module:object` name what the broker imports when it first needs it. So listing the installed rooms
+imports one small module of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from oauthbroker.model.room_resources import RoomResources
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomCommand:
+    """A command beside those of `oauthbroker`. `help` is its line in `--help`; `app` names a `typer.Typer`."""
+
+    help: str
+    app: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """An add-on room. Its entry point in the group `oauthbroker.rooms` has the same name.
+
+    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `AuditEntry` classes, `open` an `OpensRoom`. An
+    empty text means none. They count only where `Broker.spec.rooms` names the room; its commands always do.
+    """
+
+    name: str
+    commands: Mapping[str, RoomCommand] = field(default_factory=dict)
+    kinds: str = ""
+    audit_types: str = ""
+    open: str = ""
+
+
+class WrittenResource(Protocol):
+    """A resource as written, for a check. Paths are those of its `spec`, in the spelling of the YAML."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> Any: ...
+
+    def refuse(self, path: Sequence[str | int], what: str, todo: str) -> None:
+        """Report a problem at a path. Quote nothing of the value, because it may be a secret."""
+
+    def missing(self, path: Sequence[str | int], todo: str) -> None:
+        """Report an absent field, unless its shape was refused already."""
+
+    def whole(self, *path: str | int) -> bool:
+        """Tell whether nothing at, above or below the path was refused for its shape."""
+
+
+class WrittenResources(Protocol):
+    """All resources of the bundle that the broker or a room reads."""
+
+    def of(self, kind: str) -> Mapping[str, WrittenResource]:
+        """Return the resources of a kind by name."""
+
+    def refer(self, resource: WrittenResource, path: Sequence[str | int], kind: str) -> WrittenResource | None:
+        """Return the resource that the reference at `path` names. None after reporting that it is missing, of another
+        kind, or not in the bundle."""
+
+
+class ChecksKind(Protocol):
+    """Report what is wrong with one resource beyond its shape, or with its references."""
+
+    def __call__(self, resource: WrittenResource, resources: WrittenResources, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceKind:
+    """A kind of resource. `model` is a subclass of `Strict`, or of `Tolerant` for a kind that other programs read too.
+
+    For `Tool`, `Extension`, `Connection` or `Connector`, the model is `Tolerant` and reads fields beside the broker's.
+    """
+
+    kind: str
+    model: type[BaseModel]
+    check: ChecksKind | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """Work that the broker repeats every so many seconds while it runs."""
+
+    name: str
+    seconds: float
+    work: Works
+
+
+class Works(Protocol):
+    """Run one round of background work."""
+
+    def __call__(self) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomFinding:
+    """Something that an operator has to know: `text` says what was found, `todo` the remedy. Neither has a secret."""
+
+    code: str
+    text: str
+    todo: str
+
+
+class Finds(Protocol):
+    """Return the findings of a room, at once and without waiting."""
+
+    def __call__(self) -> Collection[RoomFinding]: ...
+
+
+class Follows(Protocol):
+    """Take the resources of a new configuration."""
+
+    def __call__(self, resources: RoomResources, /) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRoom:
+    """What a room adds to a running broker."""
+
+    background: Sequence[Background] = ()
+    findings: Finds | None = None
+    on_reload: Follows | None = None
+
+
+class OpensRoom(Protocol):
+    """Open a room for a `Broker` that is about to serve. The block ends before the broker closes."""
+
+    def __call__(self, broker: Any, resources: RoomResources, /) -> AbstractAsyncContextManager[OpenRoom]: ...
