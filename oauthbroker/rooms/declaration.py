@@ -72,7 +72,7 @@ class WrittenResources(Protocol):
 
 
 class ChecksKind(Protocol):
-    """Report what is wrong with one resource beyond its shape, or with its references."""
+    """Report the flaws of one resource beyond its shape, those of its references included."""
 
     def __call__(self, resource: WrittenResource, resources: WrittenResources, /) -> None: ...
 
@@ -106,7 +106,7 @@ class Works(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomFinding:
-    """Something that an operator has to know: `text` says what was found, `todo` the remedy. Neither has a secret."""
+    """Something that an operator has to know: `text` states it, `todo` the remedy. Neither has a secret."""
 
     code: str
     text: str
