@@ -13,11 +13,12 @@ V = TypeVar("V")
 class Bounded(Generic[K, V]):
     """The entries that were kept or touched last: at most `most`, and with `size_of` at most `most_bytes` together.
 
-    An entry that alone exceeds `most_bytes` is not kept, and evicts no other. `get` is the dictionary's own, because it
-    is on the warm path of a token call.
+    An entry that alone exceeds `most_bytes` is not kept, and evicts no other. `get`, and `touch`, which makes an entry
+    the newest and raises KeyError without one, are the dictionary's own, because they are on the warm path of a token
+    call.
     """
 
-    __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "_size_of", "get")
+    __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "_size_of", "get", "touch")
 
     def __init__(self, most: int, *, most_bytes: int = 0, size_of: Callable[[V], int] | None = None) -> None:
         self._most = most
@@ -26,9 +27,13 @@ class Bounded(Generic[K, V]):
         self._kept: OrderedDict[K, V] = OrderedDict()
         self._bytes = 0
         self.get = self._kept.get
+        self.touch = self._kept.move_to_end
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._kept
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._kept)
@@ -52,10 +57,6 @@ class Bounded(Generic[K, V]):
             evicted.append((oldest, self._kept[oldest]))
             self.pop(oldest)
         return evicted
-
-    def touch(self, key: K) -> None:
-        """Make an entry the newest. Raises KeyError."""
-        self._kept.move_to_end(key)
 
     def pop(self, key: K) -> V | None:
         """Remove an entry and return its value; None if there is none."""

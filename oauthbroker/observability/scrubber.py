@@ -100,9 +100,12 @@ class Scrubber:
         if len(text) < _TAIL:
             return
         name = hash(text)  # a text keeps it, and a token call is short
-        if name in self._known:
+        try:
             self._known.touch(name)
-            return
+        except KeyError:
+            self._add(name, text)
+
+    def _add(self, name: int, text: str) -> None:
         marks = tuple(_mark(each) for each in _spellings(text))
         for mark in marks:
             alike = self._ends.setdefault(mark.tail, {}).setdefault(mark.end, _Alike())

@@ -65,3 +65,29 @@ def test_an_entry_that_does_not_fit_evicts_no_other() -> None:
     cache.keep("small", "x" * 4)
     assert [("large", "x" * 11)] == cache.keep("large", "x" * 11)
     assert [("small", "x" * 4)] == cache.items()
+
+
+class Compared:
+    """A key that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        Compared.comparisons += 1
+        return isinstance(other, Compared) and other.number == self.number
+
+
+def test_whether_a_key_is_there_costs_no_walk_through_the_others() -> None:
+    cache = Bounded[Compared, None](1000)
+    for number in range(1000):
+        cache.keep(Compared(number), None)
+    Compared.comparisons = 0
+    assert Compared(999) in cache
+    assert Compared(1000) not in cache
+    assert Compared.comparisons <= 4
