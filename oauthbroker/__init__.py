@@ -9,20 +9,14 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.turn import Turn, TurnAuth
 
 if TYPE_CHECKING:
+    from oauthbroker.audit.room_entry import RoomEntry
     from oauthbroker.broker import Broker
     from oauthbroker.config.fields import Strict, Tolerant
     from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.room_resources import RoomResource, RoomResources
-    from oauthbroker.rooms.declaration import (
-        Background,
-        OpenRoom,
-        ResourceKind,
-        Room,
-        RoomCommand,
-        RoomFinding,
-        WrittenResource,
-        WrittenResources,
-    )
+    from oauthbroker.rooms.declaration import ResourceKind, Room, RoomCommand, WrittenResource, WrittenResources
+    from oauthbroker.rooms.open_room import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
+    from oauthbroker.web.api.fields import RequestModel
     from oauthbroker.wiring import open_broker
 
 __all__ = [
@@ -34,12 +28,16 @@ __all__ = [
     "Failed",
     "OpenRoom",
     "Ready",
+    "RequestModel",
     "ResourceKind",
     "Room",
+    "RoomCall",
     "RoomCommand",
+    "RoomEntry",
     "RoomFinding",
     "RoomResource",
     "RoomResources",
+    "RoomRoute",
     "Secret",
     "Strict",
     "TokenResult",
@@ -53,17 +51,21 @@ __all__ = [
 
 _LAZY = {
     "AuthorizationRequired": "oauthbroker.model.results",
-    "Background": "oauthbroker.rooms.declaration",
+    "Background": "oauthbroker.rooms.open_room",
     "Broker": "oauthbroker.broker",
     "Failed": "oauthbroker.model.results",
-    "OpenRoom": "oauthbroker.rooms.declaration",
+    "OpenRoom": "oauthbroker.rooms.open_room",
     "Ready": "oauthbroker.model.results",
+    "RequestModel": "oauthbroker.web.api.fields",
     "ResourceKind": "oauthbroker.rooms.declaration",
     "Room": "oauthbroker.rooms.declaration",
+    "RoomCall": "oauthbroker.rooms.open_room",
     "RoomCommand": "oauthbroker.rooms.declaration",
-    "RoomFinding": "oauthbroker.rooms.declaration",
+    "RoomEntry": "oauthbroker.audit.room_entry",
+    "RoomFinding": "oauthbroker.rooms.open_room",
     "RoomResource": "oauthbroker.model.room_resources",
     "RoomResources": "oauthbroker.model.room_resources",
+    "RoomRoute": "oauthbroker.rooms.open_room",
     "Strict": "oauthbroker.config.fields",
     "TokenResult": "oauthbroker.model.results",
     "Tolerant": "oauthbroker.config.fields",

@@ -29,9 +29,19 @@ class LineType:
         dataclass(frozen=True)(cls)
 
     @classmethod
+    def type_name(cls) -> str:
+        """Return the type as the log spells it."""
+        return cls.__name__
+
+    @classmethod
+    def types(cls) -> list[type[Any]]:
+        """Return the types of this kind that stand beside it. Those of rooms are elsewhere."""
+        return [each for each in cls.__subclasses__() if each.__module__ == cls.__module__]
+
+    @classmethod
     def names(cls) -> list[str]:
-        """Return the names of all types of this kind."""
-        return sorted(each.__name__ for each in cls.__subclasses__())
+        """Return the names of these types."""
+        return sorted({each.type_name() for each in cls.types()})
 
 
 class AuditEntry(LineType):
@@ -280,7 +290,7 @@ def line_of(entry: AuditEntry, at: datetime) -> str:
 def rest_of(entry: LineType, name: Naming | None = None) -> str:
     """Format all but the time, without the closing brace. With `name`, grants and conversations are written as
     pseudonyms."""
-    body: dict[str, Any] = {"type": type(entry).__name__}
+    body: dict[str, Any] = {"type": entry.type_name()}
     for member, value in vars(entry).items():
         kind = _keyed(member, value) if name is not None else None
         body[member] = value if name is None or kind is None else name(kind, str(value))

@@ -171,11 +171,13 @@ def _word(value: object) -> str:
 
 
 def _check_type(name: str | None) -> None:
-    """Raise Refused for an unknown type. A misspelt one would look like a log without such events."""
+    """Raise Refused for an unknown type. A misspelt one would look like a log without such events. The type of a room
+    may be older than the rooms of today."""
+    from oauthbroker.audit.room_entry import is_of_room
     from oauthbroker.config.spelling import nearest
 
     known = entry_types()
-    if name is None or name in known:
+    if name is None or name in known or is_of_room(name):
         return
     close = nearest(name, known)
     instead = f"The nearest known one is {close}." if close else f"Known are {', '.join(known)}."

@@ -49,6 +49,8 @@ class Limits:
 
 
 Role = Literal["runtime", "operator"]
+Who = Literal["runtime", "operator", "turn", "wholeTurn"]
+"""`wholeTurn` is a turn token that nothing has narrowed, neither a tool nor apps nor a time: the runtime's own."""
 
 
 @dataclass(frozen=True, slots=True)

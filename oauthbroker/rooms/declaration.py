@@ -6,12 +6,9 @@ imports one small module of each.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-
-from oauthbroker.model.room_resources import RoomResources
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -29,7 +26,7 @@ class RoomCommand:
 class Room:
     """An add-on room. Its entry point in the group `oauthbroker.rooms` has the same name.
 
-    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `AuditEntry` classes, `open` an `OpensRoom`. An
+    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `RoomEntry` classes, `open` an `OpensRoom`. An
     empty text means none. They count only where `Broker.spec.rooms` names the room; its commands always do.
     """
 
@@ -87,54 +84,3 @@ class ResourceKind:
     kind: str
     model: type[BaseModel]
     check: ChecksKind | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Background:
-    """Work that the broker repeats every so many seconds while it runs."""
-
-    name: str
-    seconds: float
-    work: Works
-
-
-class Works(Protocol):
-    """Run one round of background work."""
-
-    def __call__(self) -> Awaitable[None]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoomFinding:
-    """Something that an operator has to know: `text` states it, `todo` the remedy. Neither has a secret."""
-
-    code: str
-    text: str
-    todo: str
-
-
-class Finds(Protocol):
-    """Return the findings of a room, at once and without waiting."""
-
-    def __call__(self) -> Collection[RoomFinding]: ...
-
-
-class Follows(Protocol):
-    """Take the resources of a new configuration."""
-
-    def __call__(self, resources: RoomResources, /) -> Awaitable[None]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenRoom:
-    """What a room adds to a running broker."""
-
-    background: Sequence[Background] = ()
-    findings: Finds | None = None
-    on_reload: Follows | None = None
-
-
-class OpensRoom(Protocol):
-    """Open a room for a `Broker` that is about to serve. The block ends before the broker closes."""
-
-    def __call__(self, broker: Any, resources: RoomResources, /) -> AbstractAsyncContextManager[OpenRoom]: ...

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.lines import AuditLine
+from oauthbroker.audit.room_entry import RoomEntry
 from oauthbroker.core.clock import from_iso
 from oauthbroker.operations.dead_letters import DeadLetter, QueueState
 from oauthbroker.operations.grant_pages import Found, GrantFilter
@@ -135,7 +136,7 @@ def render_audit(
         field_of=field_of,
         stamp=stamp_element,
         apps=apps,
-        types=AuditEntry.names(),
+        types=[*AuditEntry.names(), *RoomEntry.names()],
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal
 
 from starlette.requests import Request
 
@@ -13,14 +12,11 @@ from oauthbroker.access.api_keys import PREFIX as KEY_PREFIX
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.turns import Guest, Turns
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.settings import Role, Settings
+from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX
 from oauthbroker.model.turn_token import TurnToken
 from oauthbroker.web.headers import PEER
 from oauthbroker.web.limits import RequestLimits
-
-Who = Literal["runtime", "operator", "turn", "wholeTurn"]
-"""`wholeTurn` is a turn token that nothing has narrowed, neither a tool nor apps nor a time: the runtime's own."""
 
 
 @dataclass(frozen=True, slots=True)

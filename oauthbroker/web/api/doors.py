@@ -16,11 +16,11 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.operations.services import Services
 from oauthbroker.web.access_log import route_template
 from oauthbroker.web.api.caller import Caller, id_of
-from oauthbroker.web.api.fields import Model
+from oauthbroker.web.api.fields import RequestModel
 
-B = TypeVar("B", bound=Model)
-Q = TypeVar("Q", bound=Model)
-P = TypeVar("P", bound=Model)
+B = TypeVar("B", bound=RequestModel)
+Q = TypeVar("Q", bound=RequestModel)
+P = TypeVar("P", bound=RequestModel)
 
 
 Still = Callable[[], Awaitable[None]]

@@ -17,7 +17,7 @@ from oauthbroker.operations.services import Services
 from oauthbroker.web import problems
 from oauthbroker.web.api.caller import Caller, Callers, address_of, known, may
 from oauthbroker.web.api.doors import ApiCall, note_refused
-from oauthbroker.web.api.fields import Model
+from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.models import NoParameters
 from oauthbroker.web.api.operations import Operation
 from oauthbroker.web.api.reading import RequestInvalid, read_body, read_path, read_query
@@ -98,7 +98,7 @@ def _judge(caller: Caller, operation: Operation) -> None:
         raise BrokerError(Code.NOT_ALLOWED)
 
 
-def _body_kind(operation: Operation, caller: Caller | None) -> type[Model] | None:
+def _body_kind(operation: Operation, caller: Caller | None) -> type[RequestModel] | None:
     kinds = operation.bodies
     if len(kinds) > 1:
         return kinds["wholeTurn" if isinstance(caller, Guest) else "runtime"]

@@ -13,7 +13,7 @@ from oauthbroker.model.turn_token import LONGEST_TOOL, TOOL
 MOST = 32 * 1024  # characters of a token that a caller sends back
 
 
-class Model(BaseModel):
+class RequestModel(BaseModel):
     """A request: only known fields, each of exactly its type; errors never quote the request."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
@@ -50,7 +50,7 @@ Ref = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*/[^/]+$", max_length=2
 ToolRef = Annotated[str, Field(pattern=f"^{TOOL.pattern}$", max_length=LONGEST_TOOL)]
 
 
-class NamedApp(Model):
+class NamedApp(RequestModel):
     """An OAuthApp by kind and name."""
 
     kind: Literal["OAuthApp"] = "OAuthApp"
@@ -58,7 +58,7 @@ class NamedApp(Model):
     apiVersion: str | None = None
 
 
-class NamedSwarm(Model):
+class NamedSwarm(RequestModel):
     """A swarm by kind and name."""
 
     kind: Kind

@@ -14,9 +14,9 @@ from oauthbroker.web.api.fields import (
     Concealed,
     GrantId,
     Line,
-    Model,
     NamedSwarm,
     Ref,
+    RequestModel,
     Scopes,
     SessionId,
     Subject,
@@ -27,7 +27,7 @@ from oauthbroker.web.api.fields import (
 MAX_TTL = 10 * 365 * 24 * 3600
 
 
-class Subjects(Model):
+class Subjects(RequestModel):
     """Whom a turn acts for. Only the runtime can say it."""
 
     global_: Annotated[Subject | None, Field(alias="global", examples=["slack:team:T111"])] = None
@@ -38,14 +38,14 @@ class Subjects(Model):
         return {mode: subject for mode, subject in pairs.items() if subject is not None}
 
 
-class TurnAuthBody(Model):
+class TurnAuthBody(RequestModel):
     """Who caused the turn, and whom it acts for."""
 
     actor: dict[str, str] = Field(default_factory=dict, examples=[{"type": "user", "id": "slack:U234567"}])
     subjects: Subjects = Field(default_factory=Subjects)
 
 
-class TurnBody(Model):
+class TurnBody(RequestModel):
     """The turn, as the runtime knows it."""
 
     agentName: AgentName
@@ -56,14 +56,14 @@ class TurnBody(Model):
     locale: Annotated[Locale | None, Field(description="The language of its messages. Default: the broker's.")] = None
 
 
-class ToolAuthBody(Model):
+class ToolAuthBody(RequestModel):
     """One app a tool may ask for, and which of its scopes."""
 
     oauthAppRef: AppRef
     scopes: Scopes = None
 
 
-class BeginTurn(Model):
+class BeginTurn(RequestModel):
     """A turn that needs tokens."""
 
     turn: TurnBody
@@ -76,7 +76,7 @@ class BeginTurn(Model):
     privateLinks: Annotated[bool, Field(description="Links only by `GET /v1/turn/links`.")] = False
 
 
-class Narrow(Model):
+class Narrow(RequestModel):
     """What the new token may at most."""
 
     tool: ToolRef | None = None
@@ -84,7 +84,7 @@ class Narrow(Model):
     ttlSeconds: Annotated[int | None, Field(ge=1, le=MAX_TTL)] = None
 
 
-class TokenRequest(Model):
+class TokenRequest(RequestModel):
     """The specification's request (12.5.1). There is no field for a subject: it is the turn's."""
 
     oauthAppRef: AppRef
@@ -95,7 +95,7 @@ class TokenRequest(Model):
     ] = False
 
 
-class RejectedToken(Model):
+class RejectedToken(RequestModel):
     """The provider's API answered 401 to this token."""
 
     oauthAppRef: AppRef
@@ -103,44 +103,44 @@ class RejectedToken(Model):
     scopes: Scopes = None
 
 
-class PendingQuery(Model):
+class PendingQuery(RequestModel):
     """How links are delivered."""
 
     links: Annotated[Literal["inline", "apart"], Field(description="`apart`: items without links.")] = "inline"
 
 
-class EventsQuery(Model):
+class EventsQuery(RequestModel):
     """How long to wait for an event."""
 
     wait: Annotated[int, Field(ge=0, le=60, description="Seconds.")] = 0
 
 
-class Settle(Model):
+class Settle(RequestModel):
     """The lease that the event came with."""
 
     lease: Concealed
 
 
-class ConfirmByRuntime(Model):
+class ConfirmByRuntime(RequestModel):
     """The handle that the browser brought, and whom the runtime knows it to be."""
 
     handle: Concealed
     subject: Subject
 
 
-class ConfirmByCode(Model):
+class ConfirmByCode(RequestModel):
     """The code that the person sent back in the conversation. Only a turn's own token relays it."""
 
     channelCode: Concealed
 
 
-class ConnectionsFor(Model):
+class ConnectionsFor(RequestModel):
     """Whose connections the page shows."""
 
     subjects: Subjects
 
 
-class GrantsQuery(Model):
+class GrantsQuery(RequestModel):
     """Which grants."""
 
     app: Annotated[AppText | None, Field(description="`OAuthApp/name`, or the bare name.")] = None
@@ -150,7 +150,7 @@ class GrantsQuery(Model):
     after: Annotated[GrantId | None, Field(description="The `next` of the page before.")] = None
 
 
-class SessionsQuery(Model):
+class SessionsQuery(RequestModel):
     """Which authorizations."""
 
     app: Annotated[AppText | None, Field(description="`OAuthApp/name`, or the bare name.")] = None
@@ -160,24 +160,24 @@ class SessionsQuery(Model):
     after: Annotated[SessionId | None, Field(description="The `next` of the page before.")] = None
 
 
-class EraseSubject(Model):
+class EraseSubject(RequestModel):
     """Whose records are removed."""
 
     subject: Subject
     dryRun: Annotated[bool, Field(description="Only count them.")] = False
 
 
-class NoParameters(Model):
+class NoParameters(RequestModel):
     """None."""
 
 
-class TurnPath(Model):
+class TurnPath(RequestModel):
     """One turn."""
 
     turnId: TurnId
 
 
-class AgentPath(Model):
+class AgentPath(RequestModel):
     """One agent's queue. An agent's name has no slash in it."""
 
     agent: AgentName
@@ -189,13 +189,13 @@ class EventPath(AgentPath):
     eventId: Annotated[str, Field(max_length=128, examples=["evt-as-AAAAAAAAAAAAAAAAAAAAAA-auth.granted"])]
 
 
-class SessionPath(Model):
+class SessionPath(RequestModel):
     """One authorization."""
 
     id: SessionId
 
 
-class GrantPath(Model):
+class GrantPath(RequestModel):
     """One grant."""
 
     grantId: GrantId

@@ -16,12 +16,12 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.words import LOCALES
 from oauthbroker.model.apps import Flow
 from oauthbroker.model.results import Reason
+from oauthbroker.model.settings import Who
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.records.grant_summary import Needs
 from oauthbroker.web.api import models as m
-from oauthbroker.web.api.caller import Who
 from oauthbroker.web.api.doors import AnyCall, reply
-from oauthbroker.web.api.fields import Model
+from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
 from oauthbroker.web.api.streaming import STREAM
 
@@ -160,7 +160,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     return made
 
 
-def _parameters(model: type[Model], place: str, examples: dict[str, Any]) -> list[dict[str, Any]]:
+def _parameters(model: type[RequestModel], place: str, examples: dict[str, Any]) -> list[dict[str, Any]]:
     members = model.model_json_schema(schema_generator=_Schemas).get("properties", {})
     return [
         {"name": name, "in": place, "required": place == "path", "schema": _without_null(member)}

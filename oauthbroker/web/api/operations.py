@@ -9,6 +9,7 @@ from typing import Literal
 from starlette.responses import Response
 
 from oauthbroker.core.errors import Code
+from oauthbroker.model.settings import Who
 from oauthbroker.web.api import handlers_events as events
 from oauthbroker.web.api import handlers_grants as grants
 from oauthbroker.web.api import handlers_queues as queues
@@ -16,9 +17,8 @@ from oauthbroker.web.api import handlers_sessions as sessions
 from oauthbroker.web.api import handlers_tokens as tokens
 from oauthbroker.web.api import handlers_turns as turns
 from oauthbroker.web.api import models as m
-from oauthbroker.web.api.caller import Who
 from oauthbroker.web.api.doors import AnyCall
-from oauthbroker.web.api.fields import Model
+from oauthbroker.web.api.fields import RequestModel
 
 Handler = Callable[[AnyCall], Awaitable[Response]]
 Method = Literal["GET", "POST", "DELETE"]
@@ -38,9 +38,9 @@ class Operation:
     path: str
     handler: Handler | None
     who: tuple[Who, ...]
-    bodies: Mapping[Who, type[Model]] = field(default_factory=dict)
-    query: type[Model] = m.NoParameters
-    parameters: type[Model] = m.NoParameters
+    bodies: Mapping[Who, type[RequestModel]] = field(default_factory=dict)
+    query: type[RequestModel] = m.NoParameters
+    parameters: type[RequestModel] = m.NoParameters
     codes: tuple[Code, ...] = ()
 
 

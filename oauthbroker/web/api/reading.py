@@ -12,9 +12,9 @@ from starlette.requests import ClientDisconnect, Request
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.web.api.doors import Still
-from oauthbroker.web.api.fields import Model
+from oauthbroker.web.api.fields import RequestModel
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=RequestModel)
 MOST_PROBLEMS = 16
 _JSON = b"application/json"
 _PROBLEMS: dict[str, Literal["missing", "unknown", "type", "value"]] = {
@@ -77,7 +77,7 @@ def read_query(request: Request, model: type[M]) -> M:
 
 
 @cache
-def _unasked(model: type[Model]) -> Model:
+def _unasked(model: type[RequestModel]) -> RequestModel:
     """What holds where nothing was asked for: models are frozen, one is enough."""
     return model()
 
@@ -95,7 +95,7 @@ def _from_strings(model: type[M], fields: dict[str, str]) -> M:
     raise RequestInvalid(problems)
 
 
-def _problems(model: type[Model], error: ValidationError) -> list[dict[str, str]]:
+def _problems(model: type[RequestModel], error: ValidationError) -> list[dict[str, str]]:
     """Where, by names of ours alone: what a caller made up, a key or a value, may be a secret in the wrong place."""
     ours = _names_in(model)
     found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
@@ -118,7 +118,7 @@ def _pointer(problem: ErrorDetails, ours: frozenset[str]) -> str:
     return pointer
 
 
-def _names_in(model: type[Model]) -> frozenset[str]:
+def _names_in(model: type[RequestModel]) -> frozenset[str]:
     schema = model.model_json_schema()
     parts = [schema, *schema.get("$defs", {}).values()]
     return frozenset(name for part in parts for name in part.get("properties", ()))

@@ -45,7 +45,7 @@ def test_an_entry_is_one_line_of_json_with_time_and_type() -> None:
 
 
 def test_no_entry_has_a_field_for_a_person_or_a_secret() -> None:
-    entries = audit.AuditEntry.__subclasses__()
+    entries = audit.AuditEntry.types()
     assert len(entries) >= 8
     assert {field.name for entry in entries for field in fields(entry)} <= KNOWN_FIELDS
 

@@ -13,13 +13,13 @@ from oauthbroker.core.errors import Code
 from oauthbroker.model.turn import Turn
 from oauthbroker.testing import Canaries
 from oauthbroker.web.api import models
-from oauthbroker.web.api.fields import Model
+from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handlers_turns import turn_of
 from oauthbroker.web.api.openapi import described
 from oauthbroker.web.api.operations import OPERATIONS
 from oauthbroker.web.api.reading import RequestInvalid, judged
 
-ALL = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, Model)]
+ALL = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, RequestModel)]
 CONFIDENTIAL = {"accessToken", "lease", "handle", "channelCode"}
 BODIES = {name: words.get("bodies", {}) for name, words in described()["operations"].items()}
 
@@ -49,7 +49,9 @@ def bodies() -> list[Any]:
 
 
 @pytest.mark.parametrize("kind, body", bodies())
-def test_a_body_is_read_as_it_stands_and_not_with_one_thing_more(kind: type[Model], body: dict[str, Any]) -> None:
+def test_a_body_is_read_as_it_stands_and_not_with_one_thing_more(
+    kind: type[RequestModel], body: dict[str, Any]
+) -> None:
     judged(kind, body)
     with pytest.raises(RequestInvalid) as refused:
         judged(kind, {**body, "subject_": "x"})
@@ -60,7 +62,9 @@ def test_a_body_is_read_as_it_stands_and_not_with_one_thing_more(kind: type[Mode
 
 @pytest.mark.case("90")
 @pytest.mark.parametrize("kind, body", bodies())
-def test_a_refusal_holds_nothing_of_what_was_sent(kind: type[Model], body: dict[str, Any], canaries: Canaries) -> None:
+def test_a_refusal_holds_nothing_of_what_was_sent(
+    kind: type[RequestModel], body: dict[str, Any], canaries: Canaries
+) -> None:
     secret = canaries.mint("misplaced").reveal()
     for spoilt in ({name: [secret] for name in body}, {secret: secret}, {**body, secret: {secret: secret}}):
         with pytest.raises(RequestInvalid) as refused:

@@ -1,0 +1,130 @@
+"""Audit entries of add-on rooms: which types a room may declare, which entries it may write, and how they are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.audit import AuditEntry, TurnEnded, rest_of
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.memory import AuditList, ListTrail
+from oauthbroker.audit.room_entry import RoomEntry, RoomTypes, is_of_room
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from tests.kit.audit import AT, KEYS
+
+
+class Dug(RoomEntry, room="garden"):
+    tool: str
+    depth: int
+    deep: bool = False
+    grant: str | None = None
+
+
+class TurnBegun(RoomEntry, room="garden"):
+    turn: str
+
+
+class WithSecret(RoomEntry, room="garden"):
+    token: Secret
+
+
+class WithFloat(RoomEntry, room="garden"):
+    depth: float | None
+
+
+class WithType(RoomEntry, room="garden"):
+    type: str
+
+
+class WithMac(RoomEntry, room="garden"):
+    mac: str
+
+
+class WithList(RoomEntry, room="garden"):
+    tools: list[str]
+
+
+def types(*known: type) -> RoomTypes:
+    taken = RoomTypes()
+    taken.take("garden", known)
+    return taken
+
+
+def refusal(act: Any) -> BrokerError:
+    with pytest.raises(BrokerError) as refused:
+        act()
+    return refused.value
+
+
+def test_a_room_may_write_the_entries_that_it_declared() -> None:
+    taken = types(Dug, TurnBegun)
+    for entry in (Dug("spade", 3), Dug("spade", 3, deep=True, grant="sha256:00"), TurnBegun("turn-1")):
+        taken.check(entry)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        TurnEnded("turn-1"),
+        TurnBegun("turn-1"),
+        Dug("spade", True),
+        Dug("spade", "3"),  # type: ignore[arg-type]
+        Dug(Secret("s3cret"), 3),  # type: ignore[arg-type]
+        Dug("spade", None),  # type: ignore[arg-type]
+        Dug("spade", 3, grant=["x"]),  # type: ignore[arg-type]
+        Dug("spade", 3, deep=1),  # type: ignore[arg-type]
+    ],
+    ids=["one of ours", "not declared", "bool for int", "str for int", "a secret", "None", "a list", "int for bool"],
+)
+def test_any_other_entry_is_refused(entry: AuditEntry) -> None:
+    refused = refusal(lambda: types(Dug).check(entry))
+    assert Code.REQUEST_INVALID is refused.code
+    assert "s3cret" not in str(refused)
+
+
+@pytest.mark.parametrize("kind", [WithSecret, WithFloat, WithType, WithMac, WithList])
+def test_a_type_whose_members_may_not_stand_in_the_log_is_refused(kind: type) -> None:
+    refused = refusal(lambda: types(Dug, kind))
+    assert Code.CONFIG_INVALID is refused.code
+    assert "the room garden" in str(refused)
+    assert kind.__name__ in str(refused)
+
+
+@pytest.mark.parametrize("given", [(TurnEnded,), (int,), (RoomEntry,), Dug("x", 1), "Dug", None, (None,)])
+def test_what_is_no_type_of_this_room_is_refused(given: object) -> None:
+    assert "the room garden" in str(refusal(lambda: RoomTypes().take("garden", given)))
+
+
+def test_a_type_of_another_room_is_refused() -> None:
+    assert "the room orchard" in str(refusal(lambda: RoomTypes().take("orchard", (Dug,))))
+
+
+def test_the_log_spells_the_room_before_the_type_so_that_no_type_is_taken_for_one_of_ours() -> None:
+    assert '"type":"garden.TurnBegun","turn":"turn-1"' == rest_of(TurnBegun("turn-1"))
+    assert "garden.Dug" not in AuditEntry.names()
+    assert "RoomEntry" not in AuditEntry.names()
+    assert {"garden.Dug", "garden.TurnBegun"} <= {*RoomEntry.names()}
+
+
+@pytest.mark.parametrize(("name", "expected"), [("garden.Dug", True), ("Dug", False), ("garden.", False), ("a.b.C", False), ("TurnBegun", False), ("x.LogBegan", True)])  # fmt: skip
+def test_a_type_of_a_room_is_known_by_its_spelling(name: str, expected: bool) -> None:
+    assert expected is is_of_room(name)
+
+
+async def test_in_memory_and_on_disk_an_entry_of_a_room_is_read_like_one_of_ours(tmp_path: Path) -> None:
+    written = AuditList()
+    on_disk = AuditFile(tmp_path, KEYS)
+    for writer in (written, on_disk):
+        writer.write(Dug("spade", 3, grant="sha256:00"), AT)
+        writer.write(TurnEnded("turn-1"), AT)
+    trail = on_disk.trail(KEYS.name)
+    for each in (ListTrail(written, KEYS.name), trail):
+        (line,) = await each.tail(9, type="garden.Dug")
+        assert {"tool": "spade", "depth": 3, "deep": False, "grant": KEYS.name("grant", "sha256:00")} == line.fields
+    on_disk.close()
+    verdict = await trail.verify()  # type: ignore[attr-defined]
+    assert verdict.sound
+    assert 2 == verdict.verified - 1  # and the line with which the chain begins
