@@ -9,7 +9,7 @@
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
 #   make storm   640 tasks want one expired grant, 1,000 kills amid renewals, 20,000 cancels
 #                (ARGS="--only rush", "--kills 100", "--only cancels --seed 2")
-#   make proof   soak, kills and storm one after another, and one page of figures (ARGS="--scale 0.1 --minutes 30")
+#   make proof   kills, storm, interleavings and soak one after another, and one page of figures (ARGS="--scale 0.1 --minutes 30")
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
 #   make rooms   draw the rooms anew in docs/README.md
 #   make providers   rewrite docs/providers.md from the presets

@@ -45,6 +45,7 @@ PARTS = (
     Part("Many processes want one expired grant", "tests.faults.storm", {"tasks": 640}, ("--only", "rush")),
     Part("Brokers killed during refreshes", "tests.faults.storm", {"kills": 1000}, ("--only", "siege")),
     Part("Calls cancelled at every await", "tests.faults.storm", {"cancels": 20_000}, ("--only", "cancels")),
+    Part("Rights that end in another process", "tests.faults.interleavings", {"rounds": 6_000}),
     Part("Mixed load for minutes", "bench.soak", {"minutes": 6.0}),
 )
 
