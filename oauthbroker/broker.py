@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from starlette.types import ASGIApp
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.turns import Guest, Turns
+from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turns import Turns
 from oauthbroker.audit import StaticTokenIssued
 from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.authorization.pending import Links

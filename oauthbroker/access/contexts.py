@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, get_running_loop
 from dataclasses import dataclass, field
 
-from oauthbroker.access.turns import Guest
+from oauthbroker.access.known_tokens import Guest
 from oauthbroker.core.errors import Locale
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.turn import TurnLike, given_turn, locale_of

@@ -1,4 +1,5 @@
-"""Cache admitted turn tokens by digest. An ended turn's own tokens are evicted without a scan of the others."""
+"""Cache the holders of admitted turn tokens by digest. An ended turn's own tokens are evicted without a scan of the
+others."""
 
 from __future__ import annotations
 
@@ -8,30 +9,47 @@ from datetime import datetime
 
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.records.turn_record import TurnRecord
+from oauthbroker.tokens.token_call import Caller
 
 MOST_KNOWN = 10_000
+MOST_BYTES = 16 * 1024 * 1024  # of their turns as stored; most of them are in the cache of records anyway
 
 Allowed = tuple[ToolAuth, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest(Caller):
+    """The holder of a turn token. `declared`: the apps and scopes that it may request, None for everything, as for the
+    runtime's own token. `tool` is the one that the runtime named: a token narrowed further still acts as that tool."""
+
+    turn_id: str
+    expires_at: datetime
+
+    def may_ask(self, app: str) -> bool:
+        return self.declared is None or any(auth.app == app for auth in self.declared)
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A checked token, valid while its turn exists and the configuration is unchanged. It does not hold the turn, which
-    may be large; the record store bounds how many turns are cached."""
+    """A checked token: its holder, valid while this is the turn's record and this the configuration. `size` is the
+    record's, in bytes."""
 
-    locator: str
+    record: TurnRecord
     bundle: Bundle
-    tool: str | None
-    declared: Allowed | None
-    expires_at: datetime
-    narrowed: bool
+    guest: Guest
+    size: int = 0
+
+    @property
+    def locator(self) -> str:
+        return self.record.locator
 
 
 class KnownTokens:
-    """The last `MOST_KNOWN` tokens, all of one configuration. A newer configuration clears the cache."""
+    """The last `most` tokens, all of one configuration. A newer configuration clears the cache."""
 
-    def __init__(self, most: int = MOST_KNOWN) -> None:
-        self._tokens = Bounded[bytes, Known](most)
+    def __init__(self, most: int = MOST_KNOWN, most_bytes: int = MOST_BYTES) -> None:
+        self._tokens = Bounded[bytes, Known](most, most_bytes=most_bytes, size_of=lambda known: known.size)
         self._of_turn: dict[str, set[bytes]] = {}
         self._bundle: object = None
 
@@ -49,6 +67,7 @@ class KnownTokens:
             self._tokens.clear()
             self._of_turn.clear()
             self._bundle = known.bundle
+        self.forget(digest)
         self._of_turn.setdefault(known.locator, set()).add(digest)
         for evicted in self._tokens.keep(digest, known):
             self._unlist(*evicted)

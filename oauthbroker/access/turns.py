@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from oauthbroker.access.known_tokens import Allowed, Known, KnownTokens
+from oauthbroker.access.known_tokens import Allowed, Guest, Known, KnownTokens
 from oauthbroker.audit import TurnBegun, TurnEnded
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
@@ -26,24 +26,11 @@ from oauthbroker.model.turn import Turn, TurnLike, checked_target, whole_turn
 from oauthbroker.model.turn_token import LOCATOR, BegunTurn, Caveat, TurnToken, is_tool, narrow
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.record_store import RecordStore
-from oauthbroker.tokens.token_call import Caller
 
 MAX_TOOLS = 200
 SWEEP_SECONDS = 300.0
 
 Tools = Mapping[str, Sequence[ToolAuth] | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guest(Caller):
-    """The holder of a turn token. `declared`: the apps and scopes that it may request, None for everything, as for the
-    runtime's own token. `tool` is the one that the runtime named: a token narrowed further still acts as that tool."""
-
-    turn_id: str
-    expires_at: datetime
-
-    def may_ask(self, app: str) -> bool:
-        return self.declared is None or any(auth.app == app for auth in self.declared)
 
 
 @dataclass(slots=True)
@@ -108,43 +95,46 @@ class Turns:
     async def admit(self, token: str) -> Guest:
         """Return the holder of a token. Raises `unauthenticated` for any token that this store did not sign, and
         `turnEnded` for its own token after the turn or token has ended."""
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        known = self._known.get(digest)
-        record = await self.shelf.get(known.locator) if known is not None else None
-        if known is None or record is None or known.bundle is not self.config.bundle:
-            self._known.forget(digest)
-            known, record = await self._judged(token)
-        if self._is_over(known, record):
-            self._known.forget(digest)
+        digest = token_digest(token.encode("utf-8", "surrogatepass"))
+        guest = self.holder(digest)
+        if guest is not None:
+            return guest
+        self._known.forget(digest)
+        known = await self._judged(token)
+        if self._is_over(known.guest.expires_at, known.record):
             raise BrokerError(Code.TURN_ENDED)
         self._known.keep(digest, known)
-        return Guest(
-            turn=record.turn,
-            tool=known.tool,
-            declared=known.declared,
-            turn_id=record.id,
-            private_links=record.private_links,
-            narrowed=known.narrowed,
-            turn_holds=partial(self._check_holds, known),
-            expires_at=known.expires_at,
-        )
+        return known.guest
 
-    async def _check_holds(self, known: Known) -> None:
-        record = await self.shelf.get(known.locator)
-        if record is None or self._is_over(known, record):
+    def holder(self, digest: bytes) -> Guest | None:
+        """Return the holder of a token that was admitted before, by its `token_digest`, if it is certain without a wait
+        that it is valid. None otherwise: then `admit` judges the token."""
+        known = self._known.get(digest)
+        if (
+            known is None
+            or known.bundle is not self.config.bundle
+            or self.shelf.fresh(known.locator) is not known.record
+            or self._is_over(known.guest.expires_at, known.record)
+        ):
+            return None
+        return known.guest
+
+    async def _check_holds(self, locator: str, expires_at: datetime) -> None:
+        record = await self.shelf.get(locator)
+        if record is None or self._is_over(expires_at, record):
             raise BrokerError(Code.TURN_ENDED)
 
-    def _is_over(self, known: Known, record: TurnRecord) -> bool:
-        return has_passed(min(known.expires_at, record.expires_at), record.created_at, self.clock.now())
+    def _is_over(self, expires_at: datetime, record: TurnRecord) -> bool:
+        return has_passed(min(expires_at, record.expires_at), record.created_at, self.clock.now())
 
-    async def _judged(self, token: str) -> tuple[Known, TurnRecord]:
+    async def _judged(self, token: str) -> Known:
         made = TurnToken.parse(token)
         if not made.signed_with(self._root(made.locator)):
             raise BrokerError(Code.UNAUTHENTICATED)
         record = await self.shelf.get(made.locator)
         if record is None:
             raise BrokerError(Code.TURN_ENDED)
-        return self._known_as(record, made), record
+        return Known(record, self.config.bundle, self._guest(record, made), len(record.to_plaintext()))
 
     async def sweep(self) -> int:
         """Delete expired turns and return how many. Runs at most once per SWEEP_SECONDS."""
@@ -161,7 +151,7 @@ class Turns:
     def _root(self, locator: str) -> bytes:
         return self.shelf.mac("turn-token", locator)
 
-    def _known_as(self, record: TurnRecord, token: TurnToken) -> Known:
+    def _guest(self, record: TurnRecord, token: TurnToken) -> Guest:
         """Apply every caveat: a call is permitted if all of them permit it."""
         bundle, tool, allowed, until = self.config.bundle, None, None, record.expires_at
         for caveat in _read(token):
@@ -172,9 +162,16 @@ class Turns:
                 allowed = _both(allowed, _something(said, bundle.apps))
             if caveat.expires_at is not None:
                 until = min(until, caveat.expires_at)
-        if allowed is not None:
-            allowed = _that_exist(allowed, bundle.apps)
-        return Known(record.locator, bundle, tool, allowed, until, bool(token.caveats))
+        return Guest(
+            turn=record.turn,
+            tool=tool,
+            declared=None if allowed is None else _that_exist(allowed, bundle.apps),
+            turn_id=record.id,
+            private_links=record.private_links,
+            narrowed=bool(token.caveats),
+            turn_holds=partial(self._check_holds, record.locator, until),
+            expires_at=until,
+        )
 
     def _of_tool(self, record: TurnRecord, tool: str) -> Allowed:
         """Return what the tool may request: the intersection of the runtime's list for the turn and the bundle's
@@ -204,6 +201,11 @@ class Turns:
         if len({auth.app for auth in auths}) != len(auths):
             raise BrokerError(Code.REQUEST_INVALID, note="an app twice for one tool")
         return tuple(auths)
+
+
+def token_digest(token: bytes) -> bytes:
+    """Return the digest by which an admitted token is remembered, so that no token is kept."""
+    return hashlib.sha256(token).digest()
 
 
 def _read(token: TurnToken) -> list[Caveat]:

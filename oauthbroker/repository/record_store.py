@@ -79,8 +79,11 @@ class RecordStore(Generic[R]):
     async def get(self, locator: str) -> R | None:
         """Return the newest version; a restored copy of an ended record is returned as ended. An unchanged record costs
         one stat. An unreadable one is reported and returned as None."""
+        record = self.fresh(locator)
+        if record is not None:
+            return record
         found = self._cache.get(locator)
-        if found is not None and (self._store.unchanged(found.version) or await self._store.is_current(found.version)):
+        if found is not None and await self._store.is_current(found.version):
             self._cache.touch(locator)
             return found.record
         self._cache.pop(locator)
@@ -92,6 +95,14 @@ class RecordStore(Generic[R]):
                 raise
             self._on_damage(self._kind, error.code)
         return None
+
+    def fresh(self, locator: str) -> R | None:
+        """Return the cached record if it is certainly the newest version. None when in doubt: `get` then looks."""
+        found = self._cache.get(locator)
+        if found is None or not self._store.unchanged(found.version):
+            return None
+        self._cache.touch(locator)
+        return found.record
 
     async def add(self, record: R) -> None:
         """Store a new record durably. Raises `Conflict` if the locator exists."""

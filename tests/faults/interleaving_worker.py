@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.access.turns import Guest
+from oauthbroker.access.known_tokens import Guest
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError

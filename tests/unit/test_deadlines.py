@@ -165,11 +165,10 @@ def a_token_of_a_turn(at: datetime, ends: datetime) -> Waits:
 def _turn(record: TurnRecord, ends: datetime) -> Waits:
     clock, none = TestClock(record.created_at), SimpleNamespace()
     turns = Turns(none, none, clock, none)  # type: ignore[arg-type]
-    known: Any = SimpleNamespace(expires_at=ends)
 
     def waits(now: datetime) -> bool:
         clock.set(now)
-        return not turns._is_over(known, record)
+        return not turns._is_over(ends, record)
 
     return waits
 
@@ -237,7 +236,7 @@ DEADLINES: dict[str, Deadline] = {
     "records.api_key.ApiKey.expires_at": Deadline(an_api_key, 3600),
     "records.api_key.ApiKey.ending_since": Deadline(an_overlap, 600),
     "records.turn_record.TurnRecord.expires_at": Deadline(a_turn, 900),
-    "access.known_tokens.Known.expires_at": Deadline(a_token_of_a_turn, 300),
+    "access.known_tokens.Guest.expires_at": Deadline(a_token_of_a_turn, 300),
     "records.browser_session.BrowserSession.expires_at": Deadline(a_visit, 1800),
     "repository.session_limits._Open.expires_at": Deadline(a_counted_session, 600),
     "quota.OpenSessions.check": Deadline(a_room_that_is_full, 600),
@@ -278,7 +277,7 @@ SHOWN = {
     "operations.import_lines.Incoming.granted_at", "protocol.messages.ProviderResponse.date",
     "events.port.EventLease.until", "events.port.Depth.oldest", "events.port.QueueDepth.oldest", "records.event.AgentEvent.created_at",
     "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.results.Ready.expires_at",
-    "model.results.AuthorizationRequired.expires_at", "model.turn_token.BegunTurn.expires_at", "access.turns.Guest.expires_at",
+    "model.results.AuthorizationRequired.expires_at", "model.turn_token.BegunTurn.expires_at",
     "web.api.streaming.EventStream._open", "web.connections_views.Desk.now",
     "web.pages.ConnectView.expires_at", "web.pages.ConnectView.now",
 }  # fmt: skip

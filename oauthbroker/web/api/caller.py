@@ -10,7 +10,8 @@ from starlette.requests import Request
 
 from oauthbroker.access.api_keys import PREFIX as KEY_PREFIX
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.turns import Guest, Turns
+from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turns import Turns
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.access.turns import Guest
+from oauthbroker.access.known_tokens import Guest
 from oauthbroker.audit import CallMade, CallRefused
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.operations.services import Services

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.access.turns import Guest
+from oauthbroker.access.known_tokens import Guest
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.operations.services import Services
 from oauthbroker.web import problems

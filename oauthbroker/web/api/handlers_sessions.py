@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from oauthbroker.access.turns import Guest
+from oauthbroker.access.known_tokens import Guest
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.results import SessionOutcome

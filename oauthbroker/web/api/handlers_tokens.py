@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from oauthbroker.access.turns import Guest
+from oauthbroker.access.known_tokens import Guest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.results import Failed, TokenResult

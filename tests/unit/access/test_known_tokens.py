@@ -7,14 +7,23 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.access.known_tokens import Known, KnownTokens
+from oauthbroker.access.known_tokens import Guest, Known, KnownTokens
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.turn import Turn
+from oauthbroker.records.turn_record import TurnRecord
 
 MOST = 6
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 BUNDLES = {name: Bundle(Settings(locale=name), {}) for name in ("en", "ko")}
+
+
+def token_of(locator: str, bundle: Bundle, size: int = 1) -> Known:
+    turn = Turn("planner", "thread")
+    guest = Guest(turn=turn, turn_id=f"turn-{locator}", expires_at=NOW)
+    return Known(TurnRecord(locator, turn, NOW, NOW), bundle, guest, size)
 
 
 turns = st.sampled_from("abc")
@@ -30,7 +39,7 @@ def test_what_is_left_is_what_a_plain_list_would_hold(steps: list[tuple[str, str
     known, plain = KnownTokens(MOST), list[tuple[bytes, Known]]()
     for step, turn, number, bundle in steps:
         digest, made = f"{turn}{number}".encode(), BUNDLES.get(bundle, BUNDLES["en"])
-        token = Known(turn, made, None, None, datetime.max.replace(tzinfo=UTC), narrowed=False)
+        token = token_of(turn, made)
         match step:
             case "keep":
                 known.keep(digest, token)
@@ -45,4 +54,16 @@ def test_what_is_left_is_what_a_plain_list_would_hold(steps: list[tuple[str, str
         assert (len(plain), {each[1].locator for each in plain}) == (len(known), known.turns())
         assert all(known.get(digest) == token for digest, token in plain)
     known.forget_turns("abc")
+    assert (0, set()) == (len(known), known.turns())
+
+
+def test_tokens_of_large_turns_take_no_more_than_their_room() -> None:
+    known = KnownTokens(MOST, most_bytes=100)
+    for number in range(5):
+        known.keep(f"a{number}".encode(), token_of("a", BUNDLES["en"], size=40))
+    assert (2, {"a"}) == (len(known), known.turns())
+    known.keep(b"b", token_of("b", BUNDLES["en"], size=101))
+    assert (2, {"a"}) == (len(known), known.turns())
+    for number in (3, 4):
+        known.forget(f"a{number}".encode())
     assert (0, set()) == (len(known), known.turns())

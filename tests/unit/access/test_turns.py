@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.access import turns as turns_module
-from oauthbroker.access.known_tokens import Known
-from oauthbroker.access.turns import Guest, Turns
+from oauthbroker.access.known_tokens import Guest, Known
+from oauthbroker.access.turns import Turns, token_digest
 from oauthbroker.audit import AuditEntry, TurnBegun, TurnEnded
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
@@ -229,6 +229,28 @@ async def test_turns_whose_time_is_over_are_forgotten(turns: Turns, clock: TestC
     assert 2 == await turns.sweep()
     assert 0 == await turns.sweep()
     assert 1 == len([record async for record in turns.shelf.all()])
+
+
+async def test_a_token_has_one_holder_until_the_turn_or_the_configuration_changes(clock: TestClock) -> None:
+    store = MemoryStore(kinds=KINDS, clock=clock)
+    turns, others = turns_on(store, clock), turns_on(store, clock)
+    begun = await turns.begin(ALICE, ttl_seconds=60)
+    token = begun.token.reveal()
+    digest = token_digest(token.encode())
+    assert turns.holder(digest) is None
+    guest = await turns.admit(token)
+    assert guest is await turns.admit(token) is turns.holder(digest)
+    turns.config.take(replace(turns.config.bundle))
+    assert turns.holder(digest) is None
+    newer = await turns.admit(token)
+    assert newer is not guest
+    assert newer is turns.holder(digest)
+    clock.advance(61)
+    assert turns.holder(digest) is None
+    lasting = (await turns.begin(ALICE)).token.reveal()
+    assert await turns.admit(lasting) is turns.holder(token_digest(lasting.encode()))
+    assert await others.end((await turns.admit(lasting)).turn_id)
+    assert turns.holder(token_digest(lasting.encode())) is None
 
 
 def kept(turns: Turns) -> tuple[int, int, int]:
