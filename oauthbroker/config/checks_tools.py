@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from oauthbroker.config.fields import ObjectRef
 from oauthbroker.config.problems import Keys
+from oauthbroker.config.references import referred
 from oauthbroker.config.resources import ConnectorSpec, ExportSpec, OAuthAppSpec, PartSpec, ToolSpec
 from oauthbroker.config.shape import Written
-from oauthbroker.config.spelling import nearest
 from oauthbroker.config.values import Source, source_of
 from oauthbroker.model.apps import ToolAuth
 
@@ -104,17 +104,7 @@ def _app(resource: Written[Any], path: Keys, ref: ObjectRef | None, apps: Apps) 
     if ref is None:
         resource.missing(path, "write oauthAppRef: OAuthApp/<name>")
         return None
-    if not resource.whole(*path):
-        return None
-    if ref.kind != "OAuthApp" or not ref.name:
-        resource.refuse(path, "not a reference to an OAuthApp", "write OAuthApp/<name>")
-        return None
-    app = apps.get(ref.name)
-    if app is None and not resource.problems.unread:
-        close = nearest(ref.name, apps)
-        todo = f"the nearest known one is OAuthApp/{close}" if close else "add the app, or correct the name"
-        resource.refuse(path, "no such OAuthApp in this bundle", todo)
-    return app
+    return referred(resource, path, ref, "OAuthApp", apps)
 
 
 def _check_scopes(resource: Written[Any], path: Keys, scopes: list[str], allowed: Any, what: str) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.config import yaml_reader
+from oauthbroker.config.kinds import OURS, Kinds
 from oauthbroker.config.problems import Problems, SourcePlace
 
 MAX_BYTES: Final = 1024 * 1024
@@ -16,16 +19,30 @@ MAX_TOTAL_BYTES: Final = 16 * MAX_BYTES
 SUFFIXES: Final = (".yaml", ".yml")
 
 
-def read_bundle(path: Path, problems: Problems) -> list[yaml_reader.Document]:
-    """Return every YAML document below `path`, in the order of the file names. Nothing is written or executed."""
-    documents: list[yaml_reader.Document] = []
+@dataclass(frozen=True, slots=True)
+class BundleFile:
+    """One file of a bundle. `shown` is its name for reports."""
+
+    shown: str
+    folder: Path
+    text: str
+
+
+def read_files(path: Path, problems: Problems) -> list[BundleFile]:
+    """Return the YAML files below `path`, in the order of their names. Nothing is written or executed."""
+    found: list[BundleFile] = []
     left = MAX_TOTAL_BYTES
     for file in _files(path, problems):
         text = _text(file, min(MAX_BYTES, left), problems)
         if text is not None:
             left -= len(text)
-            documents += yaml_reader.read(text, _shown(file), file.parent, problems)
-    return documents
+            found.append(BundleFile(_shown(file), file.parent, text))
+    return found
+
+
+def documents_of(files: Iterable[BundleFile], problems: Problems, kinds: Kinds = OURS) -> list[yaml_reader.Document]:
+    """Return every YAML document of the files."""
+    return [it for each in files for it in yaml_reader.read(each.text, each.shown, each.folder, problems, kinds)]
 
 
 def _files(path: Path, problems: Problems) -> list[Path]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from oauthbroker.config.fields import API_VERSIONS
+from oauthbroker.config.kinds import Kinds
 from oauthbroker.config.problems import Keys
-from oauthbroker.config.resources import PARTS, SPECS
+from oauthbroker.config.resources import PARTS
 from oauthbroker.config.spelling import is_slip, is_slip_of_field
 
 Standing = Literal["ours", "near", "unsaid", "foreign"]
@@ -21,15 +22,15 @@ _GROUPS: Final = frozenset(it.partition("/")[0] for it in API_VERSIONS)
 _VERSIONS: Final = frozenset(it.partition("/")[2] for it in API_VERSIONS)
 
 
-def is_foreign(data: Any) -> bool:
-    """Whether another program reads this document. A near miss of ours is not foreign, so that it is refused."""
+def is_foreign(data: Any, kinds: Kinds) -> bool:
+    """Tell whether another program reads this document. A near miss of ours is not foreign, so that it is refused."""
     if not isinstance(data, dict):
         return False
     kind = data.get("kind")
-    of_version, of_kind = _version_standing(data.get("apiVersion"), kind), _kind_standing(kind)
+    of_version, of_kind = _version_standing(data.get("apiVersion"), kind, kinds), _kind_standing(kind, kinds)
     if "foreign" in {of_version, of_kind}:
         return True
-    return kind in PARTS and not _speaks_of_auth(data.get("spec"))
+    return kind in PARTS and not kinds.room_reads(kind) and not _speaks_of_auth(data.get("spec"))
 
 
 def app_refs(data: Any, path: Keys = ()) -> Iterator[Keys]:
@@ -57,7 +58,7 @@ def _speaks_of_auth(spec: Any) -> bool:
     return any(key == "auth" or is_slip_of_field(key, "auth") for key in spec) or any(app_refs(spec))
 
 
-def _version_standing(version: Any, kind: Any) -> Standing:
+def _version_standing(version: Any, kind: Any, kinds: Kinds) -> Standing:
     if not isinstance(version, str):
         return "unsaid"
     if version in API_VERSIONS:
@@ -65,14 +66,14 @@ def _version_standing(version: Any, kind: Any) -> Standing:
     group = version.partition("/")[0]
     if any(group.casefold() == it or is_slip(group, it, 2) for it in _GROUPS):
         return "near"
-    return "near" if version in _VERSIONS and kind in SPECS else "foreign"
+    return "near" if version in _VERSIONS and kinds.of(kind) else "foreign"
 
 
-def _kind_standing(kind: Any) -> Standing:
+def _kind_standing(kind: Any, kinds: Kinds) -> Standing:
     if not isinstance(kind, str):
         return "unsaid"
-    if kind in SPECS:
+    if kinds.of(kind):
         return "ours"
     if kind in _RUNTIME_KINDS:
         return "foreign"
-    return "near" if kind == "Secret" or any(is_slip(kind, it) for it in SPECS) else "foreign"
+    return "near" if kind == "Secret" or any(is_slip(kind, it) for it in kinds.readers) else "foreign"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ from oauthbroker.config.checks_owner import check_binding, check_identity
 from oauthbroker.config.checks_tools import SECRET_ADVICE, ConnectorDraft, connector_draft, part_auth, tool_auths
 from oauthbroker.config.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.doubts import doubts, is_unusual
-from oauthbroker.config.files import read_bundle
+from oauthbroker.config.files import documents_of, read_files
 from oauthbroker.config.login import check_login, login_of
 from oauthbroker.config.merge import Merged, merge
+from oauthbroker.config.named_rooms import read_bundle
 from oauthbroker.config.problems import ConfigProblem, Keys, Problems, SourcePlace
 from oauthbroker.config.resources import PARTS, OAuthAppSpec
+from oauthbroker.config.room_resources import RoomDraft, room_drafts
 from oauthbroker.config.settings import check_broker, check_store_place, settings_of
 from oauthbroker.config.shape import Written, written
 from oauthbroker.config.skipped import LeftAlone, idle_refs, left_alone
@@ -68,7 +70,8 @@ class LoginDraft:
 class Loaded:
     """A bundle without a flaw of its own. `resolve` reads its values from outside.
 
-    `left_alone` are the resources of other programs, `idle_refs` the references to apps that have no effect.
+    `left_alone` are the resources of other programs, `idle_refs` the references to apps that have no effect, `rooms`
+    the resources of each named room that has any.
     """
 
     settings: Settings
@@ -79,12 +82,14 @@ class Loaded:
     login: LoginDraft | None = None
     left_alone: tuple[LeftAlone, ...] = ()
     idle_refs: tuple[ConfigProblem, ...] = ()
+    rooms: Mapping[str, tuple[RoomDraft, ...]] = field(default_factory=dict)
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Return all values to read: clients' ids and secrets, connectors' tokens."""
+        """Return all values to read: clients' ids and secrets, connectors' tokens, secrets of rooms' resources."""
         drafts = [*self.apps.values(), *([self.login.draft] if self.login is not None else [])]
         found = [it for draft in drafts for it in (draft.client_id, *draft.client_secrets)]
+        found += [it for several in self.rooms.values() for each in several for it in each.sources.values()]
         return tuple(it for it in (*found, *(draft.token for draft in self.connectors.values())) if it)
 
     @property
@@ -102,13 +107,14 @@ def load(path: Path | str) -> Loaded:
     Raises ConfigRefused with every problem there is.
     """
     bundle, problems = Path(path), Problems()
-    documents = read_bundle(bundle, problems)
-    resources = [it for document in documents if (it := written(document, problems)) is not None]
+    documents, named = read_bundle(bundle, problems)
+    resources = [it for document in documents for it in written(document, problems, named.kinds)]
     _check_names(documents, problems)
     brokers = _of(resources, "Broker")
     broker: Written[BrokerSpec] | None = next(iter(brokers), None)
     for another in brokers[1:]:
         another.problems.add(another.document.value_at(("kind",)), "kind", "a second Broker", "keep one")
+    named.report(broker)
     settings = _settings(broker, bundle, problems)
     ca = trusted_ca(broker, broker.spec.provider_ca) if broker is not None else ""
     login = _login(broker, settings, ca)
@@ -122,11 +128,12 @@ def load(path: Path | str) -> Loaded:
         for it in _of(resources, "Connector")
         if (draft := connector_draft(it, apps, plain_secrets=plain)) is not None
     }
+    rooms = room_drafts(resources, plain_secrets=plain)
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
     keys_place = broker.place("keys", "file") if broker else SourcePlace(str(bundle))
-    skipped, idle = tuple(left_alone(documents)), tuple(idle_refs(documents))
-    return Loaded(settings, keys_place, drafts, tools, connectors, login, skipped, idle)
+    skipped, idle = tuple(left_alone(documents)), tuple(idle_refs(documents, named.kinds))
+    return Loaded(settings, keys_place, drafts, tools, connectors, login, skipped, idle, rooms)
 
 
 def load_settings(path: Path | str) -> Settings:
@@ -135,12 +142,12 @@ def load_settings(path: Path | str) -> Settings:
     Raises ConfigRefused for problems of that resource, or if no document can be read.
     """
     bundle, rest, problems = Path(path), Problems(), Problems()
-    documents = read_bundle(bundle, rest)
+    documents = documents_of(read_files(bundle, rest), rest)
     if not documents:
         rest.raise_if_any()
     ours = [it for it in documents if isinstance(it.data, dict) and not it.foreign]
     brokers = [it for it in ours if it.data.get("kind") == "Broker"]
-    resources = [it for document in brokers if (it := written(document, problems)) is not None]
+    resources = [it for document in brokers for it in written(document, problems)]
     broker: Written[BrokerSpec] | None = next(iter(_of(resources, "Broker")), None)
     settings = _settings(broker, bundle, problems)
     problems.raise_if_any()
@@ -157,7 +164,8 @@ def _settings(broker: Written[BrokerSpec] | None, bundle: Path, problems: Proble
 
 
 def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
-    return [it for it in resources if it.kind == kind]
+    """Return the broker's own reading of the resources of a kind."""
+    return [it for it in resources if it.kind == kind and not it.room]
 
 
 def _check_names(documents: list[Document], problems: Problems) -> None:

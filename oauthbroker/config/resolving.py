@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 from oauthbroker.config.loading import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.problems import Problems
+from oauthbroker.config.room_resources import RoomDraft
 from oauthbroker.config.settings import KEY_FILE_ENV, key_flaw, with_key_file
 from oauthbroker.config.values import SecretKey, Source
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
 from oauthbroker.model.client_key import signing_key
+from oauthbroker.model.room_resources import RoomResource, RoomResources
 
 
 def resolve(
@@ -23,7 +25,7 @@ def resolve(
     only: Collection[str] | None = None,
 ) -> Bundle:
     """The bundle with every value in place. `secrets` are the entries of the store that `loaded.secret_keys` names.
-    With `only`, the bundle has these apps and no connector, and no other value is asked for.
+    With `only`, the bundle has these apps and no connector or room, and no other value is asked for.
 
     Raises ConfigRefused: a variable or secret that is not there is a problem like any other, with its place.
     """
@@ -35,11 +37,21 @@ def resolve(
         token = draft.token.read(env, secrets, problems) if draft.token else None
         connectors[name] = ConnectorAuth(draft.auth, token)
     login = _login(loaded.login, env, secrets, problems) if loaded.login is not None and only is None else None
+    drafts = loaded.rooms if only is None else {}
+    rooms = {room: RoomResources(tuple(_room(it, env, secrets, problems) for it in drafts[room])) for room in drafts}
     key_file = with_key_file(loaded.settings, env)
     if flaw := key_flaw(key_file, loaded.settings):
         problems.add(loaded.keys_place, "", flaw[0], f"let {KEY_FILE_ENV} or keys.file name {flaw[1]}")
     problems.raise_if_any()
-    return Bundle(dataclasses.replace(loaded.settings, key_file=key_file), apps, loaded.tools, connectors, login)
+    settings = dataclasses.replace(loaded.settings, key_file=key_file)
+    return Bundle(settings, apps, loaded.tools, connectors, login, rooms)
+
+
+def _room(
+    draft: RoomDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems
+) -> RoomResource:
+    read = {path: source.read(env, secrets, problems) for path, source in draft.sources.items()}
+    return RoomResource(draft.kind, draft.name, draft.spec, {path: it for path, it in read.items() if it is not None})
 
 
 def _login(

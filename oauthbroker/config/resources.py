@@ -16,7 +16,6 @@ from pydantic_core import PydanticCustomError
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.client_spec import ClientSpec, EndpointsSpec, ValueSource, no_bare_secret
 from oauthbroker.config.fields import Ref, Strict, Text, Texts, Tolerant
-from oauthbroker.config.problems import Keys
 from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers.quirks import Quirks
@@ -146,13 +145,6 @@ SPECS: Final[dict[str, type[Strict]]] = {
 }
 
 
-def _words(model: type[BaseModel]) -> Iterator[str]:
-    for name, info in model.model_fields.items():
-        yield info.alias or name
-        for inner in models_in(info.annotation):
-            yield from _words(inner)
-
-
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """The models inside an annotation: through Optional, Annotated, list and dict."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -160,12 +152,3 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     elif get_origin(annotation) in {Annotated, Union, types.UnionType, list, dict}:
         for inner in get_args(annotation):
             yield from models_in(inner)
-
-
-_MODELS: tuple[type[Strict], ...] = (Header, *SPECS.values())
-_WORDS: Final = frozenset(word for model in _MODELS for word in _words(model)) | {"authorize", "token", "refresh"}
-
-
-def masked(keys: Keys) -> Keys:
-    """The path with every key that is no word of ours replaced: `{s3cret}` in YAML is a key, and may be a mistake."""
-    return tuple(key if isinstance(key, int) or key in _WORDS else "?" for key in keys)

@@ -55,6 +55,7 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
         audit_on_failure=(spec.audit and spec.audit.on_failure) or _DEFAULT.audit_on_failure,
         audit_max_bytes=(spec.audit and spec.audit.max_bytes) or _DEFAULT.audit_max_bytes,
         admin_loopback=bool(spec.admin and spec.admin.loopback),  # tools run on the same machine: never by itself
+        rooms=tuple(spec.rooms or ()),
         **_doors(spec.api, folder),
     )
 

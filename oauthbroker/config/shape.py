@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from oauthbroker.config.fields import Strict, Tolerant
-from oauthbroker.config.problems import Keys, Problems, SourcePlace, dotted
-from oauthbroker.config.resources import SPECS, Header, masked, models_in
+from oauthbroker.config.kinds import OURS, Kinds, Reader, known_names
+from oauthbroker.config.problems import ConfigRefused, Keys, Problems, SourcePlace, dotted
+from oauthbroker.config.resources import Header
 from oauthbroker.config.spelling import is_slip_of_field, nearest
 from oauthbroker.config.yaml_reader import AMBIGUOUS, UNREADABLE, Document
 from oauthbroker.core.errors import Code
@@ -47,7 +48,7 @@ _WORDS: dict[str, tuple[str, str]] = {
 @dataclass(frozen=True, slots=True)
 class Written(Generic[S]):
     """One resource as written, or the part of one that stands below `base`. `refused` are the paths that were left out,
-    so that they are not also reported as missing."""
+    so that they are not also reported as missing. `reader` tells for whom it was read."""
 
     kind: str
     name: str
@@ -56,6 +57,12 @@ class Written(Generic[S]):
     problems: Problems = field(repr=False)
     refused: frozenset[Keys] = frozenset()
     base: Keys = ("spec",)
+    reader: Reader | None = None
+
+    @property
+    def room(self) -> str:
+        """The room whose reading this is; empty for the broker's own."""
+        return self.reader.room if self.reader is not None else ""
 
     def whole(self, *path: str | int) -> bool:
         """Nothing at, above or below the path (within `spec`) was left out for its shape."""
@@ -90,36 +97,54 @@ class Written(Generic[S]):
         return self.document.value_at((*self.base, *path))
 
 
-def written(document: Document, problems: Problems) -> Written[Any] | None:
-    """Return the resource a document holds; None if another program reads it or it cannot be told."""
+def written(document: Document, problems: Problems, kinds: Kinds = OURS) -> list[Written[Any]]:
+    """Return the resource a document holds, once for each reader of its kind; nothing if another program reads it or it
+    cannot be told."""
     if document.foreign:
-        return None
+        return []
     if not isinstance(document.data, dict):
         if document.data is not UNREADABLE:
             problems.add(document.value_at(()), "", "not a resource", "write apiVersion, kind, metadata and spec")
-        return None
-    header, gone = validate(Header, document.data, (), document, problems)
-    kind, name = header.kind, header.metadata.name if header.metadata else None
-    spec = SPECS.get(kind or "")
-    if spec is None:
-        _unknown_kind(kind, gone, document, problems)
-        return None
+        return []
+    shaping = _Shaping(document, problems, kinds)
+    header, gone = shaping.validate(Header, document.data, ())
+    assert header is not None  # noqa: S101  (no field of ours is required)
+    kind, name = header.kind or "", (header.metadata and header.metadata.name) or ""
+    readers = kinds.of(kind)
+    if not readers:
+        _unknown_kind(header.kind, gone, shaping)
+        return []
     _require_header(header, gone, document, problems)
-    body, lost = validate(spec, document.data["spec"] if header.spec is not None else {}, ("spec",), document, problems)
-    if header.spec is not None and issubclass(spec, Tolerant):
-        _check_slips(spec, document.data["spec"], document, problems)
-    return Written(kind or "", name or "", body, document, problems, frozenset(gone | lost))
+    spec = document.data["spec"] if header.spec is not None else {}
+    found: list[Written[Any]] = []
+    for reader in readers:
+        body, lost = shaping.read(reader, spec)
+        if body is not None:
+            found.append(Written(kind, name, body, document, problems, frozenset(gone | lost), reader=reader))
+    if all(issubclass(reader.model, Tolerant) for reader in readers):
+        _check_slips([reader.model for reader in readers], spec, document, problems)
+    return found
 
 
-def _check_slips(model: type[Strict], spec: dict[str, Any], document: Document, problems: Problems) -> None:
+def report_broken(reader: Reader, document: Document, problems: Problems, error: Exception) -> None:
+    """Report that code of a room raised, by the exception's type alone: its text may quote the resource."""
+    what = f"the room {reader.room} could not read this resource: {type(error).__name__}"
+    problems.add(document.value_at(("kind",)), "kind", what, "update the package of the room, or remove its name")
+
+
+def _check_slips(models: list[type[Strict]], spec: dict[str, Any], document: Document, problems: Problems) -> None:
     """Refuse a typo of a field that we read among the fields of other programs, which are ignored."""
+    known = [name for model in models for name in known_names(model, ("",))]
     exports = spec.get("exports")
-    places: list[tuple[Keys, Any, list[str]]] = [(("spec",), spec, known_names(model, ("",)))]
-    if "exports" in known_names(model, ("",)) and isinstance(exports, list):
-        places += [(("spec", "exports", at), export, ["auth"]) for at, export in enumerate(exports)]
-    for base, found, known in places:
+    places: list[tuple[Keys, Any, list[str], list[str]]] = [(("spec",), spec, known, known)]
+    if "exports" in known and isinstance(exports, list):
+        fields = [name for model in models for name in known_names(model, ("exports", 0, ""))]
+        places += [(("spec", "exports", at), export, ["auth"], fields) for at, export in enumerate(exports)]
+    for base, found, meant_ones, fields in places:
         for key in found if isinstance(found, dict) else ():
-            meant = next((it for it in known if it not in found and is_slip_of_field(key, it)), None)
+            if key in fields:
+                continue
+            meant = next((it for it in meant_ones if it not in found and is_slip_of_field(key, it)), None)
             if meant is not None:
                 path = (*base, key)
                 problems.add(document.key_at(path), dotted(path), "unknown field", f"the nearest known name is {meant}")
@@ -136,31 +161,88 @@ def _require_header(header: Header, gone: set[Keys], document: Document, problem
             problems.add(document.value_at(path), dotted(path), "missing", todo)
 
 
-def _unknown_kind(kind: str | None, gone: set[Keys], document: Document, problems: Problems) -> None:
+def _unknown_kind(kind: str | None, gone: set[Keys], shaping: _Shaping) -> None:
     if ("kind",) in gone:
         return
+    known = shaping.kinds.readers
     if kind == "Secret":
         what, todo = "secrets are never written in YAML", "use `oauthbroker secrets set` and remove this document"
     elif kind is None:
-        what, todo = "missing", f"write one of {', '.join(SPECS)}"
+        what, todo = "missing", f"write one of {', '.join(known)}"
     else:
-        what, todo = "unknown kind", f"the nearest known one is {nearest(kind, SPECS) or ', '.join(SPECS)}"
-    problems.add(document.value_at(("kind",)), "kind", what, todo)
+        what, todo = "unknown kind", f"the nearest known one is {nearest(kind, known) or ', '.join(known)}"
+    shaping.problems.add(shaping.document.value_at(("kind",)), "kind", what, todo)
 
 
-def validate(
-    model: type[S], data: dict[str, Any], base: Keys, document: Document, problems: Problems
-) -> tuple[S, set[Keys]]:
-    """Return the model of all parts with the right shape, and the paths that were removed."""
-    rest = copy.deepcopy(data)
-    gone: set[Keys] = set()
-    while True:
-        errors = _errors(model, rest)
-        if not errors:
-            return model.model_validate(rest), gone
-        for kind, loc, context in errors:
-            path = _report(model, kind, loc, context, data, base, document, problems)
-            gone.add((*base, *_remove(rest, path)))
+@dataclass(frozen=True, slots=True)
+class _Shaping:
+    """One document on its way into models."""
+
+    document: Document
+    problems: Problems
+    kinds: Kinds
+
+    def read(self, reader: Reader, spec: dict[str, Any]) -> tuple[Strict | None, set[Keys]]:
+        """Return what `validate` returns. A room's model that raises is a problem of its own."""
+        try:
+            return self.validate(reader.model, spec, ("spec",))
+        except ConfigRefused:  # too many problems
+            raise
+        except Exception as error:
+            if not reader.room:
+                raise
+            broken = error
+        report_broken(reader, self.document, self.problems, broken)
+        return None, set()
+
+    def validate(self, model: type[S], data: dict[str, Any], base: Keys) -> tuple[S | None, set[Keys]]:
+        """Return the model of all parts with the right shape, and the paths that were removed. None if a required part
+        is missing, or the whole is wrong, which only rooms' models can say."""
+        rest, gone = copy.deepcopy(data), set[Keys]()
+        while errors := _errors(model, rest):
+            before = len(gone)
+            for kind, loc, context in errors:
+                path = self._absent(loc, data, base, gone) if kind == "missing" else None
+                path = self._report(model, kind, loc, context, data, base) if path is None else path
+                gone.add((*base, *_remove(rest, path)))
+            if len(gone) == before:
+                return None, gone
+        return model.model_validate(rest), gone
+
+    def _absent(self, loc: Keys, data: Any, base: Keys, gone: set[Keys]) -> Keys:
+        """Report a required field that is absent. Return the part to leave out."""
+        above, _ = _existing(data, loc[:-1])
+        full = (*base, *above, loc[-1])
+        if full not in gone:
+            self.problems.add(self.document.value_at(full), dotted(self.kinds.masked(full)), "missing", "write it")
+        return above
+
+    def _report(
+        self, model: type[Strict], kind: str, loc: Keys, context: dict[str, Any], data: Any, base: Keys
+    ) -> Keys:
+        """Report the problem at `loc`. Return the part of it that exists in the data."""
+        document, problems, masked = self.document, self.problems, self.kinds.masked
+        path, value = _existing(data, loc)
+        full = (*base, *path)
+        if value is UNREADABLE:
+            return path
+        if kind == "extra_forbidden":
+            known = known_names(model, path)
+            close = nearest(str(path[-1]), known)
+            todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
+            shown = (*masked(full[:-1]), path[-1] if close else "?")  # a word unlike any of ours may be a value astray
+            problems.add(document.key_at(full), dotted(shown), "unknown field", todo)
+            return path
+        if value is AMBIGUOUS:
+            what = "YAML versions disagree what this is"
+            todo = "put it into quotes, or write a plain number, true or false"
+        elif value is None:
+            what, todo = "empty", "write a value or remove the field"
+        else:
+            what, todo = _words(kind, context)
+        place = document.key_at(full) if value is None else document.value_at(full)
+        problems.add(place, dotted(masked(full)), what, todo)
+        return path
 
 
 def _errors(model: type[Strict], data: Any) -> list[tuple[str, Keys, dict[str, Any]]]:
@@ -173,32 +255,6 @@ def _errors(model: type[Strict], data: Any) -> list[tuple[str, Keys, dict[str, A
             for it in error.errors(include_input=False, include_url=False)
         ]
     return []
-
-
-def _report(
-    model: type[Strict], kind: str, loc: Keys, context: dict[str, Any], data: Any, base: Keys,
-    document: Document, problems: Problems,
-) -> Keys:  # fmt: skip
-    """Report the problem at `loc`. Return the part of it that exists in the data."""
-    path, value = _existing(data, loc)
-    full = (*base, *path)
-    if value is UNREADABLE:
-        return path
-    if kind == "extra_forbidden":
-        known = known_names(model, path)
-        close = nearest(str(path[-1]), known)
-        todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
-        shown = (*masked(full[:-1]), path[-1] if close else "?")  # a word like nothing we know may be a value astray
-        problems.add(document.key_at(full), dotted(shown), "unknown field", todo)
-        return path
-    if value is AMBIGUOUS:
-        what, todo = "YAML versions disagree what this is", "put it into quotes, or write a plain number, true or false"
-    elif value is None:
-        what, todo = "empty", "write a value or remove the field"
-    else:
-        what, todo = _words(kind, context)
-    problems.add(document.key_at(full) if value is None else document.value_at(full), dotted(masked(full)), what, todo)
-    return path
 
 
 def _words(kind: str, context: dict[str, Any]) -> tuple[str, str]:
@@ -227,17 +283,9 @@ def _remove(data: Any, path: Keys) -> Keys:
     """Takes the nearest mapping entry at or above `path` out of the data; returns what went."""
     while path and isinstance(path[-1], int):
         path = path[:-1]
+    if not path:  # the whole is wrong
+        return path
     for step in path[:-1]:
         data = data[step] if not isinstance(data, dict) or step in data else {}
     data.pop(path[-1], None)
     return path
-
-
-def known_names(model: type[BaseModel], path: Keys) -> list[str]:
-    """The names a mapping may have at the place of `path`'s last step."""
-    current: Any = model
-    for step in path[:-1]:
-        if isinstance(step, str):
-            fields = {info.alias or name: info for it in models_in(current) for name, info in it.model_fields.items()}
-            current = fields[step].annotation
-    return [info.alias or name for it in list(models_in(current))[:1] for name, info in it.model_fields.items()]

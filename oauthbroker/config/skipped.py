@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from oauthbroker.config.fields import API_VERSIONS
 from oauthbroker.config.foreign import app_refs
+from oauthbroker.config.kinds import Kinds
 from oauthbroker.config.problems import ConfigProblem, SourcePlace, dotted
-from oauthbroker.config.resources import masked
 from oauthbroker.config.yaml_reader import Document
 
 _WORD: Final = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}")
@@ -46,15 +46,15 @@ def left_alone(documents: Iterable[Document]) -> Iterator[LeftAlone]:
             yield LeftAlone(place, *map(_shown, (data.get("kind"), name, data.get("apiVersion"))))
 
 
-def idle_refs(documents: Iterable[Document]) -> Iterator[ConfigProblem]:
+def idle_refs(documents: Iterable[Document], kinds: Kinds) -> Iterator[ConfigProblem]:
     """References to an OAuthApp where they have no effect, in resources of our own group: a mistake, or a wish."""
     for document in documents:
         data = document.data
         if not isinstance(data, dict) or data.get("apiVersion") not in API_VERSIONS:
             continue
         for path in app_refs(data):
-            if document.foreign or path != _READ_AT:
-                place, dots = document.key_at(path), dotted(masked(path))
+            if document.foreign or not (path == _READ_AT or kinds.room_reads(data.get("kind"), path)):
+                place, dots = document.key_at(path), dotted(kinds.masked(path))
                 todo = "write spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector"
                 yield ConfigProblem(
                     place.file, place.line, place.column, dots, "an oauthAppRef that nothing reads", todo

@@ -15,8 +15,8 @@ from typing import Any, Final
 import yaml
 
 from oauthbroker.config.foreign import is_foreign
+from oauthbroker.config.kinds import OURS, Kinds
 from oauthbroker.config.problems import MAX_PROBLEMS, ConfigProblem, Keys, Problems, SourcePlace, dotted
-from oauthbroker.config.resources import masked
 
 MAX_DEPTH: Final = 32
 MAX_PARSED_DEPTH: Final = 128  # of any program's resource: a parser's work grows with the square of the depth
@@ -89,6 +89,7 @@ class _Builder:
     file: str
     folder: Path
     problems: Problems
+    kinds: Kinds
     documents: list[Document] = field(default_factory=list)
     stack: list[_OpenNode] = field(default_factory=list)
     values: dict[Keys, tuple[int, int]] = field(default_factory=dict)
@@ -107,12 +108,12 @@ class _Builder:
         if len(self.wrong) <= MAX_PROBLEMS:
             line, column = event.start_mark.line + 1, event.start_mark.column + 1
             self.wrong.setdefault(
-                ConfigProblem(self.file, line, column, dotted(masked(self.path())), what, todo, root=root)
+                ConfigProblem(self.file, line, column, dotted(self.kinds.masked(self.path())), what, todo, root=root)
             )
 
     def judge(self) -> bool:
         """Return whether the document is foreign, and may use all of YAML. Problems of ours are reported."""
-        foreign = is_foreign(self.root)
+        foreign = is_foreign(self.root, self.kinds)
         for problem in () if foreign else self.wrong:
             self.problems.take(problem)
         self.wrong = {}
@@ -208,9 +209,9 @@ class _Builder:
             self.keys[*top.path, value] = mark
 
 
-def read(text: str, file: str, folder: Path, problems: Problems) -> list[Document]:
+def read(text: str, file: str, folder: Path, problems: Problems, kinds: Kinds = OURS) -> list[Document]:
     """Return the documents of one file. Problems are reported; complete documents before them are kept."""
-    builder = _Builder(file, folder, problems)
+    builder = _Builder(file, folder, problems, kinds)
     trouble: tuple[int, int] | None = None
     try:
         for event in yaml.parse(text, Loader=_LOADER):

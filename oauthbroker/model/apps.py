@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.habits import Habits, Revocation
+from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import SubjectMode
 
@@ -233,7 +234,7 @@ class Bundle:
     """Everything a configuration says. Keys are resource names.
 
     `tools` keys are `Tool/name`, `Tool/name:export`, `Extension/name`, `Connection/name` or, for a connector with an
-    app, `Connector/name`.
+    app, `Connector/name`. `rooms` are the resources of each named room.
     """
 
     settings: Settings
@@ -241,3 +242,4 @@ class Bundle:
     tools: Mapping[str, tuple[ToolAuth, ...]] = field(default_factory=dict)
     connectors: Mapping[str, ConnectorAuth] = field(default_factory=dict)
     login: BrokerLogin | None = None
+    rooms: Mapping[str, RoomResources] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from importlib import import_module, metadata
 from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.rooms.declaration import Room
+from oauthbroker.rooms.declaration import ResourceKind, Room
 
 GROUP: Final = "oauthbroker.rooms"
 
@@ -54,6 +54,14 @@ def named(room: Room, target: str) -> Any:
     except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
         broken = _refused(f"the room {room.name} cannot import {target}: {type(error).__name__}")
     raise broken
+
+
+def kinds_of(room: Room) -> tuple[ResourceKind, ...]:
+    """Return the kinds of resources that a room declares. Raises `configInvalid` with a note that names the room."""
+    kinds = named(room, room.kinds) if room.kinds else ()
+    if isinstance(kinds, tuple) and all(isinstance(each, ResourceKind) for each in kinds):
+        return kinds
+    raise _refused(f"{room.kinds} of the room {room.name} is not a tuple of ResourceKind")
 
 
 def _refused(note: str) -> BrokerError:

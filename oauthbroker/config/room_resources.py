@@ -1,0 +1,94 @@
+"""Check the resources of the add-on rooms that a bundle names, and find the origins of their secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from oauthbroker.config.checks_tools import SECRET_ADVICE
+from oauthbroker.config.client_spec import ValueSource
+from oauthbroker.config.fields import ObjectRef
+from oauthbroker.config.problems import ConfigRefused, Keys
+from oauthbroker.config.references import referred
+from oauthbroker.config.shape import Written, report_broken
+from oauthbroker.config.values import Source, source_of
+
+
+@dataclass(frozen=True, slots=True)
+class RoomDraft:
+    """A room's resource, complete but for its secrets."""
+
+    kind: str
+    name: str
+    spec: Any = field(repr=False)
+    sources: Mapping[Keys, Source] = field(repr=False)
+
+
+def room_drafts(resources: Sequence[Written[Any]], *, plain_secrets: bool) -> dict[str, tuple[RoomDraft, ...]]:
+    """Check the resources of all rooms. Return those of each room, in the order of the files."""
+    found: dict[str, list[RoomDraft]] = {}
+    for each in resources:
+        if each.room:
+            _check(each, _SeenByRoom(each.room, resources))
+            sources = _sources(each, plain_todo="" if plain_secrets else SECRET_ADVICE)
+            found.setdefault(each.room, []).append(RoomDraft(each.kind, each.name, each.spec, sources))
+    return {room: tuple(drafts) for room, drafts in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenByRoom:
+    """The bundle as one room sees it: its own reading of a resource before the broker's or another room's."""
+
+    room: str
+    resources: Iterable[Written[Any]]
+
+    def of(self, kind: str) -> dict[str, Written[Any]]:
+        found: dict[str, Written[Any]] = {}
+        for each in self.resources:
+            if each.kind == kind and (each.room == self.room or each.name not in found):
+                found[each.name] = each
+        return found
+
+    def refer(self, resource: Any, path: Sequence[str | int], kind: str) -> Written[Any] | None:
+        ref = dict(_parts(resource.spec)).get(tuple(path))
+        if not isinstance(ref, ObjectRef):
+            resource.missing(path, f"write {kind}/<name>")
+            return None
+        return referred(resource, tuple(path), ref, kind, self.of(kind))
+
+
+def _check(resource: Written[Any], seen: _SeenByRoom) -> None:
+    """Run the check of the room. A check that raises is a problem of its own."""
+    if resource.reader is None or resource.reader.check is None:
+        return
+    try:
+        resource.reader.check(resource, seen)
+    except ConfigRefused:  # too many problems
+        raise
+    except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
+        report_broken(resource.reader, resource.document, resource.problems, error)
+
+
+def _sources(resource: Written[Any], *, plain_todo: str) -> dict[Keys, Source]:
+    """Return the origin of each secret by its path."""
+    values = [(path, value) for path, value in _parts(resource.spec) if isinstance(value, ValueSource)]
+    found = [(path, source_of(resource, path, value, plain_todo=plain_todo)) for path, value in values]
+    return {path: source for path, source in found if source is not None}
+
+
+def _parts(value: Any, path: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Yield each part of a spec with its path as written."""
+    inner: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        inner = [(fields[name].alias or name, part) for name, part in value if name in fields]
+    elif isinstance(value, Mapping):
+        inner = value.items()
+    elif isinstance(value, list | tuple):
+        inner = enumerate(value)
+    for step, part in inner:
+        yield (*path, step), part
+        yield from _parts(part, (*path, step))
